@@ -269,6 +269,9 @@ static const cli_option rows[] = {
                    "terminal either"),
     OPTION(ON(SERVE), "--log-probes", NULL, FLAG, log_probes,
            .help = "log requests for /health and /metrics too"),
+    OPTION(ON(SERVE), "--log-prompt-text", NULL, FLAG, log_prompt_text,
+           .help = "let --request-log show up to 80 bytes of a client's text, and of its earlier "
+                   "prompt, where the two part"),
     OPTION(ON(SERVE), "--max-loaded", "N", SIZE, max_loaded, 1, 64, .initial = "1",
            .help = "models in memory at a time; others are loaded when a request names them"),
     OPTION(ON(SERVE), "--models-memory", "MIB", SIZE, models_mib, 1, (size_t)1 << 40,

@@ -25,8 +25,8 @@ _swiftkv_options() {
     tokenize) echo '-p --file --ids-file --decode --add-special --parse-special --json --download --help' ;;
     render) echo '--messages --tools --vars --add-generation-prompt --download --help' ;;
     serve) echo '--allow-special-text --template --host --port --api-key-file --rpm --tpm --request-log
-        --log-probes --max-loaded --models-memory --metrics-compat --insecure --name --temp --top-k --top-p
-        --min-p --repeat-penalty --presence-penalty --frequency-penalty --repeat-last-n --seed
+        --log-probes --log-prompt-text --max-loaded --models-memory --metrics-compat --insecure --name --temp
+        --top-k --top-p --min-p --repeat-penalty --presence-penalty --frequency-penalty --repeat-last-n --seed
         --no-generation-config --cors-origin --tool-format --chat-template-kwargs --reasoning-format
         --reranker --kv-tokens --step-ms --mask-seconds --max-running --max-queue --max-queue-tokens
         --queue-timeout --no-prefix-cache --cache-dir --cache-disk-bytes --cache-disk-form --cache-store

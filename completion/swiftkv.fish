@@ -175,6 +175,7 @@ complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l rpm -x -d 'request
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l tpm -x -d 'prompt and answer tokens per minute of such a key, 0: unlimited'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l request-log -rF -d 'write one line of JSON per request'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l log-probes -d 'log requests for /health and /metrics too'
+complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l log-prompt-text -d 'let --request-log show up to 80 bytes of a client\'s text, and of ...'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l max-loaded -x -d 'models in memory at a time'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l models-memory -x -d 'weights, KV memory and workspaces of the models in memory'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l metrics-compat -d 'metrics under llama-server\'s and vLLM\'s names too'

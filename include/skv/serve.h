@@ -134,6 +134,7 @@ typedef struct skv_scheduler_options {
     skv_eviction eviction;       /* of jobs that say nothing else; not by query head */
     skv_speculation speculation; /* the same */
     bool no_text_match;          /* skv_scheduler_recall leaves every prompt as it is */
+    bool tell_miss_texts;        /* skv_cache_miss has texts of prompts */
     /* Where prompts that leave memory are kept, for after a restart too; NULL: nowhere. Made if it
      * is not there; one process at a time. Its files take at most cache_disk_bytes. */
     const char *cache_dir;
@@ -362,10 +363,39 @@ SKV_API bool skv_job_next(skv_job *job, skv_output *out);
 /** Whether all answers have ended and all output was read. */
 SKV_API bool skv_job_done(skv_job *job);
 
+/* Why no more of a prompt came from the prefix cache. */
+typedef enum skv_miss {
+    SKV_MISS_NONE,    /* all that earlier prompts have of it did */
+    SKV_MISS_NEW,     /* the key has no earlier prompt that the server remembers */
+    SKV_MISS_TEXT,    /* it differs from the earlier prompt that is nearest to it */
+    SKV_MISS_EVICTED, /* an earlier prompt has more of it, whose pages were given up */
+    SKV_MISS_FORM,    /* the same, with another adapter or method */
+    SKV_MISS_BLOCK,   /* it is shorter than a block of the cache */
+    SKV_MISS_OFF,     /* the job, or the scheduler, does without the cache */
+    SKV_MISS_COUNT
+} skv_miss;
+
+/** "none", "new", "text", "evicted", "form", "block", "off". */
+SKV_API const char *skv_miss_name(skv_miss miss);
+
+enum { SKV_MISS_TEXT_BYTES = 80 };
+
+/* Prompts of other tenants take no part in it. */
+typedef struct skv_cache_miss {
+    skv_miss reason;
+    size_t token; /* TEXT: the first that differs; else those that were found stand before it */
+    size_t lost_tokens; /* computed though an earlier prompt has them. TEXT: at least so many of
+                         * them stand behind the place, with little that differs between */
+    /* TEXT, with options.tell_miss_texts: what stands around the place in this prompt and in the
+     * earlier one, with a 0 at the end; "": not told. */
+    char sent[SKV_MISS_TEXT_BYTES + 1], known[SKV_MISS_TEXT_BYTES + 1];
+} skv_cache_miss;
+
 typedef struct skv_job_stats {
     size_t prompt_tokens;
     size_t cached_tokens;     /* of the prompt, taken from the prefix cache */
     size_t prefilled_tokens;  /* of the prompt, cached or computed so far */
+    skv_cache_miss miss;      /* why no more of it was cached */
     size_t completion_tokens; /* of all answers so far; ending ids are not counted */
     skv_draft_counts drafts[SKV_DRAFT_SOURCES]; /* by source */
     size_t preemptions;  /* times that an answer was put back for want of pages */
@@ -396,16 +426,18 @@ typedef struct skv_scheduler_metrics {
     size_t queued_tokens;                            /* prompt tokens of jobs that have not begun */
     size_t kv_pages, kv_pages_used, kv_pages_cached; /* cached: kept for prompts, free if needed */
     uint64_t steps, preemptions;
-    uint64_t step_answers;          /* answers in a step, summed over the steps */
-    size_t answer_tokens_max;       /* most tokens of an answer so far, with its prompt */
-    uint64_t prompt_tokens;         /* of jobs that have begun */
-    uint64_t prefix_queries_tokens; /* of them, looked up */
-    uint64_t prefix_hits_tokens;    /* and found */
-    uint64_t prefix_memory_tokens;  /* of them, by their tokens, in memory */
-    uint64_t prefix_text_tokens;    /* of them, by their text: the tokenizer's ids differ */
-    uint64_t prefix_disk_tokens;    /* of them, from cache_dir */
-    uint64_t prefix_store_tokens;   /* of them, from the store */
-    uint64_t prefix_reader_tokens;  /* of them, from the store after a reader has read them */
+    uint64_t step_answers;                  /* answers in a step, summed over the steps */
+    size_t answer_tokens_max;               /* most tokens of an answer so far, with its prompt */
+    uint64_t prompt_tokens;                 /* of jobs that have begun */
+    uint64_t prefix_queries_tokens;         /* of them, looked up */
+    uint64_t prefix_hits_tokens;            /* and found */
+    uint64_t misses[SKV_MISS_COUNT];        /* jobs that have begun, by reason */
+    uint64_t missed_tokens[SKV_MISS_COUNT]; /* skv_cache_miss.lost_tokens */
+    uint64_t prefix_memory_tokens;          /* of them, by their tokens, in memory */
+    uint64_t prefix_text_tokens;            /* of them, by their text: the tokenizer's ids differ */
+    uint64_t prefix_disk_tokens;            /* of them, from cache_dir */
+    uint64_t prefix_store_tokens;           /* of them, from the store */
+    uint64_t prefix_reader_tokens; /* of them, from the store after a reader has read them */
     size_t disk_bytes, disk_files, disk_queue_bytes; /* cache_dir, and on the way there */
     uint64_t disk_written, disk_read, disk_dropped;  /* files; dropped: the queue was full */
     uint64_t disk_failed, disk_removed; /* could not be written; were damaged or another model's */

@@ -1,5 +1,5 @@
 /* Parts of the scheduler by themselves: stop texts, the time of a step, the most likely tokens,
- * what drafts know of a domain. */
+ * what drafts know of a domain, why prompts were not cached. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,9 @@
 
 #include "base/rng.h"
 #include "common/stop_text.h"
+#include "kv/kv_cache.h"
 #include "scheduler/draft_domains.h"
+#include "scheduler/past_prompts.h"
 #include "scheduler/step_clock.h"
 #include "scheduler/told_values.h"
 
@@ -202,6 +204,248 @@ static void test_answers_are_counted(void **state)
     }
 }
 
+/* ---- why prompts were not cached ---- */
+
+enum { TALKS = 12, TALK_MAX = 1200, EDIT_MAX = 100 };
+
+/* What a client has sent. */
+typedef struct sent_prompt {
+    uint64_t owner, domain;
+    int32_t ids[TALK_MAX];
+    size_t n;
+} sent_prompt;
+
+static void add_ids(skv_rng *rng, sent_prompt *p, size_t n)
+{
+    while (n-- > 0) p->ids[p->n++] = (int32_t)skv_rng_below(rng, 100000);
+}
+
+/* Replaces a random part of a prompt's first n_before tokens. */
+static void edit(skv_rng *rng, sent_prompt *p, size_t n_before)
+{
+    const size_t at = skv_rng_below(rng, n_before), left = p->n - at;
+    const size_t n_out = skv_rng_below(rng, (left < EDIT_MAX ? left : EDIT_MAX) + 1);
+    int32_t tail[TALK_MAX];
+    const size_t n_tail = left - n_out;
+    memcpy(tail, p->ids + at + n_out, n_tail * sizeof *tail);
+    p->n = at;
+    add_ids(rng, p, skv_rng_below(rng, EDIT_MAX + 1));
+    memcpy(p->ids + p->n, tail, n_tail * sizeof *tail);
+    p->n += n_tail;
+}
+
+static size_t first_difference(const sent_prompt *a, const sent_prompt *b)
+{
+    size_t i = 0;
+    while (i < a->n && i < b->n && a->ids[i] == b->ids[i]) i++;
+    return i;
+}
+
+/* The longest beginning of a prompt that earlier ones of its owner have, with its domain or with
+ * others. */
+static size_t longest(const sent_prompt *all, size_t n, const sent_prompt *p, bool same)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (all[i].owner != p->owner || (all[i].domain == p->domain) != same) continue;
+        const size_t one = first_difference(&all[i], p);
+        if (one > most) most = one;
+    }
+    return most;
+}
+
+static bool continues_one(const sent_prompt *all, size_t n, const sent_prompt *p, size_t common)
+{
+    bool parts = false;
+    for (size_t i = 0; i < n; i++) {
+        if (all[i].owner != p->owner || all[i].domain != p->domain) continue;
+        parts = parts || (first_difference(&all[i], p) == common && all[i].n > common);
+    }
+    return !parts || common == p->n;
+}
+
+static bool is_first(const sent_prompt *all, size_t n, const sent_prompt *p)
+{
+    bool found = false;
+    for (size_t i = 0; i < n; i++) {
+        found = found || (all[i].owner == p->owner && all[i].domain == p->domain);
+    }
+    return !found;
+}
+
+/* What the reason must be, by comparing the lists of tokens alone. */
+static skv_cache_miss expected(const sent_prompt *all, size_t n, const skv_begun_prompt *b,
+                               const sent_prompt *p)
+{
+    const size_t most = b->n_usable / SKV_PAGE_ROWS * SKV_PAGE_ROWS;
+    const size_t same = longest(all, n, p, true), other = longest(all, n, p, false);
+    const size_t usable = (same < most ? same : most) / SKV_PAGE_ROWS * SKV_PAGE_ROWS;
+    const size_t foreign = (other < most ? other : most) / SKV_PAGE_ROWS * SKV_PAGE_ROWS;
+    skv_cache_miss out = {.reason = SKV_MISS_NONE, .token = b->n_found};
+    if (!b->looked) {
+        out.reason = SKV_MISS_OFF;
+        out.lost_tokens = (same < p->n - 1 ? same : p->n - 1) / SKV_PAGE_ROWS * SKV_PAGE_ROWS;
+    } else if (b->n_found >= most) {
+        out.reason = most > 0 ? SKV_MISS_NONE : SKV_MISS_BLOCK;
+    } else if (usable > b->n_found) {
+        out.reason = SKV_MISS_EVICTED;
+        out.lost_tokens = usable - b->n_found;
+    } else if (foreign > b->n_found) {
+        out.reason = SKV_MISS_FORM;
+        out.lost_tokens = foreign - b->n_found;
+    } else if (is_first(all, n, p)) {
+        out.reason = SKV_MISS_NEW;
+    } else {
+        out.reason = continues_one(all, n, p, same) ? SKV_MISS_NONE : SKV_MISS_TEXT;
+        out.token = same;
+    }
+    return out;
+}
+
+/* One more turn of an earlier prompt, perhaps with another owner or domain, perhaps edited. */
+static void make_turn(skv_rng *rng, const sent_prompt *all, size_t n, sent_prompt *out)
+{
+    *out = (sent_prompt){.n = 0};
+    if (n > 0 && skv_rng_below(rng, 6) > 0) *out = all[skv_rng_below(rng, n)];
+    const size_t n_before = out->n;
+    out->owner = 1 + skv_rng_below(rng, 2);
+    out->domain = out->owner * 10 + (skv_rng_below(rng, 4) == 0);
+    if (skv_rng_below(rng, 3) > 0) add_ids(rng, out, 30 + skv_rng_below(rng, 250));
+    if (out->n > TALK_MAX - 500) out->n = TALK_MAX - 500;
+    if (n_before > 0 && n_before <= out->n && skv_rng_below(rng, 2) > 0) edit(rng, out, n_before);
+    if (out->n == 0) add_ids(rng, out, 1);
+}
+
+/* Tells a prompt's miss and compares; blocks of earlier prompts are there, but for some. */
+static skv_miss check_miss(skv_rng *rng, const skv_past_prompts *past, const sent_prompt *all,
+                           size_t n, const sent_prompt *p)
+{
+    const bool looked = skv_rng_below(rng, 8) > 0;
+    size_t n_found = longest(all, n, p, true);
+    if (n_found > p->n - 1) n_found = p->n - 1;
+    n_found = looked ? n_found / SKV_PAGE_ROWS * SKV_PAGE_ROWS : 0;
+    if (n_found > 0 && skv_rng_below(rng, 6) == 0) n_found -= SKV_PAGE_ROWS;
+    const skv_begun_prompt begun = {.owner = p->owner,
+                                    .domain = p->domain,
+                                    .ids = p->ids,
+                                    .n = p->n,
+                                    .n_usable = p->n - 1,
+                                    .n_found = n_found,
+                                    .looked = looked};
+    const skv_past_prompt *with;
+    const skv_cache_miss got = skv_past_prompts_explain(past, &begun, &with);
+    const skv_cache_miss want = expected(all, n, &begun, p);
+    assert_int_equal(got.reason, want.reason);
+    if (want.reason != SKV_MISS_NONE) assert_int_equal(got.token, want.token);
+    if (want.reason != SKV_MISS_TEXT) {
+        assert_int_equal(got.lost_tokens, want.lost_tokens);
+        assert_null(with);
+        return got.reason;
+    }
+    assert_true(with->owner == p->owner && with->domain == p->domain);
+    assert_true(with->ids[got.token] != p->ids[got.token]);
+    return got.reason;
+}
+
+static void test_misses_are_told_by_token(void **state)
+{
+    (void)state;
+    skv_rng rng;
+    skv_rng_init(&rng, 40);
+    size_t seen[SKV_MISS_COUNT] = {0};
+    sent_prompt *sent = calloc(TALKS, sizeof *sent);
+    skv_past_prompts *past = calloc(1, sizeof *past);
+    assert_true(sent && past);
+    past->max_ids = (size_t)TALKS * TALK_MAX;
+    for (size_t round = 0; round < 500; round++) {
+        size_t n = 0;
+        for (size_t i = 0; i < TALKS; i++) {
+            sent_prompt *p = &sent[n];
+            make_turn(&rng, sent, n, p);
+            seen[check_miss(&rng, past, sent, n, p)]++;
+            if (p->n < SKV_PAGE_ROWS) continue; /* no block of it is kept */
+            skv_past_prompts_add(past, p->owner, p->domain, p->ids, p->n);
+            n++;
+        }
+        skv_past_prompts_release(past);
+        assert_int_equal(past->n_ids, 0);
+    }
+    for (size_t i = 0; i < SKV_MISS_COUNT; i++) assert_true(seen[i] > 20);
+    free(past);
+    free(sent);
+}
+
+/* A part near the beginning that changes with each request loses all that follows it. */
+static void test_what_an_edit_loses(void **state)
+{
+    (void)state;
+    skv_rng rng;
+    skv_rng_init(&rng, 41);
+    skv_past_prompts *past = calloc(1, sizeof *past);
+    sent_prompt *p = calloc(2, sizeof *p);
+    assert_true(past && p);
+    for (size_t round = 0; round < 300; round++) {
+        past->max_ids = (size_t)4 * TALK_MAX;
+        p[0] = (sent_prompt){.owner = 1, .domain = 1};
+        add_ids(&rng, &p[0], 300 + skv_rng_below(&rng, 400));
+        p[1] = p[0];
+        edit(&rng, &p[1], p[0].n - 250);
+        size_t n_tail = 0;
+        while (n_tail < p[0].n && n_tail < p[1].n &&
+               p[0].ids[p[0].n - 1 - n_tail] == p[1].ids[p[1].n - 1 - n_tail]) {
+            n_tail++;
+        }
+        add_ids(&rng, &p[1], 70);
+        if (first_difference(&p[0], &p[1]) >= p[0].n) continue; /* nothing was edited */
+        const size_t at = first_difference(&p[0], &p[1]);
+        skv_past_prompts_add(past, 1, 1, p[0].ids, p[0].n);
+        const skv_begun_prompt begun = {1, 1, p[1].ids, p[1].n, p[1].n - 1, at / 64 * 64, true};
+        const skv_past_prompt *with;
+        const skv_cache_miss miss = skv_past_prompts_explain(past, &begun, &with);
+        assert_int_equal(miss.reason, SKV_MISS_TEXT);
+        assert_int_equal(miss.token, at);
+        assert_int_equal(miss.lost_tokens, n_tail);
+        skv_past_prompts_release(past);
+    }
+    free(past);
+    free(p);
+}
+
+/* The oldest go: of a key that has too many, or of all where the account has no room. */
+static void test_past_prompts_are_bounded(void **state)
+{
+    (void)state;
+    enum { ONE = 100 * sizeof(int32_t) };
+    int32_t ids[100] = {0};
+    for (size_t n_fit = 0; n_fit <= 40; n_fit += 10) {
+        skv_past_prompts *past = calloc(1, sizeof *past);
+        assert_non_null(past);
+        past->max_ids = SIZE_MAX / 2;
+        assert_int_equal(skv_account_create(n_fit * ONE * SKV_PAST_PART + 1, &past->account, NULL),
+                         SKV_OK);
+        for (int32_t i = 0; i < 100; i++) {
+            ids[0] = i;
+            skv_past_prompts_add(past, (uint64_t)i % 2, 5, ids, 100);
+        }
+        const size_t most = (size_t)2 * SKV_PAST_PROMPTS_OWN, n_kept = n_fit < most ? n_fit : most;
+        assert_int_equal(past->n_ids, n_kept * 100);
+        assert_int_equal(skv_account_used(past->account), n_kept * ONE);
+        for (size_t i = 0; i < SKV_PAST_PROMPTS; i++) {
+            const skv_past_prompt *p = &past->at[i];
+            if (p->used > 0) assert_true(p->ids[0] >= 100 - (int32_t)n_kept);
+        }
+        skv_account_take_anyway(past->account, SIZE_MAX / 2);
+        ids[0] = 100;
+        skv_past_prompts_add(past, 1, 5, ids, 100);
+        assert_int_equal(past->n_ids, 0); /* others need the memory */
+        skv_account_give(past->account, SIZE_MAX / 2);
+        skv_past_prompts_release(past);
+        assert_int_equal(skv_account_used(past->account), 0);
+        skv_account_free(past->account);
+        free(past);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +455,9 @@ int main(void)
         cmocka_unit_test(test_few_steps_are_late),
         cmocka_unit_test(test_idle_domains_give_way),
         cmocka_unit_test(test_answers_are_counted),
+        cmocka_unit_test(test_misses_are_told_by_token),
+        cmocka_unit_test(test_what_an_edit_loses),
+        cmocka_unit_test(test_past_prompts_are_bounded),
     };
     return cmocka_run_group_tests_name("serve parts", tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@ on disk."""
 
 import concurrent.futures
 import itertools
+import json
 import random
 import re
 import subprocess
@@ -17,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from server_process import MODELS, PLAIN, PROGRAM, ROOT, STORIES, SWIFTKV, Server, prompt_of  # noqa: E402
-from waiting import PATIENCE, wait_exit  # noqa: E402
+from waiting import PATIENCE, wait_exit, wait_until  # noqa: E402
 
 TINY = ROOT / "../shared/assets/models/tinystories-656k"
 ROWS = 64  # of a page
@@ -168,6 +169,129 @@ class ConversationTest(unittest.TestCase):
                 messages.append({"role": "user", "content": "And then?"})
         self.assertGreaterEqual(counts["one", 1][1], 128)
         self.assertEqual(counts["two", 1][1], 0)
+
+
+LORA = ROOT / "tests/data/lora"
+
+
+def first_difference(a, b):
+    return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+
+
+class MissTest(unittest.TestCase):
+    """Why a prompt was not found: the log's word against a comparison of what was sent."""
+
+    def serve(self, model, *words, keys=()):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.log, self.n_lines = Path(folder.name) / "log", 0
+        if keys:
+            path = Path(folder.name) / "keys"
+            path.write_text("".join(f"{key}\n" for key in keys))
+            words += ("--api-key-file", path)
+        server = Server(model, "--request-log", self.log, *words)
+        self.addCleanup(server.stop)
+        return server
+
+    def ask(self, server, prompt, key=None, path="/completion", **body):
+        """The line of a request; its answer's timings say the same."""
+        own = {"n_predict": 1} if path == "/completion" else {}
+        body = {"prompt": prompt, "temperature": 0, "ignore_eos": True, **own, **body}
+        headers = {"X-Api-Key": key} if key else {}
+        status, _, answer = server.ask("POST", path, body, headers)
+        self.assertEqual(status, 200, answer)
+        self.n_lines += 1
+        wait_until(lambda: self.log.read_text().count("\n") >= self.n_lines)
+        row = json.loads(self.log.read_text().splitlines()[-1])
+        timings = answer["timings"]
+        self.assertEqual(timings.get("cache_miss", "none"), row["cache_miss"])
+        self.assertEqual(timings.get("cache_miss_token"), row.get("cache_miss_token"))
+        self.assertEqual(timings.get("cache_lost_n"), row.get("cache_lost_tokens"))
+        return row
+
+    def check(self, row, reason, *numbers):
+        got = [row[name] for name in ("cache_miss_token", "cache_lost_tokens") if name in row]
+        self.assertEqual((row["cache_miss"], *got), (reason, *numbers), row)
+
+    def test_reasons(self):
+        server = self.serve(PLAIN, "--lora", f"narrow={LORA / 'narrow'}", "--weights", "f32", "--ctx", 512,
+                            "--kv-tokens", 512)  # fmt: skip
+        text = prompt_of(300)
+        self.check(self.ask(server, text[:40]), "block", 0, 0)
+        self.check(self.ask(server, text), "new", 0, 0)
+        self.check(self.ask(server, text), "none")
+        self.check(self.ask(server, text[:290] + prompt_of(100, 3)), "text", first_difference(
+            text, text[:290] + prompt_of(100, 3)), 0)  # fmt: skip
+        edited = text[:70] + [text[70] + 1] + text[71:]
+        self.check(self.ask(server, edited), "text", 70, 300 - 71 - 1)
+        self.check(self.ask(server, text, path="/v1/completions", echo=True, logprobs=0, max_tokens=1), "off", 0, 256)
+        self.check(self.ask(server, text, lora="narrow"), "form", 0, 256)
+        for seed in range(5, 9):
+            self.ask(server, prompt_of(500, seed))
+        row = self.ask(server, text)
+        self.check(row, "evicted", row["cached_tokens"], 256 - row["cached_tokens"])
+        m = server.metrics()
+        counts = {reason: m[f'prefix_cache_misses_total{{reason="{reason}"}}'] for reason in
+                  ("new", "text", "evicted", "form", "block", "off")}  # fmt: skip
+        self.assertEqual(counts, {"new": 1, "text": 6, "evicted": 1, "form": 1, "block": 1, "off": 1})
+        lost = {reason: m[f'prefix_cache_lost_tokens_total{{reason="{reason}"}}'] for reason in
+                ("text", "form", "evicted", "off")}  # fmt: skip
+        self.assertEqual(lost["form"], 256)
+        self.assertEqual(lost["off"], 256)
+        self.assertEqual(lost["evicted"], 256 - row["cached_tokens"])
+        self.assertGreaterEqual(lost["text"], 228)
+
+    def test_edited_conversations(self):
+        """The token is the first that differs from the nearest earlier prompt of the same key."""
+        rng = random.Random(40)
+        keys = ("one", "two")
+        server = self.serve(PLAIN, "--ctx", 1024, "--kv-tokens", 65536, keys=keys)
+        sent = {key: [[rng.randrange(90) for _ in range(200)]] for key in keys}
+        for key in keys:
+            self.check(self.ask(server, sent[key][0], key), "new", 0, 0)
+        n_text = 0
+        for turn in range(40):
+            key, other = rng.sample(keys, 2)
+            prompt = list(rng.choice(sent[rng.choice((key, key, other))][-12:]))
+            at = rng.randrange(len(prompt))
+            prompt[at : at + rng.randrange(20)] = [rng.randrange(90) for _ in range(rng.randrange(20))]
+            prompt = (prompt + [rng.randrange(90) for _ in range(rng.randrange(64, 150))])[:900]
+            common = max(first_difference(old, prompt) for old in sent[key])
+            parts = all(len(old) > common for old in sent[key] if first_difference(old, prompt) == common)
+            row = self.ask(server, prompt, key, n_predict=0)
+            with self.subTest(turn=turn):
+                if row["cached_tokens"] >= (len(prompt) - 1) // ROWS * ROWS:
+                    self.check(row, "none")
+                elif parts:
+                    self.assertEqual((row["cache_miss"], row["cache_miss_token"]), ("text", common))
+                    n_text += 1
+            sent[key].append(prompt)
+        self.assertGreater(n_text, 10)
+
+    def test_texts_are_shown_to_who_asks_for_them(self):
+        if not STORIES.exists():
+            self.skipTest("../shared/assets is absent")
+        story = "Once upon a time there was a little girl who lived by the sea. " * 12
+        prompts = [f"The clock says {clock}. {story}" for clock in ("nine", "four")]
+        for shows in (True, False):
+            server = self.serve(STORIES, "--ctx", 512, *(["--log-prompt-text"] * shows), keys=("one", "two"))
+            self.check(self.ask(server, prompts[0], "one"), "new", 0, 0)
+            row = self.ask(server, prompts[1], "two")
+            self.check(row, "new", 0, 0)
+            self.assertNotIn("cache_known_text", row)
+            row = self.ask(server, prompts[1], "one")
+            self.assertEqual(row["cache_miss"], "text")
+            self.assertGreater(row["cache_lost_tokens"], 200)
+            for name, prompt, word in (("sent", prompts[1], "four"), ("known", prompts[0], "nine")):
+                shown = row.get(f"cache_{name}_text")
+                if not shows:
+                    self.assertIsNone(shown)
+                    continue
+                self.assertIn(word, shown)
+                self.assertIn(shown.removeprefix("<s>").strip(), prompt)
+                self.assertLessEqual(len(shown.encode()), 80)
+            if not shows:
+                self.assertNotIn("clock", self.log.read_text())
 
 
 OURS = re.compile(r"[0-9a-f]{32}\.(skv|tmp)")

@@ -55,6 +55,11 @@ void answer_timings(skv_buf *out, const skv_job_stats *stats)
     skv_buf_printf(out, "{\"queue_ms\":%.3f,\"wait_ms\":%.3f,\"cache_n\":%zu,\"preemptions\":%zu",
                    (double)stats->queue_ns * 1e-6, (double)stats->wait_ns * 1e-6,
                    stats->cached_tokens, stats->preemptions);
+    if (stats->miss.reason != SKV_MISS_NONE) {
+        skv_buf_printf(out, ",\"cache_miss\":\"%s\",\"cache_miss_token\":%zu,\"cache_lost_n\":%zu",
+                       skv_miss_name(stats->miss.reason), stats->miss.token,
+                       stats->miss.lost_tokens);
+    }
     const size_t computed = stats->prefilled_tokens > stats->cached_tokens
                                 ? stats->prefilled_tokens - stats->cached_tokens
                                 : 0;

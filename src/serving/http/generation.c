@@ -273,6 +273,14 @@ void generation_prompt_stats(const generation *g, size_t i, skv_job_stats *out)
     if (g->jobs[i]) skv_job_get_stats(g->jobs[i], out);
 }
 
+/* Of several prompts, the one that lost most tells why; what they lost is summed. */
+static void add_miss(skv_cache_miss *sum, const skv_cache_miss *one)
+{
+    const size_t lost = sum->lost_tokens + one->lost_tokens;
+    if (sum->reason == SKV_MISS_NONE || one->lost_tokens > sum->lost_tokens) *sum = *one;
+    sum->lost_tokens = lost;
+}
+
 void generation_stats(const generation *g, skv_job_stats *out)
 {
     *out = (skv_job_stats){0};
@@ -281,6 +289,7 @@ void generation_stats(const generation *g, skv_job_stats *out)
         generation_prompt_stats(g, i, &one);
         out->prompt_tokens += one.prompt_tokens;
         out->cached_tokens += one.cached_tokens;
+        add_miss(&out->miss, &one.miss);
         out->prefilled_tokens += one.prefilled_tokens;
         out->completion_tokens += one.completion_tokens;
         for (size_t d = 0; d < SKV_DRAFT_SOURCES; d++) {

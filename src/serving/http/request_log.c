@@ -1,7 +1,7 @@
 /*
  * The request log: a line for every request that has ended, JSON in a file, or words on a terminal.
- * docs/guides/serve.md tells what is in it. A prompt, an answer or a key is never in it, and no
- * control character of a client.
+ * docs/guides/serve.md tells what is in it. A prompt, an answer or a key is never in it, but for
+ * what --log-prompt-text shows of prompts, and no control character of a client.
  */
 #define _GNU_SOURCE /* clock_gettime, gmtime_r */
 
@@ -157,6 +157,17 @@ static void add_ms(skv_buf *out, const char *name, uint64_t ns)
     if (ns > 0) skv_buf_printf(out, ",\"%s\":%.3f", name, ms_of(ns));
 }
 
+/* Why no more of the prompt was cached; its text where the operator has asked for it. */
+static void add_miss(skv_buf *out, const skv_cache_miss *miss)
+{
+    skv_buf_printf(out, ",\"cache_miss\":\"%s\"", skv_miss_name(miss->reason));
+    if (miss->reason == SKV_MISS_NONE) return;
+    skv_buf_printf(out, ",\"cache_miss_token\":%zu,\"cache_lost_tokens\":%zu", miss->token,
+                   miss->lost_tokens);
+    add_text(out, "cache_sent_text", miss->sent);
+    add_text(out, "cache_known_text", miss->known);
+}
+
 static void add_used(skv_buf *out, const exchange *ex)
 {
     const skv_job_stats *used = &ex->used;
@@ -170,6 +181,7 @@ static void add_used(skv_buf *out, const exchange *ex)
                    used->prompt_tokens, used->cached_tokens, used->completion_tokens,
                    used->preemptions, ms_of(ex->read_ns), ms_of(used->queue_ns),
                    ms_of(used->wait_ns), ms_of(used->prefill_ns), ms_of(used->decode_ns));
+    add_miss(out, &used->miss);
 }
 
 static void write_json(skv_buf *out, const exchange *ex)

@@ -56,6 +56,7 @@ void skv_worker_remember(skv_scheduler *s, const skv_lane *lane)
     skv_prefix_index_insert(s->prefix, lane->job->domain, lane->ids, skv_lane_cached(lane),
                             &lane->sequence->cache);
     skv_tell_remember(lane->sequence, lane->job->domain, skv_lane_cached(lane));
+    skv_worker_note_prompt(s, lane);
     skv_worker_share(s, lane);
 }
 
@@ -244,7 +245,10 @@ static skv_status begin(skv_scheduler *s, skv_lane *lane, skv_error *err)
     lane->queue.state = SKV_LANE_PROMPT;
     s->n_waiting--;
     s->n_running++;
-    if (!lane->queue.begun && lane->i_answer == 0) count_begin(s, lane, n_found, looks);
+    if (!lane->queue.begun && lane->i_answer == 0) {
+        count_begin(s, lane, n_found, looks);
+        skv_worker_explain(s, lane, matchable(s, lane), n_found, looks);
+    }
     lane->queue.begun = true;
     return SKV_OK;
 }

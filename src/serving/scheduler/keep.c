@@ -44,11 +44,23 @@ static uint64_t hash_adapters(const skv_scheduler *s, const skv_job_params *p)
     return sum;
 }
 
+static domain_key owner_key(const skv_scheduler *s, const skv_job_params *p)
+{
+    return (domain_key){.who = p->salt ? p->salt : p->tenant,
+                        .run = p->salt || !p->tenant ? 0 : s->options.seed | 1};
+}
+
+uint64_t skv_worker_owner(const skv_scheduler *s, const skv_job_params *p)
+{
+    const domain_key key = owner_key(s, p);
+    skv_spill *names = skv_worker_names(s);
+    return names ? skv_spill_hide(names, "owner", &key, sizeof key) : key.who;
+}
+
 uint64_t skv_worker_domain(const skv_scheduler *s, const skv_job_params *p)
 {
-    domain_key key = {.who = p->salt ? p->salt : p->tenant,
-                      .run = p->salt || !p->tenant ? 0 : s->options.seed | 1,
-                      .teacher = p->prefill == SKV_PREFILL_TEACHER};
+    domain_key key = owner_key(s, p);
+    key.teacher = p->prefill == SKV_PREFILL_TEACHER;
     key.adapters = hash_adapters(s, p);
     skv_spill *names = skv_worker_names(s);
     if (names) return skv_spill_hide(names, "domain", &key, sizeof key);

@@ -250,6 +250,7 @@ static skv_status build(skv_scheduler *s, const skv_scheduler_options *options, 
     s->vocab_size = skv_engine_vocab(s->engine);
     resolve_options(s, options);
     s->drafts.account = s->options.account;
+    skv_worker_open_past(s);
     skv_step_clock_init(&s->clock, s->options.step_ms);
     s->spans = skv_alloc(s->step_tokens, sizeof *s->spans);
     s->span_lanes = skv_alloc(s->step_tokens, sizeof *s->span_lanes);
@@ -272,6 +273,7 @@ static void free_parts(skv_scheduler *s)
     skv_spill_close(s->spill, s->flush_seconds);
     skv_prefix_index_free(s->prefix);
     skv_draft_domains_release(&s->drafts);
+    skv_past_prompts_release(&s->past);
     skv_text_index_free(s->texts);
     skv_free(s->step_rows);
     skv_free(s->spans);

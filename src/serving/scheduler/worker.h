@@ -30,6 +30,7 @@
 #include "kv/prefix_index.h"
 #include "scheduler/draft_domains.h"
 #include "scheduler/lane.h"
+#include "scheduler/past_prompts.h"
 #include "scheduler/step_clock.h"
 #include "scheduler/text_index.h"
 #include "scheduler/turns.h"
@@ -87,6 +88,7 @@ struct skv_scheduler {
     size_t n_storing;           /* lanes whose prompts are read for others */
     double flush_seconds;       /* left for writing at the end */
     skv_draft_domains drafts;   /* what drafts are made from */
+    skv_past_prompts past;      /* what misses are told from */
     unsigned char *step_rows;   /* owned, of the step's rows at boundary l; NULL: not wanted */
 
     /* masks, */
@@ -156,12 +158,24 @@ void skv_worker_remember(skv_scheduler *s, const skv_lane *lane);
 /** Keeps the ids of a lane's prompt and answer for who sends them back as text. */
 void skv_worker_keep_text(skv_scheduler *s, const skv_lane *lane);
 
+/* ---- miss.c ---- */
+
+void skv_worker_open_past(skv_scheduler *s);
+/** The index has a lane's rows: later prompts are compared with them, once they hold its prompt. */
+void skv_worker_note_prompt(skv_scheduler *s, const skv_lane *lane);
+/** Tells why no more than n_found tokens of a job's prompt were found, of the n_usable that may
+ * be. */
+void skv_worker_explain(skv_scheduler *s, skv_lane *lane, size_t n_usable, size_t n_found,
+                        bool looked);
+
 /* ---- keep.c ---- */
 
 /** Opens cache_dir, where there is one, and the index of texts. */
 SKV_MUST_CHECK skv_status skv_worker_open_kept(skv_scheduler *s, skv_error *err);
 /** Whose pages a job may share: those of its tenant and method. */
 uint64_t skv_worker_domain(const skv_scheduler *s, const skv_job_params *params);
+/** Its tenant alone. */
+uint64_t skv_worker_owner(const skv_scheduler *s, const skv_job_params *params);
 /** Who knows what blocks are called: the disk or the store, which agree; NULL: there is neither. */
 static inline skv_spill *skv_worker_names(const skv_scheduler *s)
 {

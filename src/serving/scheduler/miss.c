@@ -1,0 +1,93 @@
+/*
+ * Why no more of a prompt was found in the prefix cache: told once for each job, when its first
+ * lane begins.
+ */
+#include "base/buf.h"
+#include "base/size.h"
+#include "base/utf8.h"
+#include "language/vocab_impl.h"
+#include "scheduler/worker.h"
+
+enum {
+    PAST_CONTEXTS = 16, /* ids of past prompts, in KV memories: they outlive their pages */
+    BEFORE_BYTES = 32,  /* of a text, in front of the place where it parts; */
+    AROUND_TOKENS = 32, /* looked at for it, on each side */
+    TEXT_BYTES_MAX = 64 << 10
+};
+
+static const char *const names[SKV_MISS_COUNT] = {
+    [SKV_MISS_NONE] = "none",       [SKV_MISS_NEW] = "new",   [SKV_MISS_TEXT] = "text",
+    [SKV_MISS_EVICTED] = "evicted", [SKV_MISS_FORM] = "form", [SKV_MISS_BLOCK] = "block",
+    [SKV_MISS_OFF] = "off"};
+
+const char *skv_miss_name(skv_miss miss)
+{
+    return (size_t)miss < SKV_MISS_COUNT ? names[miss] : "none";
+}
+
+void skv_worker_open_past(skv_scheduler *s)
+{
+    s->past.account = s->options.account;
+    s->past.max_ids = PAST_CONTEXTS * s->engine->options.kv_tokens;
+}
+
+void skv_worker_note_prompt(skv_scheduler *s, const skv_lane *lane)
+{
+    const size_t n = skv_lane_cached(lane);
+    if (lane->i_answer > 0 || n < lane->n_prompt) return;
+    const uint64_t owner = skv_worker_owner(s, &lane->job->params);
+    skv_past_prompts_add(&s->past, owner, lane->job->domain, lane->ids, n);
+}
+
+static bool add_pieces(const skv_tokenizer *t, const int32_t *ids, size_t n, skv_buf *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!skv_tokenizer_bytes(t, ids[i], out)) return false;
+    }
+    return true;
+}
+
+/* What stands around token `at`: whole characters. */
+static void tell_text(const skv_scheduler *s, const int32_t *ids, size_t n, size_t at, char *out)
+{
+    const size_t n_before = skv_min_size(at, AROUND_TOKENS);
+    skv_buf text;
+    skv_buf_init(&text, TEXT_BYTES_MAX);
+    if (add_pieces(s->vocab->tokenizer, ids + at - n_before, n_before, &text)) {
+        const size_t parts = text.size;
+        size_t first = parts - skv_min_size(parts, BEFORE_BYTES);
+        const size_t n_after = skv_min_size(n - at, AROUND_TOKENS);
+        if (add_pieces(s->vocab->tokenizer, ids + at, n_after, &text)) {
+            while (first < text.size && ((unsigned char)text.data[first] & 0xc0) == 0x80) first++;
+            size_t n_text = skv_min_size(text.size - first, SKV_MISS_TEXT_BYTES);
+            n_text = n_text > 0 ? skv_utf8_complete(text.data + first, n_text) : 0;
+            if (n_text > 0) memcpy(out, text.data + first, n_text);
+            out[n_text] = 0;
+        }
+    }
+    skv_buf_release(&text);
+}
+
+void skv_worker_explain(skv_scheduler *s, skv_lane *lane, size_t n_usable, size_t n_found,
+                        bool looked)
+{
+    const skv_past_prompt *with;
+    skv_job *job = lane->job;
+    const skv_begun_prompt begun = {.owner = skv_worker_owner(s, &job->params),
+                                    .domain = job->domain,
+                                    .ids = lane->ids,
+                                    .n = lane->n_prompt,
+                                    .n_usable = n_usable,
+                                    .n_found = n_found,
+                                    .looked = looked};
+    skv_cache_miss miss = skv_past_prompts_explain(&s->past, &begun, &with);
+    if (with && s->vocab && s->options.tell_miss_texts) {
+        tell_text(s, lane->ids, lane->n_prompt, miss.token, miss.sent);
+        tell_text(s, with->ids, with->n, miss.token, miss.known);
+    }
+    s->tally.misses[miss.reason]++;
+    s->tally.missed_tokens[miss.reason] += miss.lost_tokens;
+    pthread_mutex_lock(&job->lock);
+    job->stats.miss = miss;
+    pthread_mutex_unlock(&job->lock);
+}
