@@ -97,18 +97,26 @@ static bool forget_oldest(skv_past_prompts *all, const uint64_t *owner)
     return oldest;
 }
 
+/* Whether one of the two continues the other. Most that do not differ in the last block too. */
+static bool begins_alike(const skv_past_prompt *p, rest added)
+{
+    const size_t n = skv_min_size(p->n, added.n), last = n - SKV_PAGE_ROWS;
+    return memcmp(p->ids + last, added.ids + last, SKV_PAGE_ROWS * sizeof *p->ids) == 0 &&
+           memcmp(p->ids, added.ids, last * sizeof *p->ids) == 0;
+}
+
 /* Prompts that ids continue are no longer needed; true: ids themselves are the beginning of one. */
 static bool merge(skv_past_prompts *all, uint64_t owner, uint64_t domain, rest added)
 {
     for (size_t i = 0; i < SKV_PAST_PROMPTS; i++) {
         skv_past_prompt *p = &all->at[i];
         if (p->used == 0 || p->owner != owner || p->domain != domain) continue;
-        const size_t n = count_common(p->ids, p->n, added.ids, added.n);
-        if (n == added.n) {
+        if (!begins_alike(p, added)) continue;
+        if (p->n >= added.n) {
             p->used = ++all->clock;
             return true;
         }
-        if (n == p->n) forget(all, p);
+        forget(all, p);
     }
     return false;
 }
