@@ -13,7 +13,9 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/size.h"
 #include "engine/engine.h"
+#include "kernels/kernels.h"
 #include "skv/skv.h"
 
 #define MODELS SKV_TEST_DATA "/models/"
@@ -152,6 +154,16 @@ static void test_models(void **state)
 }
 
 /* Wide products read rows of bfloat16, and int8 codes in long groups. */
+/* Length of an int8 group of rows [K] at the level of that name. */
+static size_t int8_group(const char *name, size_t K)
+{
+    skv_kernels k;
+    skv_cpu_level level = SKV_CPU_LEVEL_BEST;
+    assert_true(strcmp(name, "best") == 0 || skv_cpu_level_parse(name, &level));
+    skv_kernels_init(&k, level, skv_cpu_detect());
+    return skv_matmul_group(&k.i8, K);
+}
+
 static void test_wide_shapes(void **state)
 {
     (void)state;
@@ -168,7 +180,7 @@ static void test_wide_shapes(void **state)
         skv_status status = skv_engine_open_shape(config, NULL, &o, &engine, &err);
         if (!has_level(&o, status)) continue;
         if (status != SKV_OK) fail_msg("%s", err.text);
-        size_t D = skv_engine_hidden(engine), n_groups = (D + 127) / 128;
+        size_t D = skv_engine_hidden(engine), n_groups = skv_ceil_div(D, int8_group(o.cpu, D));
         size_t bytes = o.weights == SKV_WEIGHTS_INT8 ? D + 4 * n_groups : 4 * D;
         check_engine(engine, o.weights == SKV_WEIGHTS_BF16 ? 2 * D : bytes);
         skv_engine_close(engine);

@@ -348,11 +348,9 @@ static bool list_members(const char *text, size_t n, skv_buf *out)
 
 void skv_raw_drop_doubled(skv_buf *args, size_t begin)
 {
-    skv_buf list, kept;
+    skv_buf list = {.max = args->max, .memory = args->memory}, kept = list;
     char *text = args->data + begin;
     bool any = false;
-    skv_buf_init(&list, args->max);
-    skv_buf_init(&kept, args->max);
     const bool listed = list_members(text, args->size - begin, &list);
     member *all = (member *)(void *)list.data;
     const size_t n = list.size / sizeof *all;

@@ -21,13 +21,15 @@
 enum {
     PARTS_MAX = 4 * 512,   /* a K and a V for every layer, and to spare */
     NR_MAX = 64,           /* widest panel of any kernel */
-    MR_MAX = 16,           /* tallest block of any kernel */
+    PAIRS_MAX = 4,         /* pairs of panels that share a piece of a block */
+    MR_MAX = 32,           /* tallest block of any kernel */
     SMALL_WORK = 1 << 17,  /* multiply-adds below which threads are not worth waking */
     PACK_ROWS = 24,        /* rows of X that one task norms and packs, about */
     TASKS_A_THREAD = 16,   /* tasks that balance the threads */
     STRIP_BYTES = 1 << 18, /* of the weights that a strip reads at a time, about */
     STRIP_MAX = 16,        /* panels of a strip */
-    BLOCKS_A_PART = 8,     /* blocks of rows that a task has at least when it shares a panel */
+    ROWS_A_PART = 48,      /* rows that a task has at least when it shares a panel */
+    TASKS_LEFT = 4,        /* tasks that wide strips leave to a thread at least */
     ROWS_A_THREAD = 64     /* rows from which a thread is better off with rows of its own */
 };
 
@@ -66,7 +68,7 @@ size_t skv_cpu_linear_scratch(const skv_cpu_backend *be, size_t max_K)
 {
     (void)be;
     size_t rows = skv_round_up(MR_MAX * max_K * sizeof(float), SKV_ALIGN);
-    size_t tiles = 2 * MR_MAX * NR_MAX * sizeof(float);
+    size_t tiles = 2 * PAIRS_MAX * MR_MAX * NR_MAX * sizeof(float);
     return rows + tiles;
 }
 
@@ -530,30 +532,65 @@ static void clamp_pair(const skv_linear_args *a, float *gate, float *up, size_t 
     }
 }
 
-/* A block times a panel of gate and the panel of up beside it. */
-static void block_pair(const product *p, size_t b, size_t i_pair, bool first, float *tiles)
+/* y of a block for one pair of panels, from the products gate [m, nr] and up [m, nr]. */
+static void finish_pair(const product *p, size_t b, size_t i_pair, float *gate, float *up)
 {
     const skv_linear_args *a = &p->args;
     size_t nr = p->mm->nr, column = i_pair * nr, n = skv_min_size(nr, p->w->N - column);
-    const unsigned char *gate_panel = panel_at(p->w, 2 * i_pair, nr);
-    const unsigned char *up_panel = panel_at(p->w, 2 * i_pair + 1, nr);
     skv_glu_fn *glu = a->epilogue == SKV_EPILOGUE_GELU_GLU ? p->be->kernels.gelu_tanh_glu
                                                            : p->be->kernels.silu_glu;
     bool clamped = a->epilogue == SKV_EPILOGUE_CLAMPED;
-    float *gate = tiles, *up = tiles + MR_MAX * NR_MAX;
     size_t m = block_rows(p, b);
     float *y = p->y + block_row(p, b) * a->y.ld + column;
-    /* The lines to write come from far away: they are asked for while the tiles are computed. */
-    for (size_t i = 0; i < m; i++) {
-        for (size_t j = 0; j < n; j += 16) __builtin_prefetch(y + i * a->y.ld + j, 1);
-    }
-    tile_all_k(p, gate, b, gate_panel, first);
-    tile_all_k(p, up, b, up_panel, first);
     add_bias(p, gate, nr, m, column, n);
     add_bias(p, up, nr, m, p->w->N + column, n);
     for (size_t i = 0; i < m; i++) {
         if (clamped) clamp_pair(a, gate + i * nr, up + i * nr, n);
         glu(y + i * a->y.ld, gate + i * nr, up + i * nr, n);
+    }
+}
+
+/* The lines to write come from far away: they are asked for while the tiles are computed. */
+static void prefetch_result(const product *p, size_t b, size_t i_pair)
+{
+    const size_t nr = p->mm->nr, n = skv_min_size(nr, p->w->N - i_pair * nr);
+    const size_t ld = p->args.y.ld;
+    float *y = p->y + block_row(p, b) * ld + i_pair * nr;
+    for (size_t i = 0; i < block_rows(p, b); i++) {
+        for (size_t j = 0; j < n; j += 16) __builtin_prefetch(y + i * ld + j, 1);
+    }
+}
+
+/* A block times panels of gate and the panels of up beside them, pairs [first, last): a piece of
+ * the block along K meets all of them while it is in the cache. */
+static void block_pairs(const product *p, size_t b, size_t first, size_t last, bool from_memory,
+                        float *tiles)
+{
+    const size_t nr = p->mm->nr, K = p->w->K, tile = MR_MAX * NR_MAX, m = block_rows(p, b);
+    const unsigned char *block = p->packed + b * p->block_bytes;
+    for (size_t i = first; i < last; i++) prefetch_result(p, b, i);
+    for (size_t k0 = 0; k0 < K; k0 += p->mm->kc) {
+        const size_t k1 = skv_min_size(K, k0 + p->mm->kc);
+        const unsigned mode = tile_mode(from_memory, k0 > 0);
+        for (size_t i = 2 * first; i < 2 * last; i++) {
+            float *c = tiles + (i - 2 * first) * tile;
+            p->mm->tile(c, nr, block, panel_at(p->w, i, nr), m, K, k0, k1, mode);
+        }
+    }
+    for (size_t i = first; i < last; i++) {
+        float *gate = tiles + 2 * (i - first) * tile;
+        finish_pair(p, b, i, gate, gate + tile);
+    }
+}
+
+/* Pairs of panels [first, last). Where K is one piece, they gain nothing from each other. */
+static void run_pairs(const product *p, block_range blocks, size_t first, size_t last, float *tiles)
+{
+    const size_t n_pairs = p->w->K > p->mm->kc ? PAIRS_MAX : 1;
+    for (size_t b = blocks.first; b < blocks.last; b++) {
+        for (size_t i = first; i < last; i += n_pairs) {
+            block_pairs(p, b, i, skv_min_size(i + n_pairs, last), b == blocks.first, tiles);
+        }
     }
 }
 
@@ -567,25 +604,34 @@ static void run_task(void *arg, size_t i_task, size_t i_thread)
     block_range blocks = {p->n_blocks * i_part / p->n_row_parts,
                           p->n_blocks * (i_part + 1) / p->n_row_parts};
     float *tiles = skv_cpu_scratch(p->be, i_thread);
-    if (!p->paired) {
+    if (p->paired) {
+        run_pairs(p, blocks, first, last, tiles);
+    } else {
         run_strip(p, blocks, p->panel0 + first, p->panel0 + last, tiles);
-        return;
     }
-    for (size_t b = blocks.first; b < blocks.last; b++) {
-        for (size_t i = first; i < last; i++) block_pair(p, b, i, b == blocks.first, tiles);
-    }
+    skv_matmul_finish(p->mm);
+}
+
+/* Blocks of rows that a task has at least when it shares a panel. */
+static size_t blocks_a_part(const product *p)
+{
+    return skv_ceil_div(ROWS_A_PART, p->mm->mr);
 }
 
 /* Strips that the columns make. With few blocks of rows a strip is a panel: they gain nothing from
  * a wider one, and many strips balance the threads. */
-static size_t count_strips(const product *p, size_t n_columns)
+static size_t count_strips(const product *p, size_t n_columns, bool alone)
 {
     const linear_part *part = &p->w->parts[p->args.part0];
-    /* A pair passes by with all of K. */
+    const size_t n_parts = p->n_blocks / blocks_a_part(p);
+    /* A pair passes by with all of K, or with others. */
     size_t piece = p->paired ? 2 * part->panel_bytes
                              : part->panel_bytes * skv_min_size(p->mm->kc, p->w->K) / p->w->K;
     size_t width = skv_max_size(1, skv_min_size(STRIP_BYTES / skv_max_size(piece, 1), STRIP_MAX));
-    if (p->n_blocks < BLOCKS_A_PART) width = 1;
+    const size_t widest =
+        n_columns * n_parts / (TASKS_LEFT * (alone ? 1 : skv_pool_threads(p->be->pool)));
+    width = skv_max_size(1, skv_min_size(width, widest));
+    if (n_parts == 0) width = 1;
     return skv_ceil_div(n_columns, width);
 }
 
@@ -599,11 +645,11 @@ static void deal_out(product *p, size_t n_columns, bool alone)
 {
     const size_t n_threads = skv_pool_threads(p->be->pool);
     p->n_columns = n_columns;
-    p->n_strips = count_strips(p, n_columns);
+    p->n_strips = count_strips(p, n_columns, alone);
     p->n_row_parts = 1;
     if (alone) return;
     size_t wanted = skv_ceil_div(TASKS_A_THREAD * n_threads, p->n_strips);
-    p->n_row_parts = skv_max_size(1, skv_min_size(wanted, p->n_blocks / BLOCKS_A_PART));
+    p->n_row_parts = skv_max_size(1, skv_min_size(wanted, p->n_blocks / blocks_a_part(p)));
     p->by_rows = p->args.n_rows >= ROWS_A_THREAD * n_threads;
     if (p->by_rows) p->n_row_parts = skv_round_up(p->n_row_parts, n_threads);
 }

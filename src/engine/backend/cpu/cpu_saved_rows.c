@@ -17,11 +17,12 @@ typedef struct row_form {
 } row_form;
 
 /* Narrow products read f32 rows beside bf16 weights. */
-static row_form form_of(skv_weight_type type, size_t K)
+static row_form form_of(const skv_backend *base, skv_weight_type type, size_t K)
 {
+    const skv_cpu_backend *be = (const skv_cpu_backend *)base;
     switch (type) {
     case SKV_WEIGHT_BF16: return (row_form){K <= SKV_NARROW_K ? ROWS_F32 : ROWS_BF16, 0};
-    case SKV_WEIGHT_I8: return (row_form){ROWS_I8, skv_i8_group(K)};
+    case SKV_WEIGHT_I8: return (row_form){ROWS_I8, skv_matmul_group(&be->kernels.i8, K)};
     case SKV_WEIGHT_QUANT: return (row_form){ROWS_I8, SKV_QUANT_GROUP};
     case SKV_WEIGHT_F32:
     case SKV_WEIGHT_QUANT_F32: break;
@@ -31,8 +32,7 @@ static row_form form_of(skv_weight_type type, size_t K)
 
 size_t skv_cpu_row_bytes(const skv_backend *base, skv_weight_type type, size_t K)
 {
-    (void)base;
-    row_form form = form_of(type, K);
+    row_form form = form_of(base, type, K);
     switch (form.kind) {
     case ROWS_F32: break;
     case ROWS_BF16: return K * sizeof(uint16_t);
@@ -139,7 +139,7 @@ static void run_rows(skv_backend *base, skv_weight_type type, row_job job, size_
                      skv_task_fn *fn)
 {
     job.be = (const skv_cpu_backend *)base;
-    job.form = form_of(type, job.K);
+    job.form = form_of(base, type, job.K);
     job.row_bytes = skv_cpu_row_bytes(base, type, job.K);
     skv_pool_run(job.be->pool, n, fn, &job);
 }
