@@ -27,6 +27,7 @@ struct skv_job {
     char *stop_bytes;            /* owned: what params.stops point into */
     uint64_t number;             /* in order of submission */
     uint64_t domain;             /* whose pages it shares */
+    uint64_t owner;              /* its tenant, whatever else the domain is made from */
     uint64_t queued_ns;          /* when it was submitted */
     skv_account *account;        /* borrowed; NULL: none. Has what follows, and the outputs */
     size_t own_bytes;            /* of this struct, what params point to and a short queue */

@@ -35,8 +35,7 @@ void skv_worker_note_prompt(skv_scheduler *s, const skv_lane *lane)
 {
     const size_t n = skv_lane_cached(lane);
     if (lane->i_answer > 0 || n < lane->n_prompt) return;
-    const uint64_t owner = skv_worker_owner(s, &lane->job->params);
-    skv_past_prompts_add(&s->past, owner, lane->job->domain, lane->ids, n);
+    skv_past_prompts_add(&s->past, lane->job->owner, lane->job->domain, lane->ids, n);
 }
 
 static bool add_pieces(const skv_tokenizer *t, const int32_t *ids, size_t n, skv_buf *out)
@@ -73,7 +72,7 @@ void skv_worker_explain(skv_scheduler *s, skv_lane *lane, size_t n_usable, size_
 {
     const skv_past_prompt *with;
     skv_job *job = lane->job;
-    const skv_begun_prompt begun = {.owner = skv_worker_owner(s, &job->params),
+    const skv_begun_prompt begun = {.owner = job->owner,
                                     .domain = job->domain,
                                     .ids = lane->ids,
                                     .n = lane->n_prompt,

@@ -452,6 +452,7 @@ skv_status skv_scheduler_submit(skv_scheduler *s, const skv_job_params *params, 
     SKV_TRY(skv_job_create(params, account_of(s, params), &job, err));
     job->scheduler = s;
     job->domain = skv_worker_domain(s, params);
+    job->owner = skv_worker_owner(s, params);
     skv_status status = create_first_lane(s, job, &lane, err);
     if (status == SKV_OK) {
         pthread_mutex_lock(&s->lock);
