@@ -56,7 +56,7 @@ void skv_worker_remember(skv_scheduler *s, const skv_lane *lane)
     skv_prefix_index_insert(s->prefix, lane->job->domain, lane->ids, skv_lane_cached(lane),
                             &lane->sequence->cache);
     skv_tell_remember(lane->sequence, lane->job->domain, skv_lane_cached(lane));
-    skv_worker_note_prompt(s, lane);
+    skv_worker_note_prompt(s, lane, skv_lane_cached(lane));
     skv_worker_share(s, lane);
 }
 

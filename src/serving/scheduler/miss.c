@@ -31,9 +31,8 @@ void skv_worker_open_past(skv_scheduler *s)
     s->past.max_ids = PAST_CONTEXTS * s->engine->options.kv_tokens;
 }
 
-void skv_worker_note_prompt(skv_scheduler *s, const skv_lane *lane)
+void skv_worker_note_prompt(skv_scheduler *s, const skv_lane *lane, size_t n)
 {
-    const size_t n = skv_lane_cached(lane);
     if (lane->i_answer > 0 || n < lane->n_prompt) return;
     skv_past_prompts_add(&s->past, lane->job->owner, lane->job->domain, lane->ids, n);
 }

@@ -161,8 +161,9 @@ void skv_worker_keep_text(skv_scheduler *s, const skv_lane *lane);
 /* ---- miss.c ---- */
 
 void skv_worker_open_past(skv_scheduler *s);
-/** The index has a lane's rows: later prompts are compared with them, once they hold its prompt. */
-void skv_worker_note_prompt(skv_scheduler *s, const skv_lane *lane);
+/** The index has a lane's n rows: later prompts are compared with their ids, once the prompt is
+ * among them. */
+void skv_worker_note_prompt(skv_scheduler *s, const skv_lane *lane, size_t n);
 /** Tells why no more than n_found tokens of a job's prompt were found, of the n_usable that may
  * be. */
 void skv_worker_explain(skv_scheduler *s, skv_lane *lane, size_t n_usable, size_t n_found,
