@@ -963,11 +963,36 @@ class TextTest(CliTest):
         self.assertEqual(empty["ids"], self.json_of("generate", STORIES, "--ids-file", bos, "-n", 8,
                                                     "--json")["ids"])
 
-    def test_perplexity(self):
+    def test_windows(self):
+        """The first is the reference's; each is what its tokens are alone; the perplexity is over all of them."""
         if not self.reference.exists():
             self.skipTest(f"{self.reference} is absent")
-        rows = json.loads(self.reference.read_text())["perplexity"]
-        row = next(row for row in rows if row["file"] == "tinystories-b.txt")
+        reference = json.loads(self.reference.read_text())
+        want, n = reference["windows"][0], reference["context"]
+        text = self.write("text.txt", (ASSETS / "text" / reference["sample"]["file"]).read_bytes()[:8000])
+        out = self.json_of("score", STORIES, "--file", text, "--json")
+        self.assertEqual(out["ids"][:n], want["ids"])
+        self.near(out["logprobs"][:n], want["logprobs"])
+        starts = range(0, out["n"], n)
+        self.assertGreater(len(starts), 5)
+        for start in starts:
+            ids = self.write("ids.json", out["ids"][start : start + n])
+            alone = self.json_of("score", STORIES, "--ids-file", ids, "--json")["logprobs"]
+            self.near(out["logprobs"][start : start + n], alone)
+        scored = [value for value in out["logprobs"] if value is not None]
+        self.assertEqual(out["scored"], len(scored))
+        self.assertEqual(out["scored"], out["n"] - len(starts))
+        self.assertAlmostEqual(out["perplexity"], math.exp(-math.fsum(scored) / len(scored)), delta=1e-6 * out["perplexity"])
+        if "SKV_TEST_ALL" in os.environ:
+            self.check_whole_text(reference)
+
+    def near(self, got, want):
+        self.assertEqual(len(got), len(want))
+        for a, b in zip(got, want):
+            self.assertTrue(a is b is None or abs(a - b) < 1e-4, (a, b))
+
+    def check_whole_text(self, reference):
+        row = next(row for row in reference["perplexity"] if row["file"] == "tinystories-b.txt")
         path = ASSETS / "text" / row["file"]
         out = self.json_of("score", STORIES, "--file", path, "--json")
         self.assertEqual(out["scored"], row["n_ids"])

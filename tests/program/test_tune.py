@@ -232,18 +232,20 @@ class TuneTest(unittest.TestCase):
 
     @unittest.skipUnless(MINI.exists(), "models/mini is absent")
     def test_wider_votes_where_the_published_ones_fail(self):
-        out = self.tune(MINI, "--floor", 0.97, "--cost", "kv-bytes", "--task", "needle,lines", "--lengths", 512,
-                        "--count", 6, *FEW)
-        forms = {}  # (did a narrow one keep the floor, is a wide one there), by what SnapKV was added to
-        for s in out["settings"]:
-            how = re.search(r"snapkv:\d+,\d+,(7|15),", s["run"])
-            if not how:
-                continue
-            narrow, wide = forms.get(key := re.sub(r"snapkv:\S+", "", s["run"]), (False, False))
-            forms[key] = (narrow or (how[1] == "7" and s["keeps"]), wide or how[1] == "15")
-        self.assertTrue(forms)
-        for narrow, wide in forms.values():
-            self.assertNotEqual(narrow, wide)
+        """At a floor that narrow votes miss, and at one that they keep."""
+        for floor in (0.97, 0.3):
+            out = self.tune(MINI, "--floor", floor, "--cost", "kv-bytes", "--task", "needle,lines", "--lengths", 256,
+                            "--count", 2, *FEW)
+            forms = {}  # (did a narrow one keep the floor, is a wide one there), by what SnapKV was added to
+            for s in out["settings"]:
+                how = re.search(r"snapkv:\d+,\d+,(7|15),", s["run"])
+                if not how:
+                    continue
+                narrow, wide = forms.get(key := re.sub(r"snapkv:\S+", "", s["run"]), (False, False))
+                forms[key] = (narrow or (how[1] == "7" and s["keeps"]), wide or how[1] == "15")
+            self.assertTrue(forms)
+            for narrow, wide in forms.values():
+                self.assertNotEqual(narrow, wide)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ CHECK = re.compile(r"<!-- check: (.+?) -->$")
 # Words in capitals stand for these, unless a block says otherwise. OUT is new for each block.
 PLACES = {
     "MODEL": "models/mini/base", "STUDENT": "models/mini/kv6", "TEXT": "recipes/prose/held_out.txt",
-    "DOCUMENT": "recipes/prose/held_out.txt", "FOLDER": "models/mini/kvpred",
+    "DOCUMENT": "models/mini/README.md", "FOLDER": "models/mini/kvpred",
 }
 CAPITALS = re.compile(r"(?<![\w$/.\"-])[A-Z]{2,}(?![\w.])")
 NOT_PLACES = {"END", "EOF", "POST", "GET", "NAME", "PATH", "OK"}

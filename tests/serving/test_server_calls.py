@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -30,6 +31,7 @@ except ImportError:
 
 CASES = int(os.environ.get("SKV_CALL_CASES", 0))
 SEED = int(os.environ.get("SKV_CALL_SEED", 1))
+MODEL = None
 QUIET = {"temperature": 0, "chat_template_kwargs": {"enable_thinking": False}}
 RESULT = "SKVRESULT"
 
@@ -161,9 +163,19 @@ ARGUMENTS = {"s": "a\n</parameter>\n <tool_call>\"1,5\n", "os": "1.10", "n": 0.5
              "o": {"k": "</tool_call>\n"}}  # fmt: skip
 
 
+def setUpModule():
+    """A model for all servers. The grammar forces the answers, so a form serves that makes long prompts and answers cheap."""
+    global MODEL
+    if STORIES.exists():
+        folder = tempfile.TemporaryDirectory()
+        unittest.addModuleCleanup(folder.cleanup)
+        MODEL = Path(folder.name) / STORIES.stem
+        subprocess.run([PROGRAM, "transform", STORIES, MODEL, "--kv-layers", "1", "--group", "4"], check=True, capture_output=True)
+
+
 @contextlib.contextmanager
 def serving(template):
-    server = Server(STORIES, "--ctx", 8192, "--template", template)
+    server = Server(MODEL, "--ctx", 8192, "--evict", "snapkv:64,16,5", "--template", template)
     try:
         yield server
     finally:

@@ -60,26 +60,23 @@ class ToolsTest(unittest.TestCase):
         )
 
     @unittest.skipUnless(SCHEMATHESIS, "schemathesis is not installed")
-    def test_with_keys(self):
+    def test_keys_models_and_adapters(self):
+        """Behind a key, of two models one is loaded at a time; the names that the description lists are asked for
+        at random."""
+        lora, key = base.ROOT / "tests/data/lora", {"Authorization": "Bearer one-key"}
+        adapters = ",".join(f"{name}@{base.PLAIN.name}={lora}/{name}" for name in ("narrow", "wide"))
         with tempfile.NamedTemporaryFile("w", suffix=".keys") as file:
             file.write("one-key\n")
             file.flush()
-            adapters = ",".join(f"{name}={base.ROOT}/tests/data/lora/{name}" for name in ("narrow", "wide"))
-            server = base.Server(base.PLAIN, "--ctx", 64, "--api-key-file", file.name, "--lora", adapters)
+            server = base.Server(base.PLAIN, base.MODELS / "qwen3-v5", "--ctx", 64, "--max-loaded", 1, "--lora", adapters,
+                                 "--api-key-file", file.name)  # fmt: skip
             self.addCleanup(server.stop)
-            words = ["-H", "Authorization: Bearer one-key", "--exclude-checks", EXCEPT]
-            self.check(server, "--phases", "fuzzing", "--max-examples", "15", *words)
-
-    @unittest.skipUnless(SCHEMATHESIS, "schemathesis is not installed")
-    def test_several_models_and_adapters(self):
-        """Of two models one is loaded at a time; the names that the description lists are asked for at random."""
-        lora = base.ROOT / "tests/data/lora"
-        adapters = ",".join(f"{name}@{base.PLAIN.name}={lora}/{name}" for name in ("narrow", "wide"))
-        server = base.Server(base.PLAIN, base.MODELS / "qwen3-v5", "--ctx", 64, "--max-loaded", 1, "--lora", adapters)
-        self.addCleanup(server.stop)
-        self.check(server, "--phases", "fuzzing", "--max-examples", "15", "--exclude-checks", EXCEPT)
-        loads = [n for name, n in server.metrics().items() if name.startswith("model_loads_total")]
-        self.assertGreater(sum(loads), 2)
+            self.check(server, "--phases", "fuzzing", "--max-examples", "15", "--exclude-checks", EXCEPT,
+                       "-H", f"Authorization: {key['Authorization']}")  # fmt: skip
+        text = server.ask("GET", "/metrics", headers=key)[2]
+        loads = re.findall(r"^swiftkv_model_loads_total\{.*\} (\d+)$", text, re.M)
+        self.assertGreater(sum(map(int, loads)), 2, text)
+        self.assertEqual(server.ask("GET", "/v1/models")[0], 401)
 
     @unittest.skipUnless(PROMTOOL, "promtool (package prometheus) is absent")
     def test_metrics(self):

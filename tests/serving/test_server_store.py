@@ -324,25 +324,24 @@ class FaultTest(StoreCase):
     patience = 0.25
 
     def test_faults_under_load(self):
-        """Frozen, killed, restarted, full and replaced by garbage: no request fails or waits for long, answers stay
-        as they are, and what one server has read another finds within a second of the store's return."""
+        """Frozen, killed, restarted, full and replaced by garbage: no request fails, a store that does not answer is
+        waited for once, answers stay as they are, and what one server has read another finds soon after the store's
+        return."""
         store = self.store()
         servers = [self.serve(store, words=("--kv-tokens", 1024)) for _ in range(2)]
         prompts = [prompt_of(200 + 10 * i, i) for i in range(6)]
         want = [self.ask(servers[0], ids)[0] for ids in prompts]
-        ends, wrong, times = threading.Event(), [], []
+        ends, wrong = threading.Event(), []
 
         def read(i):
             k = i
             while not ends.is_set():
                 k += 1
-                start = time.monotonic()
                 try:
                     if self.ask(servers[k % 2], prompts[k % 6])[0] != want[k % 6]:
                         wrong.append(k)
                 except Exception as error:
                     wrong.append(error)
-                times.append(time.monotonic() - start)
 
         fresh = iter(range(1000, 9000))
 
@@ -356,21 +355,29 @@ class FaultTest(StoreCase):
                     return n
             self.fail("the store is not used again")
 
+        def go_on():
+            """Ten new prompts are answered by each server: how often it waited in vain for what the store has of them."""
+            before = [server.metrics()["cache_store_unread_total"] for server in servers]
+            for ids in (prompt_of(130, next(fresh)) for _ in range(10)):
+                for server in servers:
+                    self.ask(server, ids, 1)
+            return [server.metrics()["cache_store_unread_total"] - n for server, n in zip(servers, before)]
+
         with concurrent.futures.ThreadPoolExecutor(3) as pool:
             readers = [pool.submit(read, i) for i in range(3)]
             try:
                 took = {"start": recovered()}
                 store.process.send_signal(signal.SIGSTOP)
-                time.sleep(0.8)
+                unread = go_on()
                 store.process.send_signal(signal.SIGCONT)
                 took["frozen"] = recovered()
                 store.stop()
-                time.sleep(0.3)
+                go_on()
                 store.start()
                 took["killed"] = recovered()
                 store.ask("CONFIG", "SET", "maxmemory", "1")
                 store.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
-                time.sleep(0.4)
+                go_on()
                 store.ask("CONFIG", "SET", "maxmemory", "64mb")
                 took["full"] = recovered()
                 store.stop()
@@ -384,10 +391,7 @@ class FaultTest(StoreCase):
             for reader in readers:
                 reader.result()
         self.assertEqual(wrong, [])
-        times.sort()
-        self.assertGreater(len(times), 20)
-        # Few requests meet a store that has just failed; the others take what half of them take, a few times at most.
-        self.assertLess(times[len(times) * 9 // 10], self.patience + 4 * times[len(times) // 2])
+        self.assertLessEqual(max(unread), 2)  # then its circuit breaker is open; one may be under way
         self.assertLess(max(took.values()), 100, took)
         failed = sum(server.metrics()['requests_finished_total{reason="failed"}'] for server in servers)
         self.assertEqual(failed, 0)

@@ -1,6 +1,7 @@
 """Waiting in tests. Naps are counted, not seconds: where a machine is busy, or stood still for a while,
 a test takes longer and does not fail."""
 
+import threading
 import time
 
 NAP = 0.01
@@ -28,3 +29,19 @@ def cpu_seconds(process):
     """The processor time that a process has taken. What it does in the meantime is bounded by this,
     however little of the machine it gets."""
     return time.clock_gettime(~process.pid << 3 | 2)  # CPUCLOCK_SCHED of the whole process
+
+
+class NapClock:
+    """Seconds as naps that were taken: it stands still where the machine does, and is slow where that is busy."""
+
+    def __init__(self):
+        self.n = 0
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        while True:
+            time.sleep(NAP)
+            self.n += 1
+
+    def now(self):
+        return self.n * NAP

@@ -45,7 +45,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/support"))
 
 import sanitizer  # noqa: E402
-from waiting import NAP, PATIENCE, REST, wait_exit, wait_until  # noqa: E402
+from waiting import NAP, PATIENCE, REST, NapClock, wait_exit, wait_until  # noqa: E402
 
 SECTIONS = ("disconnect", "slow", "fuzz", "hostile", "kill", "term", "memory")
 RSS_SLACK = 24 << 20  # heaps of threads that were there at the same time
@@ -791,8 +791,8 @@ def hostile_request(case, rng):
 class Neighbour:
     """A plain stream, again and again: its text, and the seconds between its tokens."""
 
-    def __init__(self, port):
-        self.port, self.ended = port, threading.Event()
+    def __init__(self, port, now):
+        self.port, self.now, self.ended = port, now, threading.Event()
         self.gaps, self.faults, self.n_answers = [], [], 0
         self.text = self.ask([])
         self.thread = threading.Thread(target=self.run)
@@ -805,7 +805,7 @@ class Neighbour:
         for line in response:
             if not line.startswith(b"data: {"):
                 continue
-            now = time.monotonic()
+            now = self.now()
             if last is not None:
                 gaps.append(now - last)
             last = now
@@ -901,7 +901,7 @@ def check_hostile(options):
         before = process.rss()
         attackers = [Attacker(options, server.port, i, time.monotonic() + options.seconds) for i in range(4)]
         watcher = threading.Thread(target=watch_rss, args=(process, ended, most))
-        neighbour = Neighbour(server.port)
+        neighbour = Neighbour(server.port, options.now)
         with neighbour:
             for thread in [watcher] + [a.thread for a in attackers]:
                 thread.start()
@@ -937,9 +937,9 @@ def stop_under_attack(options, server):
     wait_until(lambda: all(sum(a.counts.values()) > 3 for a in attackers))
     for attacker in attackers:
         attacker.told.set()
-    begun = time.monotonic()
+    begun = options.now()
     status = server.stop()
-    taken = time.monotonic() - begun
+    taken = options.now() - begun
     for attacker in attackers:
         attacker.thread.join()
     check(status == 0, "exit status", status, server.lines[-5:])
@@ -1218,7 +1218,7 @@ def parse():
     parser.add_argument("--seconds", type=float, default=600, help="of hostile inputs")
     parser.add_argument("--kinds", default=HOSTILE_KINDS, help="of hostile inputs")
     parser.add_argument("--step-ms", type=int, default=100)
-    parser.add_argument("--gap-ms", type=float, help="half of what a stream beside them may wait (--step-ms)")
+    parser.add_argument("--gap-ms", type=float, help="half of what a stream beside them may wait, counted in naps (--step-ms, by the clock)")
     parser.add_argument("--memory", type=int, default=256, help="MiB of the server they are sent to")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--terms", type=int, default=20)
@@ -1226,6 +1226,7 @@ def parse():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write the figures there")
     options = parser.parse_args()
+    options.now = NapClock().now if options.gap_ms else time.monotonic
     options.gap_ms = options.gap_ms or options.step_ms
     return options
 

@@ -3,7 +3,7 @@
 
 #include "text/reply_form.h"
 
-enum { QUOTED_BY_MARK = 1, NAME_BYTES_MAX = 256, BLANKS_MAX = 64 };
+enum { QUOTED_BY_MARK = 1, NAME_BYTES_MAX = 256 };
 
 static bool is_blank(char c)
 {
@@ -35,19 +35,6 @@ static size_t find(const char *text, size_t from, size_t n, const char *mark)
 }
 
 /* ---- where a call ends ---- */
-
-bool skv_raw_ends_mark(char behind)
-{
-    return behind == ',' || behind == '}' || behind == ']' || behind == ':';
-}
-
-skv_raw_state skv_raw_ends_quote(const char *text, size_t n)
-{
-    size_t k = 0;
-    while (k < n && k < BLANKS_MAX && is_blank(text[k])) k++;
-    if (k == n) return SKV_RAW_MORE;
-    return text[k] == ')' || skv_raw_ends_mark(text[k]) ? SKV_RAW_ENDED : SKV_RAW_BAD;
-}
 
 /* prefix NAME and the first bracket, which pos ends behind. */
 static skv_raw_state scan_name(const skv_reply_form *form, skv_raw_scan *scan, const char *text,

@@ -103,7 +103,7 @@ static size_t panel_bytes(const skv_matmul *mm, const skv_linear_spec *spec, siz
     return skv_round_up(n_bytes, SKV_ALIGN);
 }
 
-size_t skv_cpu_linear_bytes(const skv_backend *base, const skv_linear_spec *spec)
+skv_bytes skv_cpu_linear_bytes(const skv_backend *base, const skv_linear_spec *spec)
 {
     const skv_cpu_backend *be = (const skv_cpu_backend *)base;
     const skv_matmul *mm = matmul_of(be, spec->type, spec->K);
@@ -111,7 +111,7 @@ size_t skv_cpu_linear_bytes(const skv_backend *base, const skv_linear_spec *spec
     for (size_t i = 0; i < spec->n_parts; i++) {
         n_bytes += skv_ceil_div(spec->parts[i].n_rows, mm->nr) * panel_bytes(mm, spec, i);
     }
-    return n_bytes;
+    return (skv_bytes){.host = n_bytes};
 }
 
 /* A scale, or a weight, that is no number: the first that a thread met. */
@@ -265,7 +265,7 @@ static skv_status fill_panels(skv_cpu_backend *be, skv_linear *w, const skv_line
                               skv_error *err)
 {
     pack_job job = {.be = be, .mm = matmul_of(be, spec->type, spec->K), .spec = spec, .w = w};
-    size_t n_bytes = skv_cpu_linear_bytes(&be->base, spec);
+    const size_t n_bytes = skv_cpu_linear_bytes(&be->base, spec).host;
     w->panels = skv_cpu_take_weights(be, n_bytes);
     SKV_REQUIRE(w->panels, err, SKV_MEMORY, "weights: no memory for %zu panels, %zu bytes",
                 w->n_panels, n_bytes);
@@ -327,6 +327,8 @@ typedef struct skv_cpu_product {
     skv_cpu_backend *be;
     const skv_matmul *mm;
     skv_linear_args args;
+    const float *x, *norm; /* of args: [*, ld], and [K] or NULL */
+    float *y;              /* [n_rows, ld] */
     unsigned char *packed; /* its rows, [n_blocks][block_bytes] */
     const skv_linear *w;
     size_t n_blocks, block_bytes;
@@ -391,16 +393,15 @@ static const float *normed_rows(const product *p, size_t row0, size_t m, float *
 {
     const skv_linear_args *a = &p->args;
     size_t K = p->w->K;
-    if (!a->norm.weight && !a->rows) {
-        *ld = a->ldx;
-        return a->x + row0 * a->ldx;
+    if (!p->norm && !a->rows) {
+        *ld = a->x.ld;
+        return p->x + row0 * a->x.ld;
     }
     *ld = K;
     for (size_t i = 0; i < m; i++) {
-        const float *x = a->x + (a->rows ? a->rows[row0 + i] : row0 + i) * a->ldx;
-        if (a->norm.weight) {
-            p->be->kernels.rmsnorm(scratch + i * K, x, a->norm.weight, a->norm.offset, a->norm.eps,
-                                   K);
+        const float *x = p->x + (a->rows ? a->rows[row0 + i] : row0 + i) * a->x.ld;
+        if (p->norm) {
+            p->be->kernels.rmsnorm(scratch + i * K, x, p->norm, a->norm.offset, a->norm.eps, K);
         } else {
             memcpy(scratch + i * K, x, K * sizeof *x);
         }
@@ -467,7 +468,7 @@ static void panel_partial(const product *p, block_range blocks, panel_of_strip p
         tile_all_k(p, tile, b, panel.at, b == blocks.first);
         add_bias(p, tile, p->mm->nr, m, panel.column, panel.n);
         for (size_t i = 0; i < m; i++) {
-            float *y = a->y + (block_row(p, b) + i) * a->ldy + (panel.column - p->column0);
+            float *y = p->y + (block_row(p, b) + i) * a->y.ld + (panel.column - p->column0);
             const float *c = tile + i * p->mm->nr;
             if (a->epilogue == SKV_EPILOGUE_ADD) {
                 p->be->kernels.axpy(y, 1.0f, c, panel.n);
@@ -491,12 +492,12 @@ static void strip_direct(const product *p, block_range blocks, const panel_of_st
         for (size_t b = blocks.first; b < blocks.last; b++) {
             const unsigned char *block = p->packed + b * p->block_bytes;
             size_t m = block_rows(p, b);
-            float *y = a->y + block_row(p, b) * a->ldy;
+            float *y = p->y + block_row(p, b) * a->y.ld;
             unsigned mode = tile_mode(b == blocks.first, add);
             for (size_t i = 0; i < n_panels; i++) {
                 float *c = y + (panels[i].column - p->column0);
-                p->mm->tile(c, a->ldy, block, panels[i].at, m, K, k0, k1, mode);
-                if (k1 == K) add_bias(p, c, a->ldy, m, panels[i].column, p->mm->nr);
+                p->mm->tile(c, a->y.ld, block, panels[i].at, m, K, k0, k1, mode);
+                if (k1 == K) add_bias(p, c, a->y.ld, m, panels[i].column, p->mm->nr);
             }
         }
     }
@@ -540,12 +541,12 @@ static void finish_pair(const product *p, size_t b, size_t i_pair, float *gate, 
                                                            : p->be->kernels.silu_glu;
     bool clamped = a->epilogue == SKV_EPILOGUE_CLAMPED;
     size_t m = block_rows(p, b);
-    float *y = a->y + block_row(p, b) * a->ldy + column;
+    float *y = p->y + block_row(p, b) * a->y.ld + column;
     add_bias(p, gate, nr, m, column, n);
     add_bias(p, up, nr, m, p->w->N + column, n);
     for (size_t i = 0; i < m; i++) {
         if (clamped) clamp_pair(a, gate + i * nr, up + i * nr, n);
-        glu(y + i * a->ldy, gate + i * nr, up + i * nr, n);
+        glu(y + i * a->y.ld, gate + i * nr, up + i * nr, n);
     }
 }
 
@@ -553,9 +554,10 @@ static void finish_pair(const product *p, size_t b, size_t i_pair, float *gate, 
 static void prefetch_result(const product *p, size_t b, size_t i_pair)
 {
     const size_t nr = p->mm->nr, n = skv_min_size(nr, p->w->N - i_pair * nr);
-    float *y = p->args.y + block_row(p, b) * p->args.ldy + i_pair * nr;
+    const size_t ld = p->args.y.ld;
+    float *y = p->y + block_row(p, b) * ld + i_pair * nr;
     for (size_t i = 0; i < block_rows(p, b); i++) {
-        for (size_t j = 0; j < n; j += 16) __builtin_prefetch(y + i * p->args.ldy + j, 1);
+        for (size_t j = 0; j < n; j += 16) __builtin_prefetch(y + i * ld + j, 1);
     }
 }
 
@@ -671,7 +673,14 @@ static product plan_product(skv_cpu_backend *be, const skv_linear_args *args, un
     const skv_linear *w = args->w;
     const skv_matmul *mm = matmul_of(be, w->type, w->K);
     size_t part1 = args->part1 ? args->part1 : w->n_parts;
-    product p = {.be = be, .mm = mm, .args = *args, .w = w, .packed = packed};
+    product p = {.be = be,
+                 .mm = mm,
+                 .args = *args,
+                 .x = skv_cpu_at(args->x),
+                 .norm = skv_cpu_vec(args->norm.weight),
+                 .y = skv_cpu_at(args->y),
+                 .w = w,
+                 .packed = packed};
     p.n_blocks = skv_ceil_div(args->n_rows, mm->mr);
     p.block_bytes = skv_round_up(mm->x_bytes(mm->mr, w->K), SKV_ALIGN);
     p.blocks_per_task = skv_ceil_div(PACK_ROWS, mm->mr);
@@ -721,11 +730,11 @@ void skv_cpu_linear_groups(skv_backend *base, const skv_linear_args *args,
         if (groups[g].n_rows == 0) continue;
         one.w = groups[g].w;
         one.n_rows = groups[g].n_rows;
-        one.y += row0 * args->ldy;
+        one.y = skv_rows_from(one.y, row0, 0);
         if (args->rows) {
             one.rows += row0;
         } else {
-            one.x += row0 * args->ldx;
+            one.x = skv_rows_from(one.x, row0, 0);
         }
         product *p = &be->products[n++];
         *p = plan_product(be, &one, packed, &work);
