@@ -167,6 +167,7 @@ static void multiply_panel(void *arg, size_t i_task, size_t i_thread)
                      (i == begin ? SKV_TILE_PREFETCH : 0U) | (k0 > 0 ? SKV_TILE_ADD : 0U));
         }
     }
+    skv_matmul_finish(mm);
 }
 
 /* Bytes of a panel, without what aligns it. */

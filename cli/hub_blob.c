@@ -1,6 +1,7 @@
 /* The files of the cache that a download writes: see hub_blob.h. */
 #include "hub_blob.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -105,27 +106,34 @@ bool hub_blob_is_right(const hub_blob *blob)
 
 /* ---- a file while it is fetched ---- */
 
-/* The lock of Python's filelock. Its file may have been removed while we took it. */
-static hub_blob_state take_lock(const hub_place *place, hub_blob *blob, hub_error *error)
+/* The lock NAME.lock of Python's filelock, whose file may have been removed while we took it. BUSY:
+ * another process has it, and we do not wait. */
+static hub_blob_state take_lock(const hub_place *place, const char *name, bool waits, int *lock,
+                                hub_error *error)
 {
     char inside[2 * HUB_WORD_MAX + HUB_HASH_MAX + 40], path[CLI_HUB_PATH_MAX];
     (void)snprintf(inside, sizeof inside, ".locks/models--%s--%s/%s.lock", place->name.org,
-                   place->name.model, blob->file->hash);
+                   place->name.model, name);
     if (!hub_join(path, place->cache, inside) || !make_folders(path, error)) return HUB_BLOB_FAILED;
     struct stat mine, there;
     do {
-        hub_blob_close(blob);
-        blob->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0664);
-        if (blob->lock < 0) {
+        if (*lock >= 0) (void)close(*lock);
+        *lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0664);
+        if (*lock < 0) {
             (void)hub_fail(error, "%s: %s", path, strerror(errno));
             return HUB_BLOB_FAILED;
         }
-        if (flock(blob->lock, LOCK_EX | LOCK_NB) != 0) {
-            hub_blob_close(blob);
-            return HUB_BLOB_BUSY;
+        int code;
+        do {
+            code = flock(*lock, waits ? LOCK_EX : LOCK_EX | LOCK_NB);
+        } while (code != 0 && errno == EINTR);
+        if (code != 0) {
+            if (waits) (void)hub_fail(error, "%s: %s", path, strerror(errno));
+            (void)close(*lock);
+            *lock = -1;
+            return waits ? HUB_BLOB_FAILED : HUB_BLOB_BUSY;
         }
-    } while (fstat(blob->lock, &mine) != 0 || stat(path, &there) != 0 ||
-             mine.st_ino != there.st_ino);
+    } while (fstat(*lock, &mine) != 0 || stat(path, &there) != 0 || mine.st_ino != there.st_ino);
     return HUB_BLOB_OPEN;
 }
 
@@ -152,7 +160,7 @@ hub_blob_state hub_blob_open(const hub_place *place, const hub_file *file, hub_b
         return HUB_BLOB_FAILED;
     }
     if (!make_folders(out->path, error)) return HUB_BLOB_FAILED;
-    const hub_blob_state state = take_lock(place, out, error);
+    const hub_blob_state state = take_lock(place, file->hash, false, &out->lock, error);
     if (state != HUB_BLOB_OPEN) return state;
     if (hub_blob_is_there(place, file, &bytes)) {
         hub_blob_close(out);
@@ -221,15 +229,45 @@ static bool put_in_place(const char *made, const char *path, hub_error *error)
 
 /* Where it is made: among the blobs, where nobody takes what a kill leaves for a file of the
  * snapshot or for a revision. */
+#define NAME "name"
+#define UNFINISHED ".incomplete"
+
 static bool place_to_make(const hub_place *place, char out[CLI_HUB_PATH_MAX], hub_error *error)
 {
-    char inside[64];
-    (void)snprintf(inside, sizeof inside, "blobs/name-%ld.incomplete", (long)getpid());
-    if (!hub_join(out, place->repository, inside)) {
+    if (!hub_join(out, place->repository, "blobs/" NAME UNFINISHED)) {
         return hub_fail(error, "%s: the path is too long", place->repository);
     }
-    (void)unlink(out);
     return make_folders(out, error);
+}
+
+/* Who has the lock makes the only one, so any other was left by a kill. */
+static void remove_left(const hub_place *place)
+{
+    const size_t n_end = strlen(UNFINISHED);
+    char path[CLI_HUB_PATH_MAX], inside[CLI_HUB_PATH_MAX];
+    if (!hub_join(path, place->repository, "blobs")) return;
+    DIR *folder = opendir(path);
+    for (const struct dirent *one; folder && (one = readdir(folder));) {
+        const size_t n = strlen(one->d_name);
+        if (strncmp(one->d_name, NAME, strlen(NAME)) != 0 || n < n_end) continue;
+        if (strcmp(one->d_name + n - n_end, UNFINISHED) != 0) continue;
+        (void)snprintf(inside, sizeof inside, "blobs/%s", one->d_name);
+        if (hub_join(path, place->repository, inside)) (void)unlink(path);
+    }
+    if (folder) (void)closedir(folder);
+}
+
+bool hub_names_begin(const hub_place *place, int *lock, hub_error *error)
+{
+    *lock = -1;
+    if (take_lock(place, "names", true, lock, error) != HUB_BLOB_OPEN) return false;
+    remove_left(place);
+    return true;
+}
+
+void hub_names_end(int lock)
+{
+    (void)close(lock);
 }
 
 bool hub_link(const hub_place *place, const char *commit, const hub_file *file, hub_error *error)

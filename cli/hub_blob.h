@@ -39,6 +39,10 @@ void hub_blob_close(hub_blob *blob);
 
 /** Whether the cache has a file, and how much of it while it is fetched. */
 bool hub_blob_is_there(const hub_place *place, const hub_file *file, uint64_t *bytes);
+/** Names are given by one process at a time, which first removes what was left by one that was
+ * killed; hub_names_end follows. */
+bool hub_names_begin(const hub_place *place, int *lock, hub_error *error);
+void hub_names_end(int lock);
 /** snapshots/COMMIT/PATH becomes a link to the blob. */
 bool hub_link(const hub_place *place, const char *commit, const hub_file *file, hub_error *error);
 /** refs/REVISION becomes the commit. */

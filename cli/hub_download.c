@@ -109,7 +109,11 @@ static bool fetch_files(hub_http *http, const hub_place *place, hub_list *list,
     if (!check_room(place, list, error) || !hub_http_fetch(http, place, list, progress, error)) {
         return false;
     }
-    return link_files(place, list, error) && hub_write_ref(place, list->commit, error);
+    int lock;
+    if (!hub_names_begin(place, &lock, error)) return false;
+    const bool ok = link_files(place, list, error) && hub_write_ref(place, list->commit, error);
+    hub_names_end(lock);
+    return ok;
 }
 
 bool hub_download(const char *given, const hub_place *place, hub_error *error)

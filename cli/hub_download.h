@@ -2,8 +2,8 @@
  * Fetches the files of a model from the hub into the Hugging Face cache, in the form that Python's
  * tools know. A request leaves only from here, after --download or a yes on a terminal.
  *
- *     CACHE/.locks/models--org--name/HASH.lock      who fetches this file
- *     CACHE/models--org--name/blobs/HASH            a file; HASH.incomplete while it is fetched
+ *     CACHE/.locks/models--org--name/HASH.lock      who fetches this file; names.lock: who names
+ * files CACHE/models--org--name/blobs/HASH            a file; HASH.incomplete while it is fetched
  *     CACHE/models--org--name/snapshots/COMMIT/...  links to blobs
  *     CACHE/models--org--name/refs/REVISION         the commit, written when all files are there
  */

@@ -8,7 +8,7 @@ With --build it reads compile_commands.json there, so that no .c is left out of 
 libskv.a, so that no writable data hides in an object and no instruction runs on a processor that
 lacks it: the suffix of a kernel's file says which ones it may use, and other code reaches it only
 through a table of pointers. The symbols of its objects tell which folder calls which, what lacks the
-prefix, and what nobody calls.
+prefix, what nobody calls, and how many objects of a folder call each other in circles.
 """
 
 import argparse
@@ -31,6 +31,7 @@ MAX_COLUMNS = 100
 MAX_PARAMETERS = 6
 ALLOW_FILE = "tools/tidy_allow.txt"
 EXPORTED = "exported"
+KNOT = "knot"
 C_FOLDERS = ("include", "src", "cli", "bench", "examples", "tests", "fuzz")
 TEXT_FOLDERS = C_FOLDERS + ("tools", "script", "cmake", "docs", "man", "completion")
 PROGRAM_FOLDERS = ("cli", "bench", "examples")
@@ -364,7 +365,9 @@ class Tidy:
                 )
 
     def check_functions(self):
-        allowed = {key: at for key, at in self.allowed.items() if at[1] != EXPORTED}
+        allowed = {
+            key: at for key, at in self.allowed.items() if at[1] != EXPORTED and key[1] != KNOT
+        }
         for path, line, name, n in self.functions():
             if "/ref/" in path:
                 continue
@@ -386,8 +389,9 @@ class Tidy:
             self.report(ALLOW_FILE, line, "allow-list", f"{path} {name} is gone: remove it")
 
     def read_allow_list(self):
-        """Lines "path function lines" of functions that were long when the rule came, and
-        "path function exported" of those that only their own file called."""
+        """Lines "path function lines" of functions that were long when the rule came,
+        "path function exported" of those that only their own file called, and "folder knot objects"
+        of folders whose objects called each other in circles."""
         allowed = {}
         path = self.root / ALLOW_FILE
         if path.is_file():
@@ -580,8 +584,9 @@ class Tidy:
         built = {Path(entry["file"]).resolve() for entry in json.loads(path.read_text())}
         foreign = {"x86_64": "arm", "aarch64": "x86"}.get(os.uname().machine)
         for source in self.sources:
+            # What is compared with us may need libraries that the project does not: built by hand.
             if not source.path.endswith(".c") or source.inside(
-                "tests/install", f"src/engine/kernels/{foreign}"
+                "tests/install", "bench/peers", f"src/engine/kernels/{foreign}"
             ):
                 continue
             if self.root / source.path not in built:
@@ -622,8 +627,26 @@ class Tidy:
         for symbol, home in links.defined.items():
             if home in sources and sources[home].in_library and not symbol.startswith(PREFIX):
                 self.report_symbol(sources[home], "prefix", symbol, f"has no {PREFIX}")
+        self.check_knots(links)
         if any(path.startswith("tests/") for path in links.sources):
             self.check_unused(links, sources, public)
+
+    def check_knots(self, links):
+        """A circle of calls makes one room of several: the number of its objects may only fall."""
+        allowed = {key: at for key, at in self.allowed.items() if key[1] == KNOT}
+        for folder, paths in links.knots().items():
+            if not folder.startswith("src/"):
+                continue
+            limit = allowed.pop((folder, KNOT), (None, 0))[1]
+            if len(paths) > limit:
+                names = ", ".join(Path(path).name for path in paths)
+                message = f"{len(paths)} objects of {folder} call in circles, at most {limit}: {names}"
+                self.report(paths[0], 1, KNOT, message)
+            elif len(paths) < limit:
+                message = f"{folder} knot has {len(paths)} objects now: lower it"
+                self.report(ALLOW_FILE, 1, "allow-list", message)
+        for (folder, _), (line, _) in allowed.items():
+            self.report(ALLOW_FILE, line, "allow-list", f"{folder} knot is cut: remove it")
 
     def check_edge(self, user, symbol, home, public):
         allowed = MAY_INCLUDE.get(user.folder)

@@ -37,11 +37,35 @@ class Links:
                 if user != home:
                     yield user, symbol, home
 
+    def knots(self):
+        """folder -> its objects that call each other in a circle."""
+        calls = {}
+        for user, _, home in self.edges():
+            if Path(user).parent == Path(home).parent:
+                calls.setdefault(user, set()).add(home)
+        reached = {user: reachable(calls, user) for user in calls}
+        knots = {}
+        for user, homes in sorted(reached.items()):
+            if user in homes:
+                knots.setdefault(Path(user).parent.as_posix(), []).append(user)
+        return knots
+
     def unused(self):
         """(symbol, home) of what no other object uses."""
         for symbol, home in sorted(self.defined.items()):
             if symbol != "main" and not self.users.get(symbol, set()) - {home}:
                 yield symbol, home
+
+
+def reachable(calls, start):
+    """What start calls, and what that calls."""
+    found, todo = set(), [start]
+    while todo:
+        for home in calls.get(todo.pop(), ()):
+            if home not in found:
+                found.add(home)
+                todo.append(home)
+    return found
 
 
 def objects_of(root, build):

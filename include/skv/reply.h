@@ -83,6 +83,8 @@ typedef struct skv_reply_format {
 SKV_API skv_reply_format skv_reply_format_of(const char *template_text, size_t n);
 /** "none", "llama3", "hermes" ... */
 SKV_API const char *skv_call_syntax_name(skv_call_syntax syntax);
+/** Whether calls do not tell "3" and 3 apart, so that their reader needs types. */
+SKV_API bool skv_call_syntax_lacks_types(skv_call_syntax syntax);
 SKV_CHECKED bool skv_call_syntax_parse(const char *name, skv_call_syntax *out);
 enum { SKV_REPLY_MARKS_MAX = 16 };
 
@@ -111,8 +113,10 @@ typedef enum skv_reply_type {
 struct json_t; /* of jansson */
 
 /** The types that a JSON schema allows, from type, enum, const, anyOf, oneOf, allOf and references
- * into `root`, in which the schema stands. */
-SKV_API unsigned skv_reply_schema_types(const struct json_t *root, const struct json_t *schema);
+ * into `root`, in which the schema stands. What the budget has no work for counts as of any type.
+ */
+SKV_API unsigned skv_reply_schema_types(const struct json_t *root, const struct json_t *schema,
+                                        skv_budget *budget);
 
 /* ---- reading ---- */
 
@@ -142,6 +146,13 @@ typedef void skv_reply_fn(void *user, const skv_reply_piece *piece);
 typedef unsigned skv_reply_types_fn(const void *functions, const char *function, size_t n_function,
                                     const char *parameter, size_t n_parameter);
 
+/* Whom a reader asks for its memory; `take` may wait. */
+typedef struct skv_reply_memory {
+    bool (*take)(void *user, size_t n_bytes); /* NULL: nobody is asked */
+    void (*give)(void *user, size_t n_bytes);
+    void *user; /* borrowed */
+} skv_reply_memory;
+
 typedef struct skv_reply_options {
     skv_reply_format format;
     bool no_calls;            /* what would be one is text */
@@ -153,6 +164,7 @@ typedef struct skv_reply_options {
     const void *functions;     /* borrowed: for types */
     skv_reply_fn *tell;
     void *user; /* for tell */
+    skv_reply_memory memory;
 } skv_reply_options;
 
 typedef struct skv_reply skv_reply;

@@ -267,6 +267,7 @@ typedef struct skv_job_params {
     skv_account *account;      /* borrowed as long as the job is there: its tenant's part of the
                                 * scheduler's; NULL: the scheduler's */
     bool no_prefix_cache;      /* for this prompt */
+    bool tries_again;          /* who submits it waits where the queue is full: none is refused */
     skv_prompt_text text;      /* from skv_scheduler_recall; zeros: none */
     skv_constraint constraint; /* begin == NULL: none. Taken over when submitted */
     void (*notify)(

@@ -38,23 +38,13 @@ size_t skv_boundary_layer(const skv_engine *e)
     return e->plan.stack_boundary;
 }
 
-void skv_boundary_take(skv_engine *e, const float *x, size_t n, unsigned char *rows)
+void skv_boundary_take(skv_engine *e, skv_rows x, size_t n, unsigned char *rows)
 {
     const skv_config *c = e->config;
-    size_t D = c->hidden, n_bytes = skv_boundary_row_bytes(e);
-    size_t most = skv_min_size(SKV_LOGIT_ROWS, e->ws.max_rows);
-    float *y = e->ws.logits; /* has room for so many rows */
-    for (size_t i = 0; i < n; i += most) {
-        size_t m = skv_min_size(most, n - i);
-        e->be->norm(e->be, &(skv_norm_args){.y = y,
-                                            .x = x + i * D,
-                                            .n_rows = m,
-                                            .n = D,
-                                            .norm = {.weight = e->model.stack.norm,
-                                                     .offset = c->norm_offset_one ? 1.0f : 0.0f,
-                                                     .eps = (float)c->norm_eps}});
-        e->be->save_rows(e->be, weight_type(e), rows + i * n_bytes, y, m, D);
-    }
+    e->be->save_rows(e->be, weight_type(e), rows, x, n, c->hidden,
+                     (skv_norm){.weight = e->model.stack.norm,
+                                .offset = c->norm_offset_one ? 1.0f : 0.0f,
+                                .eps = (float)c->norm_eps});
 }
 
 void skv_boundary_restore(skv_engine *e, const unsigned char *rows, size_t position, size_t context,

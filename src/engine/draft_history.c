@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "engine/draft_index.h"
-#include "engine/engine.h"
 
 enum { END = -1 }; /* behind each answer: no token, so no match goes beyond it */
 
@@ -77,10 +76,4 @@ size_t skv_draft_history_find(const skv_draft_history *h, const int32_t *ids, si
     *n_out = 0;
     while (n_match > 0 && at + *n_out < end && all[at + *n_out] != END) ++*n_out;
     return *n_out > 0 ? n_match : 0;
-}
-
-void skv_sequence_set_history(skv_sequence *s, const skv_draft_history *history)
-{
-    const skv_drafter *d = s->drafter;
-    if (d && d->text == &skv_draft_text) skv_draft_text_use(d->state, history);
 }

@@ -28,7 +28,5 @@ size_t skv_draft_history_find(const skv_draft_history *history, const int32_t *i
 
 /** Lets the text source of a sequence use it as well, until it is freed; NULL: no more. */
 void skv_sequence_set_history(skv_sequence *sequence, const skv_draft_history *history);
-/** The same for the state of the text source. */
-void skv_draft_text_use(void *state, const skv_draft_history *history);
 
 #endif

@@ -13,6 +13,7 @@
  * those; where another one comes, the draft is wrong and checking says so.
  */
 #include <assert.h>
+#include <string.h>
 
 #include "engine/engine.h"
 #include "model/pass.h"
@@ -36,13 +37,14 @@ static void ask_exit(const skv_pass *p, drafting *d)
     const size_t W = p->m->n_exit_ids;
     const int32_t *ids = p->m->exit_ids;
     skv_pass_exit(p, 0, d->n_rows);
-    const float *logits =
-        p->be->map(p->be, p->ws->logits, d->n_rows * W * sizeof *logits, SKV_MAP_READ);
+    const skv_mapped logits =
+        p->be->map(p->be, skv_rows_as(p->ws->logits, W), d->n_rows, W, SKV_MAP_READ);
     for (size_t i = 0; i < d->n_rows; i++) {
         const double sure = d->rows[i].request->sequence->drafter->sure;
-        const size_t best = skv_logits_best(logits + i * W, W);
+        const float *own = logits.at + i * logits.ld;
+        const size_t best = skv_logits_best(own, W);
         d->rows[i].best = ids ? ids[best] : (int32_t)best;
-        d->rows[i].sure = skv_draft_is_sure(logits + i * W, W, best, sure);
+        d->rows[i].sure = skv_draft_is_sure(own, W, best, sure);
     }
     p->be->unmap(p->be, logits);
 }
@@ -54,9 +56,11 @@ static void stop_at_boundary(void *user, skv_pass *p, size_t i_layer)
     const size_t D = p->c->hidden;
     if (i_layer != p->f->plan->stack_boundary) return;
     assert(p->n_alive == d->n_rows);
+    const skv_mapped x = p->be->map(p->be, p->ws->x, d->n_rows, D, SKV_MAP_READ);
     for (size_t i = 0; i < d->n_rows; i++) {
-        p->be->get(p->be, d->rows[i].x, p->ws->x + i * D, D * sizeof(float));
+        memcpy(d->rows[i].x, x.at + i * x.ld, D * sizeof *x.at);
     }
+    p->be->unmap(p->be, x);
     if (d->asks) ask_exit(p, d);
     skv_pass_keep(p, 0);
 }

@@ -10,6 +10,7 @@
 #include "engine/draft.h"
 #include "engine/draft_history.h"
 #include "engine/draft_index.h"
+#include "engine/engine.h"
 
 enum { FACTOR = 2 }; /* a draft is at most so many times as long as its match */
 
@@ -37,11 +38,6 @@ static skv_status create(size_t max_tokens, void **state, skv_error *err)
     }
     *state = t;
     return SKV_OK;
-}
-
-void skv_draft_text_use(void *state, const skv_draft_history *history)
-{
-    ((text_state *)state)->history = history;
 }
 
 /* The index has the places of ids [n]. The last token's own place is `n`, which is not among them:
@@ -89,3 +85,9 @@ const skv_draft_method skv_draft_text = {
     .free = release,
     .propose = propose,
 };
+
+void skv_sequence_set_history(skv_sequence *s, const skv_draft_history *history)
+{
+    const skv_drafter *d = s->drafter;
+    if (d && d->text == &skv_draft_text) ((text_state *)d->state)->history = history;
+}

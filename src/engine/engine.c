@@ -230,27 +230,32 @@ static size_t eviction_bytes(const skv_engine *e)
     return 2 * skv_kv_votes_bytes(skv_kv_layout_tracks(&plan->layout), e->options.context);
 }
 
-static skv_status count_weights(const skv_engine *e, size_t *n_bytes, skv_error *err)
+static skv_status count_weights(const skv_engine *e, skv_bytes *n_bytes, skv_error *err)
 {
     const skv_load_options load = load_options(e);
     SKV_TRY(skv_model_bytes(e->config, e->source, e->be, &load, n_bytes, err));
-    *n_bytes += skv_adapters_bytes(&e->adapters, e->be, adapter_type(e), e->options.step_tokens);
+    *n_bytes = skv_bytes_add(
+        *n_bytes, skv_adapters_bytes(&e->adapters, e->be, adapter_type(e), e->options.step_tokens));
     return SKV_OK;
 }
 
 /* With these weights, what the engine takes for its context and its kv_tokens; *total is SIZE_MAX
  * where that is more than can be counted. */
-static skv_status count_memory(const skv_engine *e, size_t weights, skv_engine_bytes *bytes,
+static skv_status count_memory(const skv_engine *e, skv_bytes weights, skv_engine_bytes *bytes,
                                size_t *total, skv_error *err)
 {
     const skv_load_options load = load_options(e);
     const skv_backend_limits limits = backend_limits(e);
     const skv_kv_type type = kv_type(e->options.kv);
-    *bytes =
-        (skv_engine_bytes){.weights = weights,
-                           .workspace = skv_workspace_bytes(e->config, e->options.step_tokens) +
-                                        e->be->reserve_bytes(e->be, &limits) + eviction_bytes(e) +
-                                        skv_ranks_bytes(e->options.team, e->config->vocab)};
+    const size_t host = eviction_bytes(e) + skv_ranks_bytes(e->options.team, e->config->vocab);
+    *bytes = (skv_engine_bytes){.weights = weights, .workspace = {.host = host}};
+    bytes->workspace = skv_bytes_add(bytes->workspace,
+                                     skv_workspace_bytes(e->config, e->be, e->options.step_tokens));
+    bytes->workspace = skv_bytes_add(bytes->workspace, e->be->reserve_bytes(e->be, &limits));
+    if (e->options.ffn_skip.on) {
+        bytes->workspace = skv_bytes_add(
+            bytes->workspace, skv_ffn_skipper_bytes(e->config, e->be, e->options.step_tokens));
+    }
     *total = SIZE_MAX;
     if (!skv_size_mul(store_pages(e), skv_plan_page_bytes(e->config, type), &bytes->kv)) {
         bytes->kv = SIZE_MAX;
@@ -261,20 +266,19 @@ static skv_status count_memory(const skv_engine *e, size_t weights, skv_engine_b
         const skv_load_options own = draft_load_options(e);
         SKV_TRY(skv_second_model_count(e, &e->draft.model, &own, type, bytes, err));
     }
-    size_t sum;
-    const bool counts =
-        skv_size_add(bytes->weights, bytes->kv, &sum) && skv_size_add(sum, bytes->workspace, &sum);
-    if (counts) *total = sum;
+    const skv_bytes all = skv_bytes_add(bytes->weights, bytes->workspace);
+    if (!skv_size_add(skv_bytes_sum(all), bytes->kv, total)) *total = SIZE_MAX;
     return SKV_OK;
 }
 
 static skv_status check_memory(skv_engine *e, skv_error *err)
 {
     skv_engine_bytes bytes;
-    size_t weights, total;
+    skv_bytes weights;
+    size_t total;
     SKV_TRY(count_weights(e, &weights, err));
     SKV_TRY(count_memory(e, weights, &bytes, &total, err));
-    e->workspace_bytes = bytes.workspace;
+    e->workspace_bytes = skv_bytes_sum(bytes.workspace);
     if (e->options.memory_needed) *e->options.memory_needed = total;
     const double MIB = 1048576.0;
     size_t available = skv_memory_available();
@@ -282,8 +286,8 @@ static skv_status check_memory(skv_engine *e, skv_error *err)
     SKV_REQUIRE(total < SIZE_MAX && total <= available, err, SKV_MEMORY,
                 "memory: weights %.0f MiB + KV cache %.0f MiB for %zu tokens + workspace %.0f "
                 "MiB, %.0f MiB are available%s",
-                (double)bytes.weights / MIB, (double)bytes.kv / MIB, e->options.kv_tokens,
-                (double)bytes.workspace / MIB, (double)available / MIB,
+                (double)skv_bytes_sum(bytes.weights) / MIB, (double)bytes.kv / MIB,
+                e->options.kv_tokens, (double)e->workspace_bytes / MIB, (double)available / MIB,
                 skv_memory_limit(available));
     return SKV_OK;
 }
@@ -332,7 +336,8 @@ static skv_status prepare(skv_engine *e, const char *preset, skv_error *err)
     SKV_TRY(resolve_options(e, err));
     SKV_TRY(divide_model(e, err));
     SKV_TRY(skv_pool_create(e->options.threads, &e->pool, err));
-    SKV_TRY(skv_backend_cpu_create(e->pool, e->level, &e->be, err));
+    const skv_backend_options backend = {.threads = e->pool, .level = e->level};
+    SKV_TRY(skv_backend_create(&backend, &e->be, err));
     SKV_TRY(skv_plan_method(&e->plan, e->options.prefill, e->config, !e->options.no_skip, err));
     if (e->options.prefill == SKV_PREFILL_KVPRED) {
         SKV_TRY(skv_engine_kvpred_open(e, preset, err));
@@ -367,7 +372,7 @@ static skv_status build(skv_engine *e, const char *preset, skv_error *err)
     SKV_TRY(skv_model_load(&e->model, e->config, e->source, e->be, e->pool, &load, err));
     SKV_TRY(skv_adapters_load(&e->adapters, e->be, adapter_type(e), e->options.step_tokens, err));
     if (e->options.ffn_skip.on) {
-        SKV_TRY(skv_ffn_skipper_init(&e->ffn_skipper, &e->options.ffn_skip, e->config->n_layers,
+        SKV_TRY(skv_ffn_skipper_init(&e->ffn_skipper, &e->options.ffn_skip, e->config, e->be,
                                      e->options.step_tokens, err));
     }
     if (e->options.early_exit > 0) e->early_exit = skv_early_exit_hook(&e->options.early_exit);
@@ -471,7 +476,7 @@ skv_status skv_engine_open_preset(const char *name, const skv_engine_options *op
 
 /* The most tokens that fit: of one sequence, where context is 0, else in sequences of `context`.
  * What is needed grows with the number, so halving finds it. The options are then others. */
-static skv_status find_most(skv_engine *e, size_t context, const skv_memory_plan *plan,
+static skv_status find_most(skv_engine *e, size_t context, skv_bytes weights, size_t available,
                             size_t *most, skv_error *err)
 {
     size_t low = 0, high = context > 0 ? KV_TOKENS_MAX : CONTEXT_MAX; /* low fits, or is 0 */
@@ -481,8 +486,8 @@ static skv_status find_most(skv_engine *e, size_t context, const skv_memory_plan
         size_t total;
         e->options.context = context > 0 ? context : n;
         e->options.kv_tokens = n;
-        SKV_TRY(count_memory(e, plan->weight_bytes, &bytes, &total, err));
-        if (total < SIZE_MAX && total <= plan->available) {
+        SKV_TRY(count_memory(e, weights, &bytes, &total, err));
+        if (total < SIZE_MAX && total <= available) {
             low = n;
         } else {
             high = n - 1;
@@ -496,7 +501,7 @@ static skv_status plan_memory(skv_engine *e, size_t available, skv_memory_plan *
 {
     const skv_engine_options *o = &e->options;
     skv_engine_bytes bytes;
-    size_t weights;
+    skv_bytes weights;
     if (available == 0) available = skv_memory_available();
     if (o->memory_max > 0) available = skv_min_size(available, o->memory_max);
     *out = (skv_memory_plan){.available = available,
@@ -508,14 +513,13 @@ static skv_status plan_memory(skv_engine *e, size_t available, skv_memory_plan *
                              .kv = o->kv};
     SKV_TRY(count_weights(e, &weights, err));
     SKV_TRY(count_memory(e, weights, &bytes, &out->needed, err));
-    out->workspace_bytes = bytes.workspace;
+    out->workspace_bytes = skv_bytes_sum(bytes.workspace);
     out->kv_bytes = bytes.kv;
-    out->weight_bytes = weights; /* without a second model's, which are counted each time */
+    out->weight_bytes = skv_bytes_sum(bytes.weights);
     out->fits = out->needed < SIZE_MAX && out->needed <= available;
-    SKV_TRY(find_most(e, out->context, out, &out->kv_tokens_max, err));
-    SKV_TRY(find_most(e, 0, out, &out->context_max, err));
-    out->weight_bytes = bytes.weights;
-    return SKV_OK;
+    /* Of the engine's own weights: a second model's are counted each time. */
+    SKV_TRY(find_most(e, out->context, weights, available, &out->kv_tokens_max, err));
+    return find_most(e, 0, weights, available, &out->context_max, err);
 }
 
 skv_status skv_memory_plan_make(const char *path, const skv_engine_options *options,

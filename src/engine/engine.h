@@ -134,7 +134,7 @@ size_t skv_boundary_tracks(const skv_engine *engine);
 /** The layer before which a hook of skv_engine_step sees x_l. */
 size_t skv_boundary_layer(const skv_engine *engine);
 /** Rows x [n, D] at boundary l as bytes; called by that sink. */
-void skv_boundary_take(skv_engine *engine, const float *x, size_t n, unsigned char *rows);
+void skv_boundary_take(skv_engine *engine, skv_rows x, size_t n, unsigned char *rows);
 /** Writes the deep slots of a page row: SKV_PAGE_ROWS tokens from `position` on of a sequence made
  * for `context` tokens, into pages [n_tracks]. No step may be running. */
 void skv_boundary_restore(skv_engine *engine, const unsigned char *rows, size_t position,

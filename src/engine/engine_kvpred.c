@@ -48,10 +48,10 @@ skv_status skv_engine_kvpred_count(const skv_engine *e, const skv_load_options *
 {
     const skv_engine_kvpred *k = &e->kvpred;
     const skv_config *c = k->auxiliary.config;
-    const size_t maps = skv_kvpred_bytes(e->config, c, e->be, load->type, 0);
-    bytes->weights += maps;
-    bytes->workspace +=
-        skv_kvpred_bytes(e->config, c, e->be, load->type, e->options.step_tokens) - maps;
+    bytes->weights =
+        skv_bytes_add(bytes->weights, skv_kvpred_map_bytes(e->config, c, e->be, load->type));
+    bytes->workspace = skv_bytes_add(
+        bytes->workspace, skv_kvpred_row_bytes(e->config, c, e->be, e->options.step_tokens));
     return skv_second_model_count(e, &k->auxiliary, load, type, bytes, err);
 }
 

@@ -91,7 +91,7 @@ static void take_pass(void *user, skv_pass *p)
 }
 
 /* The softmax of one token, whose rotated query is q. */
-static void vote(const attention_tap *tap, size_t i, const float *q, size_t ld, size_t n_past)
+static void vote(const attention_tap *tap, size_t i, skv_rows q, size_t n_past)
 {
     const skv_pass *p = tap->pass;
     const skv_kv_cache *cache = &tap->sequence->cache;
@@ -100,7 +100,6 @@ static void vote(const attention_tap *tap, size_t i, const float *q, size_t ld, 
     memset(tap->votes, 0, tap->n_floats * sizeof *tap->votes);
     p->be->votes(p->be, &(skv_votes_args){
                             .q = q,
-                            .ld_q = ld,
                             .n_q = 1,
                             .n_past = n_past,
                             .dropped = skv_kv_cache_dropped(cache, slot),
@@ -117,7 +116,6 @@ static void vote(const attention_tap *tap, size_t i, const float *q, size_t ld, 
                             .votes = tap->votes,
                             .votes_stride = n_past + 1,
                             .by_query_head = true,
-                            .norms = p->ws->vote_norms,
                         });
     p->work->attention +=
         2 * (double)skv_config_q_columns(p->c, i) * (double)(n_past + 1); /* scores once more */
@@ -142,13 +140,13 @@ static void spread_rows(const attention_tap *tap, size_t i, size_t n)
     }
 }
 
-static void tell_weights(void *user, size_t i, const float *q, size_t ld, size_t n_rows)
+static void tell_weights(void *user, size_t i, skv_rows q, size_t n_rows)
 {
     const attention_tap *tap = user;
     const size_t n_heads = tap->pass->c->layers[i].n_heads;
     for (size_t j = 0; j < n_rows; j++) {
         const size_t n = tap->n_past + j + 1;
-        vote(tap, i, q + j * ld, ld, n - 1);
+        vote(tap, i, skv_rows_from(q, j, 0), n - 1);
         spread_rows(tap, i, n);
         tap->on_weights(tap->user, i, j, tap->weights, n_heads, n);
     }

@@ -45,10 +45,12 @@ skv_status skv_second_model_count(const skv_engine *e, const skv_second_model *s
                                   skv_engine_bytes *bytes, skv_error *err)
 {
     const skv_load_options own = options_of(second, load);
-    size_t n_bytes, store;
+    skv_bytes n_bytes;
+    size_t store;
     SKV_TRY(skv_model_bytes(second->config, second->source, e->be, &own, &n_bytes, err));
-    bytes->weights += n_bytes;
-    bytes->workspace += skv_workspace_bytes(second->config, e->options.step_tokens);
+    bytes->weights = skv_bytes_add(bytes->weights, n_bytes);
+    bytes->workspace = skv_bytes_add(
+        bytes->workspace, skv_workspace_bytes(second->config, e->be, e->options.step_tokens));
     const size_t page = skv_plan_page_bytes(second->config, type), n = count_pages(e, second);
     SKV_REQUIRE(skv_size_mul(n, page, &store) && skv_size_add(bytes->kv, store, &bytes->kv), err,
                 SKV_RANGE, "kv cache: %zu pages of %zu bytes do not fit", n, page);

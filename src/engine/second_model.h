@@ -21,9 +21,10 @@ typedef struct skv_second_model {
     skv_workspace ws;
 } skv_second_model;
 
-/* What an engine takes, in bytes. */
+/* What an engine takes. */
 typedef struct skv_engine_bytes {
-    size_t weights, kv, workspace;
+    skv_bytes weights, workspace;
+    size_t kv; /* of pages, which lie where the back end computes */
 } skv_engine_bytes;
 
 /** Refuses a model at `other` that means another text by an id than the one at `path` does; models

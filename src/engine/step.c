@@ -181,13 +181,12 @@ typedef struct host_tap {
     void *user;
 } host_tap;
 
-static void tell_host(void *user, size_t i, const float *x, size_t n_rows)
+static void tell_host(void *user, size_t i, skv_rows x, size_t n_rows)
 {
     const host_tap *tap = user;
     skv_backend *be = tap->engine->be;
-    const size_t n_bytes = n_rows * tap->engine->config->hidden * sizeof *x;
-    const float *host = be->map(be, x, n_bytes, SKV_MAP_READ);
-    tap->on_hidden(tap->user, i, host, n_rows);
+    const skv_mapped host = be->map(be, x, n_rows, tap->engine->config->hidden, SKV_MAP_READ);
+    tap->on_hidden(tap->user, i, host.at, n_rows);
     be->unmap(be, host);
 }
 
@@ -195,27 +194,21 @@ typedef struct product_tap {
     const skv_engine *engine;
     skv_product_fn *on_product;
     void *user;
-    float *rows; /* [T, D], the back end's; owned */
-    size_t n_bytes;
 } product_tap;
 
 static void tell_product(void *user, size_t i, skv_product product, const skv_linear_args *args)
 {
     const product_tap *tap = user;
     skv_backend *be = tap->engine->be;
-    const float *x = args->x;
-    const size_t n_bytes = args->n_rows * args->ldx * sizeof *x;
-    if (args->norm.weight) {
-        assert(n_bytes <= tap->n_bytes);
-        be->norm(be, &(skv_norm_args){.y = tap->rows,
-                                      .x = x,
-                                      .n_rows = args->n_rows,
-                                      .n = args->ldx,
-                                      .norm = args->norm});
-        x = tap->rows;
+    const skv_rows x = args->x, normed = skv_rows_as(tap->engine->ws.qkv, x.ld);
+    if (args->norm.weight.area) {
+        /* ws.qkv is free before every product with a norm. */
+        assert(x.ld <= tap->engine->ws.qkv_columns);
+        be->norm(be, &(skv_norm_args){normed, x, args->n_rows, x.ld, args->norm});
     }
-    const float *host = be->map(be, x, n_bytes, SKV_MAP_READ);
-    tap->on_product(tap->user, i, product, host, args->n_rows, args->ldx);
+    const skv_mapped host =
+        be->map(be, args->norm.weight.area ? normed : x, args->n_rows, x.ld, SKV_MAP_READ);
+    tap->on_product(tap->user, i, product, host.at, args->n_rows, x.ld);
     be->unmap(be, host);
 }
 
@@ -224,16 +217,9 @@ skv_status skv_step_products(skv_engine *engine, const skv_span *spans, size_t n
 {
     SKV_REQUIRE(engine->options.no_skip, err, SKV_ARGUMENT,
                 "products: the engine must run every layer (no_skip)");
-    skv_backend *be = engine->be;
     product_tap told = {.engine = engine, .on_product = on_product, .user = user};
-    told.n_bytes = engine->ws.max_rows * engine->config->hidden * sizeof *told.rows;
-    told.rows = be->alloc(be, told.n_bytes);
     const skv_hook tap = {.user = &told, .on_product = tell_product};
-    skv_status status =
-        told.rows ? skv_engine_step(engine, spans, n_spans, &(skv_step_sink){.tap = &tap}, err)
-                  : skv_fail(err, SKV_MEMORY, "products: no memory for %zu bytes", told.n_bytes);
-    if (told.rows) be->release(be, told.rows, told.n_bytes);
-    return status;
+    return skv_engine_step(engine, spans, n_spans, &(skv_step_sink){.tap = &tap}, err);
 }
 
 skv_status skv_step_hidden(skv_engine *engine, const skv_span *spans, size_t n_spans,

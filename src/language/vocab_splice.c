@@ -1,6 +1,7 @@
 /* Ids for a text that is partly known: see vocab_impl.h. */
 #include <string.h>
 
+#include "base/marks.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "language/vocab_impl.h"
@@ -42,31 +43,16 @@ static skv_status join(const skv_read_text *read, const int32_t *known, size_t n
     return SKV_OK;
 }
 
-/* Whether a byte of the text from `start` to `end` is data. */
-static bool is_data(const skv_text_marks *data, size_t start, size_t end)
-{
-    size_t low = 0, high = data->n;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (data->at[middle] <= start) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low % 2 == 1 || (low < data->n && data->at[low] < end);
-}
-
 /* How many of the known ids lie before the first special one that covers data. */
 static size_t before_special_data(const skv_tokenizer *t, const skv_read_text *read,
                                   const int32_t *known, const size_t *ends, size_t n)
 {
     for (size_t i = 0; i < n && read->data.n > 0; i++) {
-        size_t n_text = 0;
+        size_t n_text = 0, i_end;
         if (!skv_tokenizer_is_special(t, known[i])) continue;
         (void)skv_tokenizer_text(t, known[i], &n_text);
         const size_t start = ends[i] - skv_min_size(n_text, ends[i]);
-        if (is_data(&read->data, start, ends[i])) return i;
+        if (skv_marks_touch(read->data.at, read->data.n, start, ends[i], &i_end)) return i;
     }
     return n;
 }

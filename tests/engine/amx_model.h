@@ -103,41 +103,43 @@ static inline void amx_model_dot(amx_tiles *t, bool bf16, size_t c, size_t a, si
     }
 }
 
-/* Units of `unit` elements of 64 rows of W, by the index of element k of row j. */
+enum { AMX_MODEL_NR = 64 }; /* columns of a panel */
+
+/* Units of `unit` elements of a panel's rows of W, by the index of element k of row j. */
 static inline size_t amx_unit_at(size_t j, size_t k, size_t unit)
 {
-    return (k / unit * 64 + j) * unit + k % unit;
+    return (k / unit * AMX_MODEL_NR + j) * unit + k % unit;
 }
 
 static inline void amx_model_pack_w_bf16(void *panel, const float *w, size_t ldw, size_t n,
                                          size_t K)
 {
     uint16_t *out = panel;
-    memset(out, 0, skv_round_up(K, 2) * 64 * sizeof *out);
+    memset(out, 0, skv_round_up(K, 2) * AMX_MODEL_NR * sizeof *out);
     for (size_t i = 0; i < n * K; i++) {
         out[amx_unit_at(i / K, i % K, 2)] = skv_f32_to_bf16(w[i / K * ldw + i % K]);
     }
 }
 
-static inline float amx_model_scale(const float *x, size_t n)
+static inline float amx_model_largest(const float *x, size_t n)
 {
-    float amax = 0.0f;
-    for (size_t k = 0; k < n; k++) amax = fmaxf(amax, fabsf(x[k]));
-    return skv_i8_scale(amax);
+    float largest = 0.0f;
+    for (size_t k = 0; k < n; k++) largest = fmaxf(largest, fabsf(x[k]));
+    return largest;
 }
 
-static inline void amx_model_pack_w_i8(void *panel, const float *w, size_t ldw, size_t n, size_t K)
+static inline void amx_model_pack_w_i8(void *panel, const float *w, size_t ldw, size_t n, size_t K,
+                                       size_t length)
 {
-    const size_t length = skv_i8_group(K);
     unsigned char *out = panel;
-    for (size_t k = 0; k < K; k += length, out += 64 * (sizeof(uint16_t) + length)) {
+    for (size_t k = 0; k < K; k += length, out += AMX_MODEL_NR * (sizeof(uint16_t) + length)) {
         const size_t n_k = skv_min_size(length, K - k);
         uint16_t *scales = (uint16_t *)(void *)out;
-        int8_t *codes = (int8_t *)(scales + 64);
-        memset(scales, 0, 64 * (sizeof *scales + skv_round_up(n_k, 4)));
+        int8_t *codes = (int8_t *)(scales + AMX_MODEL_NR);
+        memset(scales, 0, AMX_MODEL_NR * (sizeof *scales + skv_round_up(n_k, 4)));
         for (size_t j = 0; j < n; j++) {
             const float *row = w + j * ldw + k;
-            scales[j] = skv_f32_to_bf16(amx_model_scale(row, n_k));
+            scales[j] = skv_f32_to_bf16(skv_i8_scale(amx_model_largest(row, n_k)));
             float inverse = skv_i8_inverse(skv_bf16_to_f32(scales[j]));
             for (size_t e = 0; e < n_k; e++) {
                 codes[amx_unit_at(j, e, 4)] = (int8_t)lrintf(row[e] * inverse);
@@ -146,14 +148,39 @@ static inline void amx_model_pack_w_i8(void *panel, const float *w, size_t ldw, 
     }
 }
 
+static inline void amx_model_quantise(int8_t *codes, const float *x, size_t n, float inverse)
+{
+    for (size_t k = 0; k < n; k++) codes[k] = (int8_t)lrintf(x[k] * inverse);
+}
+
+static inline void amx_model_round(uint16_t *out, const float *x, size_t n)
+{
+    for (size_t k = 0; k < n; k++) out[k] = skv_f32_to_bf16(x[k]);
+}
+
+static inline void amx_model_scale_sums(float *c, size_t ldc, const int32_t *dot, const float *rows,
+                                        const uint16_t *columns, size_t m, bool add)
+{
+    for (size_t i = 0; i < 32 * m; i++) {
+        float *to = c + i / 32 * ldc + i % 32;
+        const float sum = (float)dot[i] * skv_bf16_to_f32(columns[i % 32]) * rows[i / 32];
+        *to = add ? *to + sum : sum;
+    }
+}
+
 #define AMX_CONFIGURE(t, shapes) amx_model_configure(t, shapes)
-#define AMX_RELEASE(t) ((t)->configured = false)
+#define AMX_RELEASE() ((void)0)
 #define AMX_ZERO amx_model_zero
 #define AMX_LOAD amx_model_load
 #define AMX_STORE amx_model_store
 #define AMX_DOT amx_model_dot
 #define AMX_PACK_W_I8 amx_model_pack_w_i8
 #define AMX_PACK_W_BF16 amx_model_pack_w_bf16
+#define AMX_LARGEST amx_model_largest
+#define AMX_QUANTISE amx_model_quantise
+#define AMX_ROUND amx_model_round
+#define AMX_SCALE(s, ldc, m)                                                                       \
+    amx_model_scale_sums((s)->c, ldc, (s)->dot, (s)->rows, (s)->columns, m, (s)->add)
 
 #include "kernels/x86/matmul_amx.inc"
 

@@ -17,8 +17,9 @@ static const float EDGE_VALUE = -12345.5f;
 
 /* Memory of a case. */
 typedef struct block {
-    void *at;
-    size_t n_bytes; /* of the back end's; 0: the host's */
+    void *at;       /* the host's; or pages */
+    size_t n_bytes; /* of pages; 0: others */
+    skv_area *area; /* or an area */
 } block;
 
 typedef struct list {
@@ -77,41 +78,66 @@ void check_begin(backend_check *c, const char *op)
 
 /* ---- memory ---- */
 
-static void keep(backend_check *c, void *at, size_t n_bytes)
+static void keep(backend_check *c, block b)
 {
-    if (!at) give_up("no memory");
+    if (!b.at && !b.area) give_up("no memory");
     if (c->n_blocks == BLOCKS) give_up("too many blocks in a case");
-    c->blocks[c->n_blocks++] = (block){at, n_bytes};
+    c->blocks[c->n_blocks++] = b;
 }
 
 void *check_host(backend_check *c, size_t n_bytes)
 {
     void *at = skv_alloc_zero(skv_max_size(n_bytes, 1), 1);
-    keep(c, at, 0);
+    keep(c, (block){.at = at});
     return at;
 }
 
-void *check_alloc(backend_check *c, size_t n_bytes)
+void *check_page(backend_check *c, size_t n_bytes)
 {
-    void *at = c->be->alloc(c->be, n_bytes);
-    keep(c, at, n_bytes);
+    void *at = c->be->pages_create(c->be, n_bytes);
+    keep(c, (block){.at = at, .n_bytes = n_bytes});
     return at;
+}
+
+skv_area *check_area(backend_check *c, skv_area_spec spec)
+{
+    skv_area *area = NULL;
+    skv_error err;
+    if (c->be->areas_create(c->be, &spec, 1, &area, &err) != SKV_OK) give_up(err.text);
+    keep(c, (block){.area = area});
+    return area;
+}
+
+static void put(backend_check *c, skv_rows row, const float *host, size_t n)
+{
+    const skv_mapped to = c->be->map(c->be, row, 1, n, SKV_MAP_WRITE);
+    memcpy(to.at, host, n * sizeof *host);
+    c->be->unmap(c->be, to);
 }
 
 void check_put(backend_check *c, check_tensor t)
 {
-    c->be->put(c->be, t.at, t.host, t.n * sizeof *t.host);
+    put(c, t.at, t.host, t.n);
+}
+
+void check_get(backend_check *c, skv_rows rows, size_t n_rows, size_t n, float *out)
+{
+    const skv_mapped from = c->be->map(c->be, rows, n_rows, n, SKV_MAP_READ);
+    for (size_t i = 0; i < n_rows; i++) {
+        memcpy(out + i * n, from.at + i * from.ld, n * sizeof *out);
+    }
+    c->be->unmap(c->be, from);
 }
 
 check_tensor check_random(backend_check *c, size_t n, double size)
 {
     float edge[EDGE];
-    float *at = check_alloc(c, (n + 2 * EDGE) * sizeof *at);
-    const check_tensor t = {at + EDGE, check_host(c, n * sizeof *t.host), n};
+    skv_area *area = check_area(c, (skv_area_spec){SKV_AREA_F32, 1, n + 2 * EDGE, false});
+    const check_tensor t = {{area, EDGE, n}, check_host(c, n * sizeof *t.host), n};
     for (size_t i = 0; i < EDGE; i++) edge[i] = EDGE_VALUE;
     for (size_t i = 0; i < n; i++) t.host[i] = (float)(size * check_normal(c));
-    c->be->put(c->be, at, edge, sizeof edge);
-    c->be->put(c->be, t.at + n, edge, sizeof edge);
+    put(c, (skv_rows){area, 0, EDGE}, edge, EDGE);
+    put(c, (skv_rows){area, EDGE + n, EDGE}, edge, EDGE);
     check_put(c, t);
     return t;
 }
@@ -154,8 +180,10 @@ static void end_case(backend_check *c)
     for (size_t i = 0; i < c->n_lists; i++) (void)munmap(c->lists[i].pages, c->lists[i].n_bytes);
     for (size_t i = 0; i < c->n_blocks; i++) {
         block *b = &c->blocks[i];
-        if (b->n_bytes) {
-            c->be->release(c->be, b->at, b->n_bytes);
+        if (b->area) {
+            c->be->areas_free(c->be, &b->area, 1);
+        } else if (b->n_bytes) {
+            c->be->pages_free(c->be, b->at, b->n_bytes);
         } else {
             skv_free(b->at);
         }
@@ -182,9 +210,9 @@ bool check_number(backend_check *c, size_t i, size_t n, double got, double want,
 
 void check_near(backend_check *c, check_tensor t, const double *want, const double *bound)
 {
-    const size_t n_bytes = (t.n + 2 * EDGE) * sizeof(float);
-    float *got = check_host(c, n_bytes);
-    c->be->get(c->be, got, t.at - EDGE, n_bytes);
+    const size_t n_all = t.n + 2 * EDGE;
+    float *got = check_host(c, n_all * sizeof *got);
+    check_get(c, (skv_rows){t.at.area, 0, n_all}, 1, n_all, got);
     for (size_t i = 0; i < t.n; i++) {
         const double most = bound ? bound[i] + 1e-38 : 0;
         if (!check_number(c, i, t.n, (double)got[EDGE + i], want[i], most)) return;
@@ -213,7 +241,8 @@ skv_norm check_norm(backend_check *c, size_t n, const float **weight)
     if (check_one_in(c, 3)) return (skv_norm){0};
     const check_tensor w = check_random(c, n, 0.5);
     *weight = w.host;
-    return (skv_norm){.weight = w.at, .offset = check_one_in(c, 2) ? 1.0f : 0.0f, .eps = 1e-5f};
+    return (skv_norm){
+        .weight = check_vec(w), .offset = check_one_in(c, 2) ? 1.0f : 0.0f, .eps = 1e-5f};
 }
 
 void check_normed(const skv_norm *norm, const float *weight, const float *x, size_t n, double *out,

@@ -23,10 +23,21 @@ enum {
 
 /* Numbers of the back end, and what the host believes them to be. */
 typedef struct check_tensor {
-    float *at;   /* the back end's, [n], between numbers that nobody may change */
+    skv_rows at; /* [1, n], between numbers that nobody may change; F32 */
     float *host; /* [n] */
     size_t n;
 } check_tensor;
+
+/* It as rows of this length, or as a vector. */
+static inline skv_rows check_rows(check_tensor t, size_t ld)
+{
+    return skv_rows_as(t.at, ld);
+}
+
+static inline skv_vec check_vec(check_tensor t)
+{
+    return (skv_vec){t.at.area, t.at.at};
+}
 
 typedef struct backend_check backend_check;
 
@@ -38,11 +49,14 @@ double check_normal(backend_check *c);
 
 /* Memory for one case: freed at its end, never NULL. */
 void *check_host(backend_check *c, size_t n_bytes);
-void *check_alloc(backend_check *c, size_t n_bytes);
+void *check_page(backend_check *c, size_t n_bytes);
+/* The back end's, whose first element is element 0. */
+skv_area *check_area(backend_check *c, skv_area_spec spec);
 /* Normal numbers of this size. */
 check_tensor check_random(backend_check *c, size_t n, double size);
-/* Puts what t.host is now. */
+/* Puts what t.host is now, or gets out [n_rows, n]. */
 void check_put(backend_check *c, check_tensor t);
+void check_get(backend_check *c, skv_rows rows, size_t n_rows, size_t n, float *out);
 /* n_ascending numbers below n, in host memory. */
 uint32_t *check_ascending(backend_check *c, size_t n_ascending, size_t n);
 

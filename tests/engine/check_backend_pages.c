@@ -37,7 +37,7 @@ static sequence *draw_sequence(backend_check *c, skv_kv_type type, size_t n_head
     for (size_t h = 0; h < n_heads; h++) {
         s->dropped[h] = check_below(c, n_droppable + 1);
         for (size_t p = 0; p * SKV_PAGE_ROWS < n_rows - s->dropped[h]; p++) {
-            s->pages[h * STRIDE + p] = check_alloc(c, s->page_bytes);
+            s->pages[h * STRIDE + p] = check_page(c, s->page_bytes);
             s->host[h * STRIDE + p] = check_host(c, s->page_bytes);
         }
     }
@@ -58,7 +58,7 @@ static void fill_sequence(backend_check *c, sequence *s, size_t n_rows)
         }
     }
     for (size_t i = 0; i < s->n_heads * STRIDE; i++) {
-        if (s->pages[i]) be->put(be, s->pages[i], s->host[i], s->page_bytes);
+        if (s->pages[i]) be->page_write(be, s->pages[i], s->host[i], s->page_bytes);
     }
 }
 
@@ -109,7 +109,7 @@ static void want_row(const storing *s, size_t i)
 {
     const size_t Dh = s->a.head_dim, half = s->a.n_rot / 2, n = s->a.n_heads * Dh;
     const size_t width = s->a.norm.joined ? n : Dh;
-    const float *k = s->k + i * s->a.ld, *v = s->v + i * s->a.ld;
+    const float *k = s->k + i * s->a.k.ld, *v = s->v + i * s->a.v.ld;
     float ones[CHECK_HEAD_DIM];
     const skv_norm v_norm = {.eps = s->a.v_eps};
     for (size_t d = 0; d < Dh; d++) ones[d] = 1;
@@ -155,7 +155,7 @@ static void check_pages(backend_check *c, const sequence *s, const storing *what
     skv_backend *be = check_backend_of(c);
     const size_t copies = what->a.n_copies;
     for (size_t i = 0; i < s->n_heads * STRIDE; i++) {
-        if (s->pages[i]) be->get(be, s->host[i], s->pages[i], s->page_bytes);
+        if (s->pages[i]) be->page_read(be, s->host[i], s->pages[i], s->page_bytes);
     }
     for (size_t r = 0; r < first + n; r++) {
         if (r >= first) want_row(what, i0 + r - first);
@@ -185,15 +185,14 @@ void check_store(backend_check *c)
     const check_tensor sine = check_random(c, T * n_rot / 2, 1);
     const bool joined = check_one_in(c, 3);
     storing s = {.k = k.host, .v = v.host, .cosine = cosine.host, .sine = sine.host};
-    s.a = (skv_store_args){.k = k.at,
-                           .v = v.at,
-                           .ld = ld,
+    s.a = (skv_store_args){.k = check_rows(k, ld),
+                           .v = check_rows(v, ld),
                            .n_rows = T,
                            .n_heads = H,
                            .head_dim = Dh,
                            .n_rot = n_rot,
-                           .cos = cosine.at,
-                           .sin = sine.at,
+                           .cos = check_rows(cosine, n_rot / 2),
+                           .sin = check_rows(sine, n_rot / 2),
                            .norm = check_norm(c, joined ? H * Dh : Dh, &s.weight),
                            .v_eps = same || check_one_in(c, 3) ? 1e-6f : 0,
                            .table_stride = STRIDE,
@@ -403,10 +402,8 @@ void check_attention(backend_check *c)
         }
         row0 += n_q;
     }
-    const skv_attention_args args = {.out = out.at,
-                                     .q = h.q.at,
-                                     .ld_out = h.ld,
-                                     .ld_q = h.ld,
+    const skv_attention_args args = {.out = check_rows(out, h.ld),
+                                     .q = check_rows(h.q, h.ld),
                                      .items = check_list(c, items, n_items * sizeof *items),
                                      .n_items = n_items,
                                      .table_stride = STRIDE,
@@ -417,7 +414,7 @@ void check_attention(backend_check *c)
                                      .window = window,
                                      .scale = h.scale,
                                      .softcap = h.softcap,
-                                     .sinks = h.has_sinks ? h.sinks.at : NULL};
+                                     .sinks = h.has_sinks ? check_vec(h.sinks) : (skv_vec){0}};
     be->attention(be, &args);
     check_done(c);
     check_near(c, out, want, bound);
@@ -435,7 +432,6 @@ void check_votes(backend_check *c)
     sequence *seq = draw_sequence(c, type, h.n_kv, h.head_dim, n_past + n_q, drops ? n_past : 0);
     fill_sequence(c, seq, n_past + n_q);
     const size_t n_tracks = by_query_head ? h.n : h.n_kv, n = n_tracks * CHECK_KV_ROWS;
-    const check_tensor norms = check_random(c, n_q * h.n, 1);
     float *votes = check_host(c, n * sizeof *votes);
     double *want = check_host(c, n * sizeof *want), *bound = check_host(c, n * sizeof *bound);
     scores *s = check_host(c, sizeof *s);
@@ -454,8 +450,7 @@ void check_votes(backend_check *c)
             }
         }
     }
-    const skv_votes_args args = {.q = h.q.at,
-                                 .ld_q = h.ld,
+    const skv_votes_args args = {.q = check_rows(h.q, h.ld),
                                  .n_q = n_q,
                                  .n_past = n_past,
                                  .dropped = drops ? check_list(c, seq->dropped, sizeof seq->dropped)
@@ -469,11 +464,10 @@ void check_votes(backend_check *c)
                                  .window = window,
                                  .scale = h.scale,
                                  .softcap = h.softcap,
-                                 .sinks = h.has_sinks ? h.sinks.at : NULL,
+                                 .sinks = h.has_sinks ? check_vec(h.sinks) : (skv_vec){0},
                                  .votes = votes,
                                  .votes_stride = CHECK_KV_ROWS,
-                                 .by_query_head = by_query_head,
-                                 .norms = norms.at};
+                                 .by_query_head = by_query_head};
     be->votes(be, &args);
     check_done(c);
     for (size_t i = 0; i < n; i++) {
@@ -502,7 +496,7 @@ void check_gather_kv(backend_check *c)
     be->gather_kv(be, &args);
     check_done(c);
     unsigned char *got = check_host(c, from->page_bytes);
-    be->get(be, got, to->pages[0], from->page_bytes);
+    be->page_read(be, got, to->pages[0], from->page_bytes);
     for (size_t i = 0; i < n; i++) {
         float a[2][CHECK_HEAD_DIM], b[2][CHECK_HEAD_DIM];
         skv_kv_load_ref(got, type, i, a[0], a[1], Dh);

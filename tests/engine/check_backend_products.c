@@ -227,8 +227,7 @@ static skv_epilogue draw_epilogue(backend_check *c, const matrix *m)
 static skv_linear_args draw_args(backend_check *c, const matrix *m, const inputs *in, size_t n_rows)
 {
     return (skv_linear_args){.w = m->packed,
-                             .x = in->x.at,
-                             .ldx = in->ldx,
+                             .x = check_rows(in->x, in->ldx),
                              .rows = check_list(c, in->rows, n_rows * sizeof *in->rows),
                              .n_rows = n_rows,
                              .norm = in->norm,
@@ -257,15 +256,15 @@ void check_linear(backend_check *c)
         n = 0;
         for (size_t i = a.part0; i < a.part1; i++) n += m.rows[i];
     }
-    a.ldy = n + check_below(c, 20);
-    const check_tensor y = check_random(c, n_rows * a.ldy, 1);
+    const size_t ldy = n + check_below(c, 20);
+    const check_tensor y = check_random(c, n_rows * ldy, 1);
     double *want = check_host(c, y.n * sizeof *want), *bound = check_host(c, y.n * sizeof *bound);
     for (size_t i = 0; i < y.n; i++) want[i] = (double)y.host[i];
     for (size_t i = 0; i < n_rows; i++) {
-        want_row(c, &m, &in, in.rows ? in.rows[i] : i, &a, j0, n, y.host + i * a.ldy,
-                 want + i * a.ldy, bound + i * a.ldy);
+        want_row(c, &m, &in, in.rows ? in.rows[i] : i, &a, j0, n, y.host + i * ldy, want + i * ldy,
+                 bound + i * ldy);
     }
-    a.y = y.at;
+    a.y = check_rows(y, ldy);
     be->linear(be, &a);
     check_done(c);
     check_near(c, y, want, bound);
@@ -294,7 +293,6 @@ void check_linear_groups(backend_check *c)
     const inputs in = draw_inputs(c, &m[0], n_rows);
     skv_linear_args a = draw_args(c, &m[0], &in, n_rows);
     const size_t n = a.epilogue > SKV_EPILOGUE_ADD ? m[0].rows[0] : m[0].N;
-    a.ldy = n;
     const check_tensor y = check_random(c, n_rows * n, 1);
     double *want = check_host(c, y.n * sizeof *want), *bound = check_host(c, y.n * sizeof *bound);
     for (size_t g = 0; g < n_groups; g++) {
@@ -303,14 +301,15 @@ void check_linear_groups(backend_check *c)
                      want + i * n, bound + i * n);
         }
     }
-    a.y = y.at;
+    a.y = check_rows(y, n);
     be->linear_groups(be, &a, check_list(c, groups, n_groups * sizeof *groups), n_groups);
     check_done(c);
     check_near(c, y, want, bound);
     for (size_t g = 0; g < n_groups; g++) be->linear_free(be, m[g].packed);
 }
 
-/* A product of rows that were saved and loaded has the bits of that of the rows themselves. */
+/* A product of rows that were saved by way of a norm, and loaded, has the bits of that of the rows
+ * themselves by way of this norm. */
 void check_saved_rows(backend_check *c)
 {
     skv_backend *be = check_backend_of(c);
@@ -318,21 +317,25 @@ void check_saved_rows(backend_check *c)
     check_begin(c, "save_rows and load_rows");
     pack(c, &m);
     if (!m.packed) return;
-    const size_t n = check_between(c, 1, 20), N = m.N;
-    const check_tensor x = check_random(c, n * m.K, 1), back = check_random(c, n * m.K, 1);
-    const size_t n_bytes = n * be->row_bytes(be, m.type, m.K);
+    const size_t n = check_between(c, 1, 20), N = m.N, K = m.K;
+    const size_t ldx = K + check_below(c, 9), ld_back = K + check_below(c, 9);
+    const check_tensor x = check_random(c, n * ldx, 1), back = check_random(c, n * ld_back, 1);
+    const float *weight;
+    const skv_norm norm = check_norm(c, K, &weight);
+    const size_t n_bytes = n * be->row_bytes(be, m.type, K);
     unsigned char *saved = check_host(c, n_bytes);
-    be->save_rows(be, m.type, saved, x.at, n, m.K);
-    be->load_rows(be, m.type, back.at, check_list(c, saved, n_bytes), n, m.K);
+    be->save_rows(be, m.type, saved, check_rows(x, ldx), n, K, norm);
+    be->load_rows(be, m.type, check_rows(back, ld_back), check_list(c, saved, n_bytes), n, K);
     check_done(c);
     float *results[2];
     for (int i = 0; i < 2; i++) {
         const check_tensor y = check_random(c, n * N, 1);
-        const skv_linear_args a = {
-            .w = m.packed, .y = y.at, .ldy = N, .x = i ? back.at : x.at, .ldx = m.K, .n_rows = n};
+        skv_linear_args a = {.w = m.packed, .y = check_rows(y, N), .n_rows = n};
+        a.x = i ? check_rows(back, ld_back) : check_rows(x, ldx);
+        if (i == 0) a.norm = norm;
         be->linear(be, &a);
         results[i] = check_host(c, n * N * sizeof *results[i]);
-        be->get(be, results[i], y.at, n * N * sizeof *results[i]);
+        check_get(c, a.y, n, N, results[i]);
     }
     check_same(c, results[1], results[0], n * N * sizeof *results[0]);
     be->linear_free(be, m.packed);

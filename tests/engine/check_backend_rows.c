@@ -4,38 +4,80 @@
 
 #include "check_backend_impl.h"
 
-/* put, get, copy, map and unmap move the same bytes. */
+/* Areas made together begin as zeros and do not overlap. */
+static void check_areas(backend_check *c)
+{
+    enum { AREAS = 4 };
+    skv_backend *be = check_backend_of(c);
+    skv_area_spec specs[AREAS];
+    skv_area *areas[AREAS];
+    skv_error err;
+    check_begin(c, "areas_create");
+    for (size_t i = 0; i < AREAS; i++) {
+        specs[i] = (skv_area_spec){SKV_AREA_F32, check_below(c, 5), check_between(c, 1, 70), false};
+    }
+    if (be->areas_create(be, specs, AREAS, areas, &err) != SKV_OK) {
+        check_same(c, err.text, "areas", 1);
+        return;
+    }
+    for (int round = 0; round < 2; round++) {
+        for (size_t i = 0; i < AREAS; i++) {
+            const size_t n = specs[i].n_rows * specs[i].n_columns;
+            const skv_rows row = {areas[i], 0, n};
+            if (n == 0) continue;
+            const skv_mapped m = be->map(be, row, 1, n, SKV_MAP_BOTH);
+            for (size_t d = 0; d < n; d++) {
+                check_number(c, d, n, (double)m.at[d], round ? (double)i + 1 : 0, 0);
+                m.at[d] = (float)i + 1;
+            }
+            be->unmap(be, m);
+        }
+    }
+    be->areas_free(be, areas, AREAS);
+}
+
+/* copy_rows, map and unmap move the same numbers, whatever stands between rows. */
 void check_memory(backend_check *c)
 {
+    check_areas(c);
     skv_backend *be = check_backend_of(c);
-    const size_t n = check_between(c, 1, 500), k = check_below(c, n),
-                 m = check_between(c, 1, n - k);
-    const check_tensor a = check_random(c, n, 1), b = check_random(c, n, 1);
-    check_begin(c, "alloc");
-    unsigned char *zeros = check_host(c, 64), *got = check_host(c, 64);
-    be->get(be, got, check_alloc(c, 64), 64);
-    check_same(c, got, zeros, 64);
-    check_begin(c, "copy");
-    be->copy(be, b.at + k, a.at + k, m * sizeof *a.at);
-    memcpy(b.host + k, a.host + k, m * sizeof *a.host);
-    double *want = check_host(c, n * sizeof *want);
-    for (size_t i = 0; i < n; i++) want[i] = (double)b.host[i];
+    const size_t n_rows = check_between(c, 1, 20), n = check_between(c, 1, 50);
+    const size_t lda = n + check_below(c, 9), ldb = n + check_below(c, 9);
+    const check_tensor a = check_random(c, n_rows * lda, 1), b = check_random(c, n_rows * ldb, 1);
+    const skv_rows from = check_rows(a, lda), to = check_rows(b, ldb);
+    double *want = check_host(c, b.n * sizeof *want);
+    for (size_t i = 0; i < b.n; i++) {
+        const bool copied = i % ldb < n;
+        want[i] = (double)(copied ? a.host[i / ldb * lda + i % ldb] : b.host[i]);
+    }
+    check_begin(c, "copy_rows");
+    be->copy_rows(be, to, from, n_rows, n);
     check_near(c, b, want, NULL);
     check_begin(c, "map");
-    float *mapped = be->map(be, b.at + k, m * sizeof *mapped, SKV_MAP_BOTH);
-    check_same(c, mapped, b.host + k, m * sizeof *mapped);
-    for (size_t i = 0; i < m; i++) mapped[i] = 2 * mapped[i];
+    skv_mapped mapped = be->map(be, to, n_rows, n, SKV_MAP_BOTH);
+    for (size_t i = 0; i < n_rows; i++) {
+        check_same(c, mapped.at + i * mapped.ld, a.host + i * lda, n * sizeof *a.host);
+        for (size_t d = 0; d < n; d++) mapped.at[i * mapped.ld + d] *= 2;
+    }
     be->unmap(be, mapped);
-    for (size_t i = k; i < k + m; i++) want[i] *= 2;
+    for (size_t i = 0; i < b.n; i++) want[i] *= i % ldb < n ? 2 : 1;
     check_near(c, b, want, NULL);
-    mapped = be->map(be, b.at, n * sizeof *mapped, SKV_MAP_WRITE);
-    memcpy(mapped, a.host, n * sizeof *mapped);
+    mapped = be->map(be, to, n_rows, n, SKV_MAP_WRITE);
+    for (size_t i = 0; i < n_rows; i++) {
+        memcpy(mapped.at + i * mapped.ld, a.host + i * lda, n * sizeof *a.host);
+    }
     be->unmap(be, mapped);
-    for (size_t i = 0; i < n; i++) want[i] = (double)a.host[i];
+    for (size_t i = 0; i < b.n; i++) want[i] /= i % ldb < n ? 2 : 1;
     check_near(c, b, want, NULL);
-    const float *read = be->map(be, a.at, n * sizeof *read, SKV_MAP_READ);
-    check_same(c, read, a.host, n * sizeof *read);
-    be->unmap(be, read);
+    check_begin(c, "page_copy");
+    unsigned char *zeros = check_host(c, 64), *got = check_host(c, 64);
+    void *page = check_page(c, 64), *other = check_page(c, 64);
+    be->page_read(be, got, page, 64);
+    check_same(c, got, zeros, 64);
+    be->page_write(be, page, a.host, n * sizeof *a.host < 64 ? n * sizeof *a.host : 64);
+    be->page_copy(be, other, page, 64);
+    be->page_read(be, got, other, 64);
+    check_same(c, got, a.host, n * sizeof *a.host < 64 ? n * sizeof *a.host : 64);
 }
 
 static void check_rotate(backend_check *c)
@@ -74,14 +116,13 @@ static void check_rotate(backend_check *c)
             }
         }
     }
-    const skv_rotate_args args = {.q = q.at,
-                                  .ldq = ld,
+    const skv_rotate_args args = {.q = check_rows(q, ld),
                                   .n_rows = n,
                                   .n_heads = H,
                                   .head_dim = Dh,
                                   .n_rot = n_rot,
-                                  .cos = cosine.at,
-                                  .sin = sine.at,
+                                  .cos = check_rows(cosine, half),
+                                  .sin = check_rows(sine, half),
                                   .rows = check_list(c, rows, n * sizeof *rows),
                                   .norm = norm};
     skv_backend *be = check_backend_of(c);
@@ -96,13 +137,14 @@ static void check_norm_alone(backend_check *c)
     const size_t n_rows = check_between(c, 1, CHECK_ROWS), n = check_between(c, 1, CHECK_K);
     const check_tensor x = check_random(c, n_rows * n, 2), w = check_random(c, n, 0.5);
     const check_tensor y = check_one_in(c, 2) ? x : check_random(c, n_rows * n, 1);
-    const skv_norm norm = {.weight = w.at, .offset = check_one_in(c, 2) ? 1.0f : 0, .eps = 1e-6f};
+    const skv_norm norm = {
+        .weight = check_vec(w), .offset = check_one_in(c, 2) ? 1.0f : 0, .eps = 1e-6f};
     double *want = check_host(c, x.n * sizeof *want), *bound = check_host(c, x.n * sizeof *bound);
     for (size_t i = 0; i < x.n; i += n) {
         check_normed(&norm, w.host, x.host + i, n, want + i, bound + i);
     }
     skv_backend *be = check_backend_of(c);
-    be->norm(be, &(skv_norm_args){y.at, x.at, n_rows, n, norm});
+    be->norm(be, &(skv_norm_args){check_rows(y, n), check_rows(x, n), n_rows, n, norm});
     check_near(c, y, want, bound);
 }
 
@@ -129,7 +171,7 @@ static void check_norm_add(backend_check *c)
         bound[i] = factor * (bound[i] + 2 * CHECK_F32 * (fabs(before) + fabs(want[i])));
         want[i] = factor * (before + want[i]);
     }
-    const skv_norm_add_args args = {x.at, y.at, n_rows, n, norm, scale};
+    const skv_norm_add_args args = {check_rows(x, n), check_rows(y, n), n_rows, n, norm, scale};
     skv_backend *be = check_backend_of(c);
     be->norm_add(be, &args);
     check_near(c, x, want, bound);
@@ -166,8 +208,11 @@ static void check_glu(backend_check *c)
         want[i / n * ld + i % n] = (is_gelu ? gelu(gate) : silu(gate)) * up;
         bound[i / n * ld + i % n] = activation_error(gate, up);
     }
-    const skv_glu_args args = {y.at,   ld, x.at,
-                               n_rows, n,  is_gelu ? SKV_EPILOGUE_GELU_GLU : SKV_EPILOGUE_SILU_GLU};
+    const skv_glu_args args = {.y = check_rows(y, ld),
+                               .x = check_rows(x, 2 * n),
+                               .n_rows = n_rows,
+                               .n = n,
+                               .epilogue = is_gelu ? SKV_EPILOGUE_GELU_GLU : SKV_EPILOGUE_SILU_GLU};
     skv_backend *be = check_backend_of(c);
     be->glu(be, &args);
     check_near(c, y, want, bound);
@@ -181,7 +226,7 @@ static void check_embed_gate(backend_check *c)
     const check_tensor gate = check_random(c, n_rows * n, 1), part = check_random(c, n_rows * n, 1);
     const check_tensor token = check_random(c, T * ld, 1), w = check_random(c, n, 0.5);
     const uint32_t *rows = n_rows == T ? NULL : check_ascending(c, n_rows, T);
-    const skv_norm norm = {.weight = w.at, .eps = 1e-6f};
+    const skv_norm norm = {.weight = check_vec(w), .eps = 1e-6f};
     double *want = check_host(c, gate.n * sizeof *want),
            *bound = check_host(c, gate.n * sizeof *bound);
     for (size_t i = 0; i < n_rows; i++) {
@@ -195,10 +240,9 @@ static void check_embed_gate(backend_check *c)
             want[k] = gelu(g) * up;
         }
     }
-    const skv_embed_gate_args args = {.gate = gate.at,
-                                      .part = part.at,
-                                      .token = token.at,
-                                      .ld_token = ld,
+    const skv_embed_gate_args args = {.gate = check_rows(gate, n),
+                                      .part = check_rows(part, n),
+                                      .token = check_rows(token, ld),
                                       .rows = check_list(c, rows, n_rows * sizeof *rows),
                                       .n_rows = n_rows,
                                       .n = n,
@@ -214,46 +258,52 @@ static void check_gather(backend_check *c)
     check_begin(c, "gather");
     const size_t T = check_between(c, 1, CHECK_ROWS), n_rows = check_below(c, T + 1);
     const size_t n = check_between(c, 1, 70);
-    const check_tensor x = check_random(c, T * n, 1);
+    const skv_rows x = {check_area(c, (skv_area_spec){SKV_AREA_F32, T, n, true}), 0, n};
+    const check_tensor from = check_random(c, T * n, 1);
     const uint32_t *rows = check_ascending(c, n_rows, T);
     skv_backend *be = check_backend_of(c);
-    be->gather(be, x.at, n, check_list(c, rows, n_rows * sizeof *rows), n_rows);
+    be->copy_rows(be, x, check_rows(from, n), T, n);
+    be->gather(be, x, n, check_list(c, rows, n_rows * sizeof *rows), n_rows);
     check_done(c);
-    const check_tensor head = {x.at, x.host, n_rows * n}; /* what is behind it is undefined */
-    float *got = check_host(c, (head.n + 1) * sizeof *got),
-          *want = check_host(c, (head.n + 1) * sizeof *want);
-    be->get(be, got, head.at, head.n * sizeof *got);
+    float *got = check_host(c, (n_rows + 1) * n * sizeof *got),
+          *want = check_host(c, (n_rows + 1) * n * sizeof *want);
+    check_get(c, x, n_rows, n, got);
     for (size_t i = 0; i < n_rows; i++)
-        memcpy(want + i * n, x.host + rows[i] * n, n * sizeof *want);
-    check_same(c, got, want, head.n * sizeof *got);
+        memcpy(want + i * n, from.host + rows[i] * n, n * sizeof *want);
+    check_same(c, got, want, n_rows * n * sizeof *got);
 }
 
 static void check_scale(backend_check *c)
 {
     check_begin(c, "scale");
-    const size_t n = check_between(c, 1, 1000);
-    const check_tensor x = check_random(c, n, 1);
+    const size_t n_rows = check_between(c, 1, CHECK_ROWS), n = check_between(c, 1, 100);
+    const size_t ld = n + check_below(c, 5);
+    const check_tensor x = check_random(c, n_rows * ld, 1);
     const float factor = (float)check_normal(c);
-    double *want = check_host(c, n * sizeof *want);
-    for (size_t i = 0; i < n; i++) want[i] = (double)(x.host[i] * factor);
+    double *want = check_host(c, x.n * sizeof *want);
+    for (size_t i = 0; i < x.n; i++) {
+        want[i] = (double)(i % ld < n ? x.host[i] * factor : x.host[i]);
+    }
     skv_backend *be = check_backend_of(c);
-    be->scale(be, x.at, n, factor);
+    be->scale(be, check_rows(x, ld), n_rows, n, factor);
     check_near(c, x, want, NULL);
 }
 
 static void check_softcap(backend_check *c)
 {
     check_begin(c, "softcap");
-    const size_t n = check_between(c, 1, 1000);
-    const check_tensor x = check_random(c, n, 40);
+    const size_t n_rows = check_between(c, 1, CHECK_ROWS), n = check_between(c, 1, 100);
+    const size_t ld = n + check_below(c, 5);
+    const check_tensor x = check_random(c, n_rows * ld, 40);
     const float cap = 30;
-    double *want = check_host(c, n * sizeof *want), *bound = check_host(c, n * sizeof *bound);
-    for (size_t i = 0; i < n; i++) {
-        want[i] = (double)cap * tanh((double)x.host[i] / (double)cap);
-        bound[i] = 1e-6 * (double)cap;
+    double *want = check_host(c, x.n * sizeof *want), *bound = check_host(c, x.n * sizeof *bound);
+    for (size_t i = 0; i < x.n; i++) {
+        const bool capped = i % ld < n;
+        want[i] = capped ? (double)cap * tanh((double)x.host[i] / (double)cap) : (double)x.host[i];
+        bound[i] = capped ? 1e-6 * (double)cap : 0;
     }
     skv_backend *be = check_backend_of(c);
-    be->softcap(be, x.at, n, cap);
+    be->softcap(be, check_rows(x, ld), n_rows, n, cap);
     check_near(c, x, want, bound);
 }
 
@@ -281,8 +331,8 @@ static void check_mix(backend_check *c)
         }
         bound[i] = (double)(n_terms + 1) * CHECK_F32 * size;
     }
-    const skv_mix_args args = {.x = x.at,
-                               .y = y.at,
+    const skv_mix_args args = {.x = check_rows(x, n),
+                               .y = check_rows(y, n),
                                .n_rows = n_rows,
                                .n = n,
                                .n_terms = n_terms,

@@ -22,7 +22,7 @@
 #include "kernels/bf16.h"
 #include "kernels/kernels.h"
 
-enum { N_CASES = 400, MAX_TABLES = 32, MAX_FAILURES = 10, MAX_NR = 64, MAX_MR = 16 };
+enum { N_CASES = 400, MAX_TABLES = 32, MAX_FAILURES = 10, MAX_NR = 64, MAX_MR = 32 };
 
 static const float CANARY = 1.0e33f;
 
@@ -46,7 +46,7 @@ struct problem {
     matmul_kind kind;
     size_t m, n, K;
     size_t ldx, ldw, ldc;
-    size_t split; /* 0: one call; else a multiple of SKV_I8_GROUP below K */
+    size_t split; /* 0: one call; else a multiple of the int8 group below K */
     bool add;
     fill_kind fill_x, fill_w;
     float *x, *w, *c, *c_old;
@@ -139,10 +139,10 @@ static void add_i8_group(struct expected *e, const float *x, const float *w, siz
     e->tolerance += fabs(dot * xs * ws);
 }
 
-static struct expected expect_i8(const float *x, const float *w, size_t K)
+static struct expected expect_i8(const float *x, const float *w, size_t K, size_t wide)
 {
     struct expected e = {0};
-    size_t length = K <= 512 ? 32 : 128;
+    size_t length = K <= 512 ? 32 : wide;
     for (size_t k = 0; k < K; k += length) {
         add_i8_group(&e, x + k, w + k, skv_min_size(length, K - k));
     }
@@ -173,11 +173,18 @@ static struct expected expect_float(const float *x, const float *w, size_t K, ma
     return e;
 }
 
+/* Of wide products: groups are 128 long, or as a level says. */
+static size_t i8_group(const skv_matmul *mm)
+{
+    return mm->group ? mm->group : 128;
+}
+
 static struct expected expect(const struct problem *p, size_t i, size_t j)
 {
     const float *x = p->x + i * p->ldx, *w = p->w + j * p->ldw;
     if (j >= p->n) return (struct expected){0};
-    return p->kind == KIND_I8 ? expect_i8(x, w, p->K) : expect_float(x, w, p->K, p->kind);
+    return p->kind == KIND_I8 ? expect_i8(x, w, p->K, i8_group(p->mm))
+                              : expect_float(x, w, p->K, p->kind);
 }
 
 /* ------------------------------------------------------------------------------------------ */
@@ -233,6 +240,7 @@ static bool multiply(const struct problem *p)
         mm->pack_x(block, p->x, p->ldx, p->m, p->K);
         if (p->split) mm->tile(p->c, p->ldc, block, panel, p->m, p->K, 0, p->split, mode);
         mm->tile(p->c, p->ldc, block, panel, p->m, p->K, p->split, p->K, second);
+        skv_matmul_finish(mm);
     }
     skv_free(panel);
     skv_free(block);
@@ -241,9 +249,9 @@ static bool multiply(const struct problem *p)
 
 static void draw_shape(struct run *run, struct problem *p, size_t i_case)
 {
-    static const size_t lengths[] = {1,   2,   3,   4,   5,   7,   8,   13,  15,  16,  17,
-                                     29,  31,  32,  33,  61,  64,  65,  127, 128, 129, 131,
-                                     255, 256, 257, 300, 511, 512, 513, 640, 643, 700};
+    static const size_t lengths[] = {1,   2,   3,   4,   5,   7,   8,   13,  15,   16,  17,  29,
+                                     31,  32,  33,  61,  64,  65,  127, 128, 129,  131, 255, 256,
+                                     257, 300, 511, 512, 513, 640, 643, 700, 1024, 1091};
     size_t nr = p->mm->nr, mr = p->mm->mr;
     p->m = 1 + i_case % mr;
     p->n = pick(run, 3) ? 1 + pick(run, nr) : nr;
@@ -251,9 +259,8 @@ static void draw_shape(struct run *run, struct problem *p, size_t i_case)
     p->ldx = p->K + pick(run, 4);
     p->ldw = p->K + pick(run, 4);
     p->ldc = nr + pick(run, 4);
-    if (p->K > SKV_I8_GROUP && pick(run, 2)) {
-        p->split = SKV_I8_GROUP * (1 + pick(run, (p->K - 1) / SKV_I8_GROUP));
-    }
+    const size_t group = i8_group(p->mm);
+    if (p->K > group && pick(run, 2)) p->split = group * (1 + pick(run, (p->K - 1) / group));
     p->add = pick(run, 2);
     p->fill_x = pick(run, 2) ? (fill_kind)pick(run, N_FILLS) : FILL_UNIFORM;
     p->fill_w = pick(run, 2) ? (fill_kind)pick(run, N_FILLS) : FILL_UNIFORM;
@@ -303,6 +310,7 @@ static double time_tile(const skv_matmul *mm, const float *x, const float *w, si
             mm->tile(c, mm->nr, block, panel, mm->mr, K, 0, K, 0);
             best = fmin(best, (double)(skv_clock_ns() - start));
         }
+        skv_matmul_finish(mm);
     }
     skv_free(panel);
     skv_free(block);
@@ -377,7 +385,7 @@ int skv_check_matmul(uint64_t seed, bool bench, FILE *out)
         check_level(&run, &seen, levels[i], features & ~extras, bench);
         check_level(&run, &seen, levels[i], features, bench);
     }
-    const skv_matmul amx_bf16 = AMX_MATMUL(bf16), amx_i8 = AMX_MATMUL(i8);
+    const skv_matmul amx_bf16 = AMX_MATMUL_BF16, amx_i8 = AMX_MATMUL_I8;
     check_table(&run, &amx_bf16, KIND_BF16);
     check_table(&run, &amx_i8, KIND_I8);
     return run.n_failed;

@@ -1,6 +1,6 @@
 /*
  * That the back end of guarded_backend.h catches what it is for: a step's tensors and the pages of
- * the cache can be read through the back end, and a program that reads them itself ends.
+ * the cache can be read through the back end, and a program that breaks a contract ends.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -48,7 +48,9 @@ static int start(void **state)
     skv_backend *be;
     skv_error err;
     if (skv_pool_create(1, &pool, &err) != SKV_OK) return -1;
-    if (skv_backend_cpu_create(pool, SKV_CPU_LEVEL_REF, &be, &err) != SKV_OK) return -1;
+    if (skv_backend_create(&(skv_backend_options){.threads = pool, .level = SKV_CPU_LEVEL_REF}, &be,
+                           &err) != SKV_OK)
+        return -1;
     *state = be;
     return guarded_backend_is(be) ? 0 : -1;
 }
@@ -61,98 +63,133 @@ static int stop(void **state)
     return 0;
 }
 
-/* ---- memory of its own ---- */
+/* ---- areas ---- */
 
-static void read_directly(void *at)
+static skv_area *make_area(skv_backend *be, skv_area_kind kind, bool moves)
 {
-    (void)*(volatile const float *)at;
-}
-
-static void write_directly(void *at)
-{
-    *(volatile float *)at = 1;
-}
-
-static void memory_is_out_of_reach(void **state)
-{
-    skv_backend *be = *state;
-    float host[N], back[N] = {0};
-    for (size_t i = 0; i < N; i++) host[i] = (float)i;
-    float *a = be->alloc(be, sizeof host), *b = be->alloc(be, sizeof host);
-    assert_int_equal(signal_of(read_directly, a), SIGSEGV);
-    assert_int_equal(signal_of(write_directly, a + N - 1), SIGSEGV);
-    be->put(be, a, host, sizeof host);
-    be->copy(be, b + N / 2, a, sizeof host / 2);
-    be->get(be, back, b, sizeof back);
-    for (size_t i = 0; i < N; i++) {
-        assert_true(back[i] == (i < N / 2 ? 0.0f : (float)(i - N / 2)));
-    }
-    be->release(be, a, sizeof host);
-    be->release(be, b, sizeof host);
+    const skv_area_spec spec = {kind, 4, N / 4, moves};
+    skv_area *area = NULL;
+    assert_int_equal(be->areas_create(be, &spec, 1, &area, NULL), SKV_OK);
+    return area;
 }
 
 static void maps_are_what_was_asked_for(void **state)
 {
     skv_backend *be = *state;
-    float *at = be->alloc(be, N * sizeof *at), back = 0;
-    float *host = be->map(be, at, N * sizeof *at, SKV_MAP_WRITE);
-    assert_true(host[3] != host[3]); /* nonsense: it has to be written */
-    for (size_t i = 0; i < N; i++) host[i] = 7;
+    skv_area *area = make_area(be, SKV_AREA_F32, false);
+    const skv_rows all = {area, 0, N};
+    skv_mapped host = be->map(be, all, 1, N, SKV_MAP_WRITE);
+    assert_true(host.at[3] != host.at[3]); /* nonsense: it has to be written */
+    for (size_t i = 0; i < N; i++) host.at[i] = (float)i;
     be->unmap(be, host);
-    host = be->map(be, at + 3, sizeof *at, SKV_MAP_READ);
-    assert_true(*host == 7);
-    *host = 8; /* not the back end's */
+    host = be->map(be, skv_rows_from(all, 0, 3), 1, 1, SKV_MAP_READ);
+    assert_true(*host.at == 3);
+    *host.at = 8; /* not the back end's */
     be->unmap(be, host);
-    be->get(be, &back, at + 3, sizeof back);
-    assert_true(back == 7);
-    host = be->map(be, at + 3, sizeof *at, SKV_MAP_BOTH);
-    *host += 1;
+    host = be->map(be, skv_rows_as(all, N / 4), 4, 2, SKV_MAP_BOTH); /* apart from each other */
+    assert_true(host.ld > 2 && host.at[3 * host.ld + 1] == 3 * N / 4 + 1);
+    host.at[3 * host.ld + 1] += 1;
     be->unmap(be, host);
-    be->get(be, &back, at + 3, sizeof back);
-    assert_true(back == 8);
-    be->release(be, at, N * sizeof *at);
+    host = be->map(be, all, 1, N, SKV_MAP_READ);
+    for (size_t i = 0; i < N; i++) {
+        assert_true(host.at[i] == (float)i + (i == 3 * N / 4 + 1 ? 1.0f : 0.0f));
+    }
+    be->unmap(be, host);
+    be->areas_free(be, &area, 1);
 }
 
-typedef struct two {
+typedef struct fault {
     skv_backend *be;
-    float *at;
-} two;
+    skv_rows x;     /* [4, N / 4] */
+    skv_area *kept; /* of activations */
+} fault;
 
-static void compute_on_host_memory(void *arg)
+static void compute(void *arg)
 {
-    const two *t = arg;
-    float host[N] = {0};
-    t->be->softcap(t->be, host, N, 1);
+    const fault *t = arg;
+    t->be->softcap(t->be, t->x, 4, N / 4, 1);
 }
 
 static void compute_while_mapped(void *arg)
 {
-    const two *t = arg;
-    (void)t->be->map(t->be, t->at, sizeof *t->at, SKV_MAP_READ);
-    t->be->softcap(t->be, t->at, N, 1);
+    const fault *t = arg;
+    (void)t->be->map(t->be, skv_rows_from(t->x, 2, 0), 1, 1, SKV_MAP_READ);
+    t->be->softcap(t->be, t->x, 1, 1, 1);
 }
 
 static void compute_beyond_the_end(void *arg)
 {
-    const two *t = arg;
-    t->be->softcap(t->be, t->at + 1, N, 1);
+    const fault *t = arg;
+    t->be->softcap(t->be, skv_rows_from(t->x, 0, 1), 4, N / 4, 1);
 }
 
-static void compute(void *arg)
+static void compute_on_rows_that_overlap(void *arg)
 {
-    const two *t = arg;
-    t->be->softcap(t->be, t->at, N, 1);
+    const fault *t = arg;
+    t->be->softcap(t->be, skv_rows_as(t->x, 1), 2, 2, 1);
 }
 
-static void operations_take_their_own_memory(void **state)
+static void compute_on_activations(void *arg)
+{
+    const fault *t = arg;
+    t->be->softcap(t->be, skv_rows_as((skv_rows){.area = t->kept}, N / 4), 4, N / 4, 1);
+}
+
+static void copy_onto_itself(void *arg)
+{
+    const fault *t = arg;
+    t->be->copy_rows(t->be, skv_rows_from(t->x, 1, 0), t->x, 2, N / 4);
+}
+
+static void gather_rows_that_stay(void *arg)
+{
+    const fault *t = arg;
+    const uint32_t rows[] = {1, 3};
+    t->be->gather(t->be, t->x, N / 4, rows, 2);
+}
+
+static void map_beyond_the_end(void *arg)
+{
+    const fault *t = arg;
+    (void)t->be->map(t->be, t->x, 5, N / 4, SKV_MAP_READ);
+}
+
+static void operations_take_rows_of_areas(void **state)
+{
+    void (*const faults[])(void *) = {
+        compute_while_mapped,   compute_beyond_the_end, compute_on_rows_that_overlap,
+        compute_on_activations, copy_onto_itself,       gather_rows_that_stay,
+        map_beyond_the_end};
+    skv_backend *be = *state;
+    skv_area *area = make_area(be, SKV_AREA_F32, false);
+    fault t = {be, {area, 0, N / 4}, make_area(be, SKV_AREA_ACTIVATIONS, false)};
+    assert_int_equal(signal_of(compute, &t), 0);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        assert_int_equal(signal_of(faults[i], &t), SIGABRT);
+    }
+    be->areas_free(be, &area, 1);
+    be->areas_free(be, &t.kept, 1);
+}
+
+/* What a contract calls undefined is nonsense, and not what the CPU happens to leave there. */
+static void what_is_undefined_is_nonsense(void **state)
 {
     skv_backend *be = *state;
-    two t = {be, be->alloc(be, N * sizeof(float))};
-    assert_int_equal(signal_of(compute, &t), 0);
-    assert_int_equal(signal_of(compute_on_host_memory, &t), SIGABRT);
-    assert_int_equal(signal_of(compute_while_mapped, &t), SIGABRT);
-    assert_int_equal(signal_of(compute_beyond_the_end, &t), SIGABRT);
-    be->release(be, t.at, N * sizeof(float));
+    skv_area *area = make_area(be, SKV_AREA_F32, true);
+    const skv_rows x = {area, 0, N / 4};
+    const uint32_t rows[] = {1, 3};
+    be->gather(be, x, N / 4, rows, 2);
+    skv_mapped host = be->map(be, skv_rows_as(x, N), 1, N, SKV_MAP_READ);
+    for (size_t i = 0; i < N; i++) assert_true((host.at[i] == 0) == (i < N / 2));
+    be->unmap(be, host);
+    be->areas_free(be, &area, 1);
+}
+
+/* ---- pages ---- */
+
+static void read_directly(void *at)
+{
+    (void)*(volatile const float *)at;
 }
 
 static void pages_are_out_of_reach(void **state)
@@ -176,18 +213,17 @@ static void pages_are_out_of_reach(void **state)
 
 typedef struct looker {
     skv_engine *engine;
-    bool maps; /* as it should */
+    bool unmaps; /* as it should */
 } looker;
 
-static void look(void *user, size_t i, const float *x, size_t n_rows)
+static void look(void *user, size_t i, skv_rows x, size_t n_rows)
 {
     const looker *l = user;
     (void)i;
     skv_backend *be = l->engine->be;
-    const size_t n_bytes = n_rows * l->engine->config->hidden * sizeof *x;
-    const float *host = l->maps ? be->map(be, x, n_bytes, SKV_MAP_READ) : x;
-    (void)*(volatile const float *)host;
-    if (l->maps) be->unmap(be, host);
+    const skv_mapped host = be->map(be, x, n_rows, l->engine->config->hidden, SKV_MAP_READ);
+    (void)*(volatile const float *)host.at;
+    if (l->unmaps) be->unmap(be, host);
 }
 
 static void run_step(void *arg)
@@ -204,8 +240,8 @@ static void run_step(void *arg)
     skv_sequence_free(sequence);
 }
 
-/* What a hook gets is the back end's, and one that forgets it is caught. */
-static void tensors_of_a_step_are_out_of_reach(void **state)
+/* What a hook gets is the back end's, and one that keeps it is caught. */
+static void tensors_of_a_step_are_lent(void **state)
 {
     (void)state;
     skv_engine_options options = skv_engine_options_default();
@@ -218,8 +254,8 @@ static void tensors_of_a_step_are_out_of_reach(void **state)
         skv_engine_open(SKV_TEST_DATA "/models/llama-swiftkv-g1", &options, &l.engine, &err);
     if (status != SKV_OK) fail_msg("%s", err.text);
     assert_true(guarded_backend_is(l.engine->be));
-    assert_int_equal(signal_of(run_step, &l), SIGSEGV);
-    l.maps = true;
+    assert_int_equal(signal_of(run_step, &l), SIGABRT);
+    l.unmaps = true;
     assert_int_equal(signal_of(run_step, &l), 0);
     skv_engine_close(l.engine);
 }
@@ -227,11 +263,11 @@ static void tensors_of_a_step_are_out_of_reach(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(memory_is_out_of_reach, start, stop),
         cmocka_unit_test_setup_teardown(maps_are_what_was_asked_for, start, stop),
-        cmocka_unit_test_setup_teardown(operations_take_their_own_memory, start, stop),
+        cmocka_unit_test_setup_teardown(operations_take_rows_of_areas, start, stop),
+        cmocka_unit_test_setup_teardown(what_is_undefined_is_nonsense, start, stop),
         cmocka_unit_test_setup_teardown(pages_are_out_of_reach, start, stop),
-        cmocka_unit_test(tensors_of_a_step_are_out_of_reach),
+        cmocka_unit_test(tensors_of_a_step_are_lent),
     };
     return cmocka_run_group_tests_name("guarded access", tests, NULL, NULL);
 }

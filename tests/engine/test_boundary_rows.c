@@ -13,7 +13,9 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/size.h"
 #include "engine/engine.h"
+#include "kernels/kernels.h"
 #include "skv/skv.h"
 
 #define MODELS SKV_TEST_DATA "/models/"
@@ -27,7 +29,7 @@ typedef struct fixture {
     size_t n_rows;
 } fixture;
 
-static void take(void *user, size_t i_layer, const float *x, size_t n_rows)
+static void take(void *user, size_t i_layer, skv_rows x, size_t n_rows)
 {
     fixture *f = user;
     if (i_layer != skv_boundary_layer(f->engine)) return;
@@ -58,43 +60,41 @@ static void read_prompt(fixture *f, skv_sequence *s)
     assert_int_equal(f->n_rows, N_TOKENS);
 }
 
-static void fill_page(skv_backend *be, void *page, size_t n_bytes)
+static void compare_pages(skv_kv_store *store, const void *got, const void *want)
 {
-    void *host = be->map(be, page, n_bytes, SKV_MAP_WRITE);
-    memset(host, 0x5a, n_bytes);
-    be->unmap(be, host);
-}
-
-static void compare_pages(skv_backend *be, const void *got, const void *want, size_t n_bytes)
-{
-    const void *a = be->map(be, got, n_bytes, SKV_MAP_READ);
-    const void *b = be->map(be, want, n_bytes, SKV_MAP_READ);
+    const size_t n_bytes = skv_kv_store_page_bytes(store);
+    unsigned char *a = skv_alloc(n_bytes, 1), *b = skv_alloc(n_bytes, 1);
+    assert_true(a && b);
+    skv_kv_page_read(store, got, a);
+    skv_kv_page_read(store, want, b);
     assert_memory_equal(a, b, n_bytes);
-    be->unmap(be, b);
-    be->unmap(be, a);
+    skv_free(a);
+    skv_free(b);
 }
 
 /* Every page row of the sequence against what its rows make. */
 static void compare(const fixture *f, const skv_sequence *s)
 {
     skv_kv_store *store = f->engine->store;
-    skv_backend *be = f->engine->be;
     size_t n_tracks = skv_kv_layout_tracks(&f->engine->plan.layout);
     size_t first = skv_boundary_tracks(f->engine), page_bytes = skv_kv_store_page_bytes(store);
     assert_true(first > 0 && first < n_tracks);
     void **pages = skv_alloc(n_tracks, sizeof *pages);
-    assert_non_null(pages);
+    unsigned char *nonsense = skv_alloc(page_bytes, 1);
+    assert_true(pages && nonsense);
+    memset(nonsense, 0x5a, page_bytes);
     for (size_t t = 0; t < n_tracks; t++) pages[t] = skv_kv_page_take(store);
     for (size_t i = 0; (i + 1) * SKV_PAGE_ROWS <= N_TOKENS; i++) {
         size_t position = i * SKV_PAGE_ROWS;
-        for (size_t t = first; t < n_tracks; t++) fill_page(be, pages[t], page_bytes);
+        for (size_t t = first; t < n_tracks; t++) skv_kv_page_write(store, pages[t], nonsense);
         skv_boundary_restore(f->engine, f->rows + position * skv_boundary_row_bytes(f->engine),
                              position, CONTEXT, pages);
         for (size_t t = first; t < n_tracks; t++) {
-            compare_pages(be, pages[t], s->cache.pages[t * s->cache.max_pages + i], page_bytes);
+            compare_pages(store, pages[t], s->cache.pages[t * s->cache.max_pages + i]);
         }
     }
     for (size_t t = 0; t < n_tracks; t++) skv_kv_page_drop(store, pages[t]);
+    skv_free(nonsense);
     skv_free(pages);
 }
 
@@ -154,6 +154,16 @@ static void test_models(void **state)
 }
 
 /* Wide products read rows of bfloat16, and int8 codes in long groups. */
+/* Length of an int8 group of rows [K] at the level of that name. */
+static size_t int8_group(const char *name, size_t K)
+{
+    skv_kernels k;
+    skv_cpu_level level = SKV_CPU_LEVEL_BEST;
+    assert_true(strcmp(name, "best") == 0 || skv_cpu_level_parse(name, &level));
+    skv_kernels_init(&k, level, skv_cpu_detect());
+    return skv_matmul_group(&k.i8, K);
+}
+
 static void test_wide_shapes(void **state)
 {
     (void)state;
@@ -170,7 +180,7 @@ static void test_wide_shapes(void **state)
         skv_status status = skv_engine_open_shape(config, NULL, &o, &engine, &err);
         if (!has_level(&o, status)) continue;
         if (status != SKV_OK) fail_msg("%s", err.text);
-        size_t D = skv_engine_hidden(engine), n_groups = (D + 127) / 128;
+        size_t D = skv_engine_hidden(engine), n_groups = skv_ceil_div(D, int8_group(o.cpu, D));
         size_t bytes = o.weights == SKV_WEIGHTS_INT8 ? D + 4 * n_groups : 4 * D;
         check_engine(engine, o.weights == SKV_WEIGHTS_BF16 ? 2 * D : bytes);
         skv_engine_close(engine);

@@ -379,7 +379,10 @@ static size_t allocated_bytes(const char *preset, size_t l, size_t g, skv_kv_typ
     assert_int_equal(skv_plan_method(&plan, prefill, config, true, NULL), SKV_OK);
     size_t n_pages = skv_kv_layout_pages(&plan.layout, N_TOKENS);
     assert_int_equal(skv_pool_create(1, &pool, NULL), SKV_OK);
-    assert_int_equal(skv_backend_cpu_create(pool, SKV_CPU_LEVEL_REF, &be, NULL), SKV_OK);
+    assert_int_equal(
+        skv_backend_create(&(skv_backend_options){.threads = pool, .level = SKV_CPU_LEVEL_REF}, &be,
+                           NULL),
+        SKV_OK);
     assert_int_equal(
         skv_kv_store_create(be, type, skv_plan_page_bytes(config, type), n_pages, &store, NULL),
         SKV_OK);

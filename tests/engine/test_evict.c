@@ -405,13 +405,14 @@ static void test_memory_is_saved(void **state)
 /* Row `row` of a track of 8 bits. */
 static void load_row(const skv_sequence *s, size_t track, size_t row, float *k, float *v)
 {
-    skv_backend *be = s->engine->be;
+    skv_kv_store *store = s->cache.store;
+    unsigned char *page = malloc(skv_kv_store_page_bytes(store));
     skv_kernels kernels;
     skv_kernels_init(&kernels, SKV_CPU_LEVEL_REF, 0);
-    const void *page = s->cache.pages[track * s->cache.max_pages + row / SKV_PAGE_ROWS];
-    page = be->map(be, page, skv_kv_store_page_bytes(s->cache.store), SKV_MAP_READ);
+    assert_non_null(page);
+    skv_kv_page_read(store, s->cache.pages[track * s->cache.max_pages + row / SKV_PAGE_ROWS], page);
     kernels.kv_load(page, SKV_KV_TYPE_INT8, row % SKV_PAGE_ROWS, k, v, s->engine->config->head_dim);
-    be->unmap(be, page);
+    free(page);
 }
 
 /* Rows of 8 bits are moved with their scales: keeping all but two rows changes little. */

@@ -28,7 +28,10 @@ static void set_up_slots(void **state, const skv_kv_slot *slots, size_t n_slots)
 {
     fixture *f = test_calloc(1, sizeof *f);
     assert_int_equal(skv_pool_create(1, &f->pool, NULL), SKV_OK);
-    assert_int_equal(skv_backend_cpu_create(f->pool, SKV_CPU_LEVEL_REF, &f->be, NULL), SKV_OK);
+    assert_int_equal(
+        skv_backend_create(&(skv_backend_options){.threads = f->pool, .level = SKV_CPU_LEVEL_REF},
+                           &f->be, NULL),
+        SKV_OK);
     assert_int_equal(
         skv_kv_store_create(f->be, SKV_KV_TYPE_F32, PAGE_BYTES, N_PAGES, &f->store, NULL), SKV_OK);
     assert_int_equal(skv_kv_layout_init(&f->layout, slots, n_slots, NULL), SKV_OK);
@@ -89,7 +92,7 @@ static float *row_of(const skv_kv_cache *cache, size_t track, size_t row)
 static float number_at(const fixture *f, const float *at)
 {
     float number;
-    f->be->get(f->be, &number, at, sizeof number);
+    f->be->page_read(f->be, &number, at, sizeof number);
     return number;
 }
 
@@ -137,7 +140,7 @@ static void test_share_copies_on_write(void **state)
     assert_int_equal(skv_kv_cache_grow(&a, n, NULL), SKV_OK);
     for (size_t t = 0; t < 3; t++) {
         const float number = (float)t + 0.5f;
-        f->be->put(f->be, row_of(&a, t, n - 1), &number, sizeof number);
+        f->be->page_write(f->be, row_of(&a, t, n - 1), &number, sizeof number);
     }
     assert_int_equal(skv_kv_cache_share(&b, &a, n, NULL), SKV_OK);
     assert_int_equal(skv_kv_store_free_pages(f->store), N_PAGES - 6);
@@ -195,8 +198,8 @@ static void put_row(const fixture *f, const skv_kv_cache *cache, size_t track, s
     const size_t n = cache->layout->tracks[track].head_dim;
     float *k = row_of(cache, track, row), *v = k + SKV_PAGE_ROWS * n + n - 1;
     const float number = (float)(1000 * track + position);
-    f->be->put(f->be, k, &number, sizeof number);
-    f->be->put(f->be, v, &number, sizeof number);
+    f->be->page_write(f->be, k, &number, sizeof number);
+    f->be->page_write(f->be, v, &number, sizeof number);
 }
 
 static void check_row(const fixture *f, const skv_kv_cache *cache, size_t track, size_t row,
@@ -251,6 +254,23 @@ static void test_bundles(void **state)
     skv_kv_cache_release(&b);
 }
 
+/* Evicts while no more pages are free than it says that it needs; one fewer is too few. */
+static void evict_exactly(const fixture *f, skv_kv_cache *cache, const skv_kv_choice *choice,
+                          size_t needs)
+{
+    void *taken[N_PAGES];
+    size_t n = 0;
+    while (skv_kv_store_free_pages(f->store) > needs) taken[n++] = skv_kv_page_take(f->store);
+    assert_int_equal(skv_kv_store_free_pages(f->store), needs);
+    if (needs > 0) {
+        void *last = skv_kv_page_take(f->store);
+        assert_int_equal(skv_kv_cache_evict(cache, choice, NULL), SKV_FULL);
+        skv_kv_page_drop(f->store, last);
+    }
+    assert_int_equal(skv_kv_cache_evict(cache, choice, NULL), SKV_OK);
+    while (n > 0) skv_kv_page_drop(f->store, taken[--n]);
+}
+
 /* Tracks of one bundle keep different rows; a page stays as long as one of them needs it. */
 static void test_bundles_evict(void **state)
 {
@@ -267,7 +287,7 @@ static void test_bundles_evict(void **state)
     for (int shared = 0; shared < 2; shared++) {
         grow(f, &a, N_ROWS);
         if (shared) assert_int_equal(skv_kv_cache_share(&b, &a, N_ROWS, NULL), SKV_OK);
-        assert_int_equal(skv_kv_cache_evict(&a, &choice, NULL), SKV_OK);
+        evict_exactly(f, &a, &choice, shared ? 1 + 2 + 3 + 3 + 3 : 0);
         /* Tracks 1 and 2 are a bundle, 3 and 5, and 0, 4, 6 have one each. */
         assert_int_equal(skv_kv_cache_bytes(&a),
                          (1 + 2 + 3 + 3 + 3) * skv_kv_store_page_bytes(f->store));
@@ -285,6 +305,35 @@ static void test_bundles_evict(void **state)
     }
     skv_kv_cache_release(&a);
     skv_kv_cache_release(&b);
+}
+
+/* Of a bundle's pages the first are shared and the others its own: the new ones that take the
+ * places of the first are made up for by those that go back, bundle by bundle. */
+static void test_evict_partly_shared(void **state)
+{
+    const fixture *f = *state;
+    enum { N_TRACKS = 3, N_ROWS = 5 * SKV_PAGE_ROWS, N_SHARED = 2 * SKV_PAGE_ROWS, N = 70 };
+    skv_kv_cache a = new_cache(f), b = new_cache(f);
+    size_t n[N_TRACKS];
+    uint32_t rows[N_TRACKS * N];
+    const skv_kv_choice choice = {.n = n, .rows = rows, .stride = N};
+    grow(f, &a, N_SHARED);
+    assert_int_equal(skv_kv_cache_share(&b, &a, N_SHARED, NULL), SKV_OK);
+    grow(f, &b, N_ROWS);
+    for (size_t t = 0; t < N_TRACKS; t++) {
+        n[t] = N;
+        for (size_t i = 0; i < N; i++) rows[t * N + i] = (uint32_t)(i * (4 + t) / 2);
+    }
+    assert_int_equal(skv_kv_cache_evict_needs(&b, N), 2);
+    const size_t n_free = skv_kv_store_free_pages(f->store);
+    evict_exactly(f, &b, &choice, 2);
+    assert_int_equal(skv_kv_store_free_pages(f->store), n_free + N_TRACKS * (3 - 2));
+    check_rows(f, &a);
+    check_rows(f, &b);
+    skv_kv_cache_release(&a);
+    check_rows(f, &b);
+    skv_kv_cache_release(&b);
+    assert_int_equal(skv_kv_store_free_pages(f->store), N_PAGES);
 }
 
 /* Windowed tracks lose the pages that neither the next row nor one up to SKV_KV_SLACK before it
@@ -383,6 +432,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_windows, set_up_windowed, tear_down),
         cmocka_unit_test_setup_teardown(test_bundles, set_up_mixed, tear_down),
         cmocka_unit_test_setup_teardown(test_bundles_evict, set_up_mixed, tear_down),
+        cmocka_unit_test_setup_teardown(test_evict_partly_shared, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_first_free_page, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("kv", tests, NULL, NULL);

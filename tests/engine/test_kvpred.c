@@ -313,7 +313,7 @@ static float value_at(const skv_sequence *s, size_t slot, size_t head, size_t ro
     const unsigned char *rows = page + skv_page_rows_at(SKV_KV_TYPE_F32, Dh, which);
     skv_backend *be = s->engine->be;
     float x;
-    be->get(be, &x, rows + ((row % SKV_PAGE_ROWS) * Dh + d) * sizeof x, sizeof x);
+    be->page_read(be, &x, rows + ((row % SKV_PAGE_ROWS) * Dh + d) * sizeof x, sizeof x);
     return x;
 }
 

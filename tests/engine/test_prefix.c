@@ -38,7 +38,7 @@ typedef struct fixture {
     skv_attention_item items[ITEMS];
     void *shared[ITEMS][KV_HEADS * PAGES]; /* page tables */
     void *own[ITEMS][KV_HEADS * PAGES];
-    float *q, *out; /* [rows, WIDTH], the back end's */
+    skv_area *areas[3]; /* q [rows, WIDTH], out [2 rows, WIDTH], sinks [HEADS] */
 } fixture;
 
 static float noise(uint64_t *state)
@@ -58,7 +58,8 @@ static void make_pages(fixture *f, const tree *t)
     for (size_t i = 0; i < t->n_items; i++) {
         for (size_t p = 0; p < (size_t)KV_HEADS * PAGES; p++) {
             bool is_shared = t->parent[i] != i && p % PAGES < t->n_shared[i];
-            float *page = f->be->alloc(f->be, page_bytes());
+            float *page =
+                f->be->pages_create(f->be, page_bytes()); /* the CPU's: the host's memory */
             assert_non_null(page);
             f->own[i][p] = page;
             f->shared[i][p] = is_shared ? f->shared[t->parent[i]][p] : page;
@@ -66,6 +67,14 @@ static void make_pages(fixture *f, const tree *t)
             if (is_shared) memcpy(page, f->shared[i][p], page_bytes());
         }
     }
+}
+
+/* The n floats of an area, which the processor's back end maps as they are. */
+static float *host_of(fixture *f, size_t i, size_t n)
+{
+    const skv_mapped mapped = f->be->map(f->be, (skv_rows){f->areas[i], 0, n}, 1, n, SKV_MAP_BOTH);
+    f->be->unmap(f->be, mapped);
+    return mapped.at;
 }
 
 static void fixture_init(fixture *f, const tree *t, size_t n_threads, bool invariant)
@@ -79,7 +88,10 @@ static void fixture_init(fixture *f, const tree *t, size_t n_threads, bool invar
                                        .batch_invariant = invariant};
     memset(f, 0, sizeof *f);
     assert_int_equal(skv_pool_create(n_threads, &f->pool, NULL), SKV_OK);
-    assert_int_equal(skv_backend_cpu_create(f->pool, SKV_CPU_LEVEL_BEST, &f->be, NULL), SKV_OK);
+    assert_int_equal(
+        skv_backend_create(&(skv_backend_options){.threads = f->pool, .level = SKV_CPU_LEVEL_BEST},
+                           &f->be, NULL),
+        SKV_OK);
     assert_int_equal(f->be->reserve(f->be, &limits, NULL), SKV_OK);
     make_pages(f, t);
     size_t row = 0;
@@ -89,11 +101,14 @@ static void fixture_init(fixture *f, const tree *t, size_t n_threads, bool invar
             .row0 = row, .n_q = n_q, .n_past = t->n_past[i], .dropped = t->dropped[i]};
         row += n_q;
     }
-    f->q = f->be->alloc(f->be, row * WIDTH * sizeof(float));
-    f->out = f->be->alloc(f->be, 2 * row * WIDTH * sizeof(float));
-    assert_true(f->q && f->out);
+    const skv_area_spec specs[] = {{SKV_AREA_F32, row, WIDTH, false},
+                                   {SKV_AREA_F32, 2 * row, WIDTH, false},
+                                   {SKV_AREA_F32, 1, HEADS, false}};
+    assert_int_equal(f->be->areas_create(f->be, specs, 3, f->areas, NULL), SKV_OK);
     uint64_t state = 3;
-    for (size_t x = 0; x < row * WIDTH; x++) f->q[x] = 3.0f * noise(&state);
+    float *q = host_of(f, 0, row * WIDTH);
+    for (size_t x = 0; x < row * WIDTH; x++) q[x] = 3.0f * noise(&state);
+    if (t->sinks) memcpy(host_of(f, 2, HEADS), t->sinks, HEADS * sizeof *t->sinks);
 }
 
 static size_t n_rows_of(const fixture *f, const tree *t)
@@ -103,14 +118,12 @@ static size_t n_rows_of(const fixture *f, const tree *t)
 
 static void fixture_release(fixture *f, const tree *t)
 {
-    size_t n = n_rows_of(f, t) * WIDTH * sizeof(float);
     for (size_t i = 0; i < t->n_items; i++) {
         for (size_t p = 0; p < (size_t)KV_HEADS * PAGES; p++) {
-            f->be->release(f->be, f->own[i][p], page_bytes());
+            f->be->pages_free(f->be, f->own[i][p], page_bytes());
         }
     }
-    f->be->release(f->be, f->q, n);
-    f->be->release(f->be, f->out, 2 * n);
+    f->be->areas_free(f->be, f->areas, 3);
     f->be->free(f->be);
     skv_pool_free(f->pool);
 }
@@ -121,10 +134,8 @@ static skv_attention_args args_of(fixture *f, const tree *t, bool shared)
         f->items[i].table = shared ? f->shared[i] : f->own[i];
     }
     return (skv_attention_args){
-        .out = f->out + (shared ? n_rows_of(f, t) * WIDTH : 0),
-        .q = f->q,
-        .ld_out = WIDTH,
-        .ld_q = WIDTH,
+        .out = {f->areas[1], shared ? n_rows_of(f, t) * WIDTH : 0, WIDTH},
+        .q = {f->areas[0], 0, WIDTH},
         .items = f->items,
         .n_items = t->n_items,
         .table_stride = PAGES,
@@ -135,7 +146,7 @@ static skv_attention_args args_of(fixture *f, const tree *t, bool shared)
         .window = t->window,
         .scale = 0.2f,
         .softcap = t->softcap,
-        .sinks = t->sinks,
+        .sinks = {t->sinks ? f->areas[2] : NULL, 0},
     };
 }
 
@@ -149,8 +160,10 @@ static void check(const tree *t, size_t n_threads, bool invariant, size_t n_shar
     skv_attention_args shared = args_of(&f, t, true);
     f.be->attention(f.be, &shared);
     double worst = 0.0;
-    for (size_t x = 0; x < n_rows_of(&f, t) * WIDTH; x++) {
-        double apart = fabs((double)own.out[x] - (double)shared.out[x]);
+    const size_t n_out = n_rows_of(&f, t) * WIDTH;
+    const float *out = host_of(&f, 1, 2 * n_out);
+    for (size_t x = 0; x < n_out; x++) {
+        double apart = fabs((double)out[x] - (double)out[n_out + x]);
         if (!(apart <= worst)) worst = apart;
     }
     if (invariant) assert_true(worst == 0.0);

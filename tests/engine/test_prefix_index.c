@@ -52,7 +52,10 @@ static int set_up(void **state)
     static const skv_kv_slot slots[] = {{N_TRACKS, HEAD_DIM, 0}};
     fixture *f = test_calloc(1, sizeof *f);
     assert_int_equal(skv_pool_create(1, &f->pool, NULL), SKV_OK);
-    assert_int_equal(skv_backend_cpu_create(f->pool, SKV_CPU_LEVEL_REF, &f->be, NULL), SKV_OK);
+    assert_int_equal(
+        skv_backend_create(&(skv_backend_options){.threads = f->pool, .level = SKV_CPU_LEVEL_REF},
+                           &f->be, NULL),
+        SKV_OK);
     assert_int_equal(
         skv_kv_store_create(f->be, SKV_KV_TYPE_F32, PAGE_BYTES, N_PAGES, &f->store, NULL), SKV_OK);
     assert_int_equal(skv_kv_layout_init(&f->layout, slots, 1, NULL), SKV_OK);

@@ -70,7 +70,7 @@ static double seconds_since(uint64_t begin)
 
 /* ---- making the blocks ---- */
 
-static void take(void *user, size_t i_layer, const float *x, size_t n_rows)
+static void take(void *user, size_t i_layer, skv_rows x, size_t n_rows)
 {
     run *r = user;
     if (i_layer != skv_boundary_layer(r->engine)) return;

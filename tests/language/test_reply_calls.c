@@ -7,13 +7,16 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "base/rng.h"
 #include "reply_check.h"
 #include "skv/text.h"
+#include "text/reply_form.h"
 
 static const how hermes = {.calls = SKV_CALLS_HERMES};
 
@@ -295,29 +298,257 @@ static void test_types_of_schemas(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         json_t *schema = json_loads(rows[i].schema, 0, NULL);
         assert_non_null(schema);
-        const unsigned types = skv_reply_schema_types(root, schema);
+        const unsigned types = skv_reply_schema_types(root, schema, NULL);
         if (types != rows[i].types) fail_msg("%s: %u", rows[i].schema, types);
         json_decref(schema);
     }
     json_decref(root);
 }
 
-/* A list of values is read for each answer once; too many of them are of any type. */
+/* A list of values is read to its end, as far as the budget goes; what it does not reach is of any
+ * type. */
 static void test_types_of_many_values(void **state)
 {
-    enum { N_VALUES = 1 << 18, N_REFS = 100, N_TIMES = 1000 };
+    enum { N_VALUES = 1 << 18, N_REFS = 400 };
     (void)state;
+    skv_budget budget;
+    skv_error err;
     json_t *values = json_array(), *refs = json_array();
     for (int i = 0; i < N_VALUES; i++) json_array_append_new(values, json_integer(i));
     for (int i = 0; i < N_REFS; i++) json_array_append_new(refs, json_pack("{s:s}", "$ref", "#/x"));
     json_t *root = json_pack("{s:{s:o},s:o}", "x", "enum", values, "anyOf", refs);
     assert_non_null(root);
-    for (int i = 0; i < N_TIMES; i++) {
-        assert_int_equal(skv_reply_schema_types(root, root), SKV_TYPE_ANY);
-    }
-    while (json_array_size(values) > 50) json_array_remove(values, json_array_size(values) - 1);
-    assert_int_equal(skv_reply_schema_types(root, root), SKV_TYPE_INTEGER);
+    skv_budget_init(&budget, NULL);
+    const json_t *one = json_array_get(refs, 0);
+    assert_int_equal(skv_reply_schema_types(root, one, &budget), SKV_TYPE_INTEGER);
+    json_array_append_new(values, json_string("a"));
+    assert_int_equal(skv_reply_schema_types(root, one, &budget),
+                     SKV_TYPE_INTEGER | SKV_TYPE_STRING);
+    assert_int_equal(skv_budget_check(&budget, "tools", &err), SKV_OK);
+    assert_true(budget.work >= 2 * N_VALUES);
+    assert_int_equal(skv_reply_schema_types(root, root, &budget), SKV_TYPE_ANY);
+    assert_int_equal(skv_budget_check(&budget, "tools", &err), SKV_RANGE);
+    assert_non_null(strstr(err.text, "units of work"));
     json_decref(root);
+}
+
+/* The grammar of a call whose parameter is one of two lists of n texts, "x" and "10000" to ...;
+ * its bytes, 0: it is refused by its size. */
+static size_t n_grammar(size_t n, bool loose, bool *lists)
+{
+    skv_error err;
+    char *text = NULL;
+    size_t n_text = 0;
+    json_t *first = json_array(), *second = json_array();
+    for (size_t i = 0; i < n; i++) {
+        json_array_append_new(first, json_string("x"));
+        json_array_append_new(second, json_sprintf("%zu", 10000 + i));
+    }
+    json_t *tools = json_pack("[{s:s,s:b,s:{s:s,s:{s:{s:[{s:o},{s:o}]}},s:[s]}}]", "name", "f",
+                              "loose", loose, "parameters", "type", "object", "properties", "a",
+                              "anyOf", "enum", first, "enum", second, "required", "a");
+    assert_non_null(tools);
+    char *json = json_dumps(tools, JSON_COMPACT);
+    const skv_reply_rules rules = {.format = {.calls = SKV_CALLS_QWEN_CODER},
+                                   .tools_json = json,
+                                   .n_tools_json = strlen(json),
+                                   .max_calls = 1};
+    const skv_status status = skv_reply_grammar(&rules, &text, &n_text, &err);
+    if (status != SKV_OK) assert_non_null(strstr(err.text, "schemas of more than 262144 bytes"));
+    *lists = status == SKV_OK && strstr(text, "\"10000\"");
+    skv_text_free(text);
+    free(json);
+    json_decref(tools);
+    return status == SKV_OK ? n_text : 0;
+}
+
+/* Lists of values are followed, refused by their size, or left out where that was agreed. */
+static void test_grammars_of_many_values(void **state)
+{
+    (void)state;
+    bool lists;
+    assert_true(n_grammar(9000, false, &lists) > 9000 * strlen("\"x\",\"10000\","));
+    assert_true(lists);
+    assert_int_equal(n_grammar(40000, false, &lists), 0);
+    assert_true(n_grammar(40000, true, &lists) > 0);
+    assert_false(lists);
+}
+
+/* ---- memory ---- */
+
+typedef struct meter {
+    size_t n_now, n_peak, n_most;
+} meter;
+
+static bool take_some(void *user, size_t n)
+{
+    meter *m = user;
+    if (n > m->n_most - m->n_now) return false;
+    m->n_now += n;
+    if (m->n_now > m->n_peak) m->n_peak = m->n_now;
+    return true;
+}
+
+static void give_some(void *user, size_t n)
+{
+    meter *m = user;
+    assert_true(n <= m->n_now);
+    m->n_now -= n;
+}
+
+static void hear_nothing(void *user, const skv_reply_piece *piece)
+{
+    (void)user;
+    (void)piece;
+}
+
+static skv_status read_within(skv_call_syntax calls, const char *text, meter *m)
+{
+    skv_reply *reply = NULL;
+    const skv_reply_options options = {
+        .format = {.calls = calls}, .tell = hear_nothing, .memory = {take_some, give_some, m}};
+    skv_status status = skv_reply_create(&options, &reply, NULL);
+    if (status == SKV_OK) status = skv_reply_push(reply, text, strlen(text), NULL);
+    if (status == SKV_OK) status = skv_reply_finish(reply, NULL);
+    skv_reply_free(reply);
+    assert_int_equal(m->n_now, 0);
+    return status;
+}
+
+/* What a reader holds is asked for, and given back; with less it fails. */
+static void test_memory(void **state)
+{
+    static const skv_call_syntax forms[] = {SKV_CALLS_HERMES, SKV_CALLS_QWEN_CODER, SKV_CALLS_LFM2};
+    (void)state;
+    skv_buf text;
+    skv_buf_init(&text, 1 << 20);
+    skv_buf_text(&text, "<tool_call>{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":1}\"}</tool_call>");
+    skv_buf_text(&text, "<tool_call><function=f><parameter=a>1</parameter><parameter=a>");
+    for (int i = 0; i < 1 << 16; i++) skv_buf_byte(&text, 'x');
+    skv_buf_text(&text, "</parameter></function></tool_call>");
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        meter all = {.n_most = SIZE_MAX};
+        assert_int_equal(read_within(forms[i], text.data, &all), SKV_OK);
+        if (forms[i] == SKV_CALLS_QWEN_CODER) assert_true(all.n_peak > 4 << 16);
+        assert_true(all.n_peak > 512);
+        for (size_t n = 0; n < all.n_peak; n += 1 + all.n_peak / 97) {
+            meter less = {.n_most = n};
+            assert_int_equal(read_within(forms[i], text.data, &less), SKV_MEMORY);
+        }
+    }
+    skv_buf_release(&text);
+}
+
+/* ---- hostile answers ---- */
+
+enum { N_PIECES = 20, HOSTILE_BYTES = 1 << 17 };
+
+/* What answers of a form are made of, known and unknown names, and what may hold a reader up. */
+static size_t list_pieces(const skv_reply_form *form, const char *pieces[N_PIECES])
+{
+    const char *const all[] = {form->open,
+                               form->close,
+                               form->begin,
+                               form->end,
+                               form->key,
+                               form->value,
+                               form->value_end,
+                               form->separator,
+                               form->id,
+                               form->prefix,
+                               "f",
+                               "z",
+                               " ",
+                               "{\"name\":\"",
+                               "\"",
+                               "[{",
+                               "(\"",
+                               "}",
+                               "<|\"|>",
+                               form->between};
+    size_t n = 0;
+    for (size_t i = 0; i < N_PIECES; i++) {
+        if (all[i] && all[i][0]) pieces[n++] = all[i];
+    }
+    return n;
+}
+
+static void put_pieces(const skv_reply_form *form, skv_rng *rng, size_t n_most, skv_buf *out)
+{
+    const char *pieces[N_PIECES];
+    const size_t n = list_pieces(form, pieces);
+    for (size_t k = 1 + skv_rng_below(rng, n_most); k > 0; k--) {
+        skv_buf_text(out, pieces[skv_rng_below(rng, n)]);
+    }
+}
+
+/* A call as it should be, or a few pieces, again and again; then others, and more than a name. */
+static void make_hostile(const skv_reply_form *form, skv_rng *rng, skv_buf *out)
+{
+    skv_buf unit;
+    skv_buf_init(&unit, 1 << 16);
+    const char *const call[] = {form->open,      form->begin, form->prefix, "f",        form->id,
+                                form->separator, form->key,   "a",          form->value};
+    const size_t n_call = skv_rng_below(rng, 10);
+    for (size_t i = 0; i < n_call; i++) {
+        if (call[i]) skv_buf_text(&unit, call[i]);
+    }
+    if (n_call == 0 || skv_rng_below(rng, 2) == 0) put_pieces(form, rng, 5, &unit);
+    while (unit.size > 0 && out->size < HOSTILE_BYTES) skv_buf_append(out, unit.data, unit.size);
+    if (form->value_end) skv_buf_text(out, form->value_end);
+    put_pieces(form, rng, 3, out);
+    for (int i = 0; i < 5000; i++) skv_buf_byte(out, 'x');
+    put_pieces(form, rng, 3, out);
+    skv_buf_release(&unit);
+}
+
+static void tell_nothing(void *user, const skv_reply_piece *piece)
+{
+    *(size_t *)user += piece->n;
+}
+
+/* Bytes looked at in reading the text in pushes of n_push bytes. */
+static size_t look_at(skv_reply_format format, const skv_buf *text, size_t n_push)
+{
+    size_t n_told = 0;
+    skv_reply *reply = NULL;
+    const skv_reply_options options = {
+        .format = format, .names = functions, .n_names = 2, .tell = tell_nothing, .user = &n_told};
+    assert_int_equal(skv_reply_create(&options, &reply, NULL), SKV_OK);
+    for (size_t i = 0; i < text->size; i += n_push) {
+        const size_t n = text->size - i < n_push ? text->size - i : n_push;
+        assert_int_equal(skv_reply_push(reply, text->data + i, n, NULL), SKV_OK);
+    }
+    assert_int_equal(skv_reply_finish(reply, NULL), SKV_OK);
+    const size_t n_looked = skv_reply_looked(reply);
+    skv_reply_free(reply);
+    return n_looked;
+}
+
+/* However often marks open calls that are none, every byte is looked at a bounded number of times:
+ * for each of the marks that may open a call around it, of which a name of 4096 bytes has hundreds,
+ * and in a header for each push. A reader that begins anew at each mark takes thousands. */
+static void test_hostile_answers(void **state)
+{
+    enum { N_TEXTS = 8, LOOKS_MAX = 640 };
+    (void)state;
+    skv_rng rng;
+    skv_rng_init(&rng, 35);
+    for (int calls = SKV_CALLS_NONE + 1; calls < SKV_CALLS_COUNT; calls++) {
+        const skv_reply_format format = {.calls = (skv_call_syntax)calls};
+        for (int i = 0; i < N_TEXTS; i++) {
+            skv_buf text;
+            skv_buf_init(&text, 1 << 20);
+            make_hostile(skv_reply_form_at(format.calls), &rng, &text);
+            const size_t whole = look_at(format, &text, text.size) / text.size,
+                         bytewise = look_at(format, &text, 1) / text.size;
+            if (whole > LOOKS_MAX || bytewise > LOOKS_MAX) {
+                fail_msg("%s, text %d, \"%.80s\": %zu and %zu looks at a byte",
+                         skv_call_syntax_name(format.calls), i, text.data, whole, bytewise);
+            }
+            skv_buf_release(&text);
+        }
+    }
 }
 
 int main(void)
@@ -330,6 +561,9 @@ int main(void)
         cmocka_unit_test(test_closed_objects),
         cmocka_unit_test(test_types_of_schemas),
         cmocka_unit_test(test_types_of_many_values),
+        cmocka_unit_test(test_grammars_of_many_values),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_hostile_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,7 +74,7 @@ static unsigned types(const void *functions, const char *function, size_t n_func
     const json_t *schema = functions;
     const json_t *property =
         json_object_getn(json_object_get(schema, "properties"), parameter, n_parameter);
-    return property ? skv_reply_schema_types(schema, property) : 0;
+    return property ? skv_reply_schema_types(schema, property, NULL) : 0;
 }
 
 /* Pieces of one kind in a row are one, however they came. */

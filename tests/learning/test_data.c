@@ -320,6 +320,51 @@ static void turns_follow_the_template(void **state)
     skv_data_writer_release(&w);
 }
 
+static size_t count_ids(const skv_data_tokens *tokens, int32_t id)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < tokens->ids.n; i++) n += tokens->ids.data[i] == id;
+    return n;
+}
+
+/* Texts that spell a special token keep its letters, wherever they stand and whoever says them. */
+static void texts_are_data(void **state)
+{
+    static const char *const lines[] = {
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"a@b\"}, {\"role\": \"assistant\", "
+        "\"content\": \"c@d\"}, {\"role\": \"user\", \"content\": \"@\"}, {\"role\": "
+        "\"assistant\", \"content\": \"e@\"}]}",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"a@b@@@\"}]}",
+        "{\"prompt\": \"a@\", \"answer\": \"@@@\"}", "{\"text\": \"a@@b@@\"}"};
+    const fixture *f = *state;
+    skv_data_writer w;
+    assert_int_equal(skv_data_writer_init(&w, f->tokenizer, skv_tokenizer_size(f->tokenizer), NULL),
+                     SKV_OK);
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        skv_data_tokens plain = {.loss = NULL}, spelt = {.loss = NULL};
+        for (int k = 0; k < 2; k++) {
+            skv_buf line;
+            skv_data_tokens *out = k == 0 ? &plain : &spelt;
+            skv_buf_init(&line, 1 << 10);
+            for (const char *at = lines[i]; *at; at++) {
+                if (*at == '@') {
+                    skv_buf_text(&line, k == 0 ? " x " : "<|end|>");
+                } else {
+                    skv_buf_byte(&line, *at);
+                }
+            }
+            assert_int_equal(skv_data_put_json(&w, line.data, line.size, "line", out, NULL),
+                             SKV_OK);
+            skv_buf_release(&line);
+        }
+        assert_int_equal(count_ids(&spelt, 1), count_ids(&plain, 1));
+        assert_true(i == 3 || count_ids(&plain, 1) > 0);
+        skv_data_tokens_release(&plain);
+        skv_data_tokens_release(&spelt);
+    }
+    skv_data_writer_release(&w);
+}
+
 static void refuses(void **state)
 {
     const fixture *f = *state;
@@ -355,10 +400,15 @@ static void refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(documents_are_apart),        cmocka_unit_test(a_run_goes_on),
-        cmocka_unit_test(some_rows_are_fused),        cmocka_unit_test(tokens_are_learnt_as_told),
-        cmocka_unit_test(an_epoch_is_the_whole_text), cmocka_unit_test(shuffles_are_permutations),
-        cmocka_unit_test(turns_follow_the_template),  cmocka_unit_test(refuses),
+        cmocka_unit_test(documents_are_apart),
+        cmocka_unit_test(a_run_goes_on),
+        cmocka_unit_test(some_rows_are_fused),
+        cmocka_unit_test(tokens_are_learnt_as_told),
+        cmocka_unit_test(an_epoch_is_the_whole_text),
+        cmocka_unit_test(shuffles_are_permutations),
+        cmocka_unit_test(turns_follow_the_template),
+        cmocka_unit_test(texts_are_data),
+        cmocka_unit_test(refuses),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

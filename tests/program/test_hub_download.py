@@ -650,6 +650,27 @@ class DownloadTest(unittest.TestCase):
         self.finish_parts()
         self.assertEqual(self.hub.files_asked(), [])
 
+    def test_killed_while_naming(self):
+        """A link or revision that was made and got no name yet is removed by the next run."""
+        self.download()
+        blobs = self.root() / "blobs"
+        (blobs / "name-4711.incomplete").symlink_to("../../blobs/x")
+        (blobs / "name.incomplete").write_text(COMMIT)
+        shutil.rmtree(self.root() / "snapshots")
+        self.download()
+        self.check(files=FOLDER)
+
+    def test_kills_at_any_time(self):
+        """However often a download of many files is killed, in the end nothing is left over."""
+        self.parts(120, 50)
+        kills = random.Random(8)
+        for _ in range(12):
+            process = self.begin("org/parts")
+            time.sleep(kills.uniform(0, 0.15))
+            process.kill()
+            process.communicate()
+        self.finish_parts()
+
     def test_a_new_file_after_a_cut(self):
         """The next commit has another file of this name: what came of the old one is not mixed with it."""
         blob, incomplete = self.one_file()

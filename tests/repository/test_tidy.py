@@ -427,6 +427,18 @@ class TidyTest(unittest.TestCase):
         allow = {"tools/tidy_allow.txt": "src/engine/kv/new.c skv_f exported\n"}
         self.assert_links(allow, "tools/tidy_allow.txt", "allow-list", "skv_f")
 
+    def test_knots_only_shrink(self):
+        text = "int skv_{0}(void);\nint skv_{1}(void);\nint skv_{0}(void)\n{{\n    return skv_{1}();\n}}\n"
+        a, b = "src/engine/kv/a.c", "src/engine/kv/b.c"
+        circle = {a: text.format("a", "b"), b: text.format("b", "a")}
+        allow = "tools/tidy_allow.txt"
+        self.assert_links(circle, a, "knot", "2 objects", "a.c, b.c")
+        self.assertEqual(self.linked({**circle, allow: "src/engine/kv knot 2\n"}), [])
+        self.assert_links({**circle, allow: "src/engine/kv knot 3\n"}, allow, "allow-list", "lower it")
+        self.assert_links({allow: "src/engine/kv knot 2\n"}, allow, "allow-list", "remove it")
+        elsewhere = {a: circle[a], "src/engine/model/b.c": circle[b]}
+        self.assertNotIn("knot", [v[2] for v in self.linked(elsewhere)])
+
     def test_instructions(self):
         """What objdump tells of a library, with one fault at a time."""
         outer, inner = "kernels.c.o", "rows_avx512.c.o"

@@ -473,6 +473,9 @@ static void test_queue_is_bounded_and_a_stall_is_seen(void **state)
     params.n_ids = 60;
     assert_int_equal(skv_scheduler_submit(s, &params, &job, &err), SKV_FULL);
     assert_non_null(strstr(err.text, "2 requests with 200 prompt tokens are waiting"));
+    params.tries_again = true; /* which is no refusal */
+    assert_int_equal(skv_scheduler_submit(s, &params, &job, &err), SKV_FULL);
+    params.tries_again = false;
     params.n_ids = 10;
     assert_int_equal(skv_scheduler_submit(s, &params, &scripts[3].job, &err), SKV_OK);
     params.n_ids = 1;

@@ -513,6 +513,21 @@ class LostCallsTest(Bounded):
         self.quiet()
 
 
+    def test_calls_of_an_answer(self):
+        """What an answer is told apart into counts: the same text with tools takes more."""
+        n_calls, n, peaks = 30, 16, []
+        calls = ",".join(['{"name":"f"}'] * n_calls).replace('"', '\\"')
+        asked = {"messages": [user("u")], "n": n, "grammar": f'root ::= "[TOOL_CALLS][{calls}]"', "max_tokens": 2000}
+        tools = [{"type": "function", "function": {"name": "f"}}]
+        for more in ({"tools": tools, "tool_choice": "none"}, {"tools": tools}):
+            answer = self.server.post("/v1/chat/completions", **asked, **more)
+            peaks.append(self.server.metrics()["memory_peak_bytes"])
+        for choice in answer["choices"]:
+            self.assertEqual(len(choice["message"]["tool_calls"]), n_calls)
+        self.assertGreater(peaks[1] - peaks[0], n * n_calls * 300)
+        self.quiet()
+
+
 class FoldTest(unittest.TestCase):
     """System messages that a template refuses, or leaves out, become a part of the user's around them: all of them."""
 

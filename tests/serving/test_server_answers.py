@@ -295,5 +295,16 @@ class TemplateTest(unittest.TestCase):
             self.assertEqual(server.complete(prompt="a", max_tokens=1)["usage"]["completion_tokens"], 1)
 
 
+class QueueTest(ServerTest):
+    words = ("--ctx", 512, "--kv-tokens", 1024, "--max-running", 1, "--max-queue", 1)
+
+    def test_a_request_that_waits_is_not_refused(self):
+        """Its prompts find the queue full again and again; all of them are answered."""
+        prompts = [[1 + i, 2] for i in range(12)]
+        answer = self.server.complete(prompt=prompts, max_tokens=100, ignore_eos=True)
+        self.assertEqual(len(answer["choices"]), len(prompts))
+        self.assertEqual(self.server.metrics()['requests_rejected_total{reason="queue_full"}'], 0)
+
+
 if __name__ == "__main__":
     unittest.main()

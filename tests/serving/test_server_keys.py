@@ -406,6 +406,42 @@ class LogTest(LifeTest):
             self.assertNotIn("request_id", row)
 
 
+@unittest.skipUnless(base.STORIES.exists(), "../shared/assets is absent")
+class GrammarTest(LifeTest):
+    """Grammars are compiled by turns: a key that has many in work lets another's pass."""
+
+    properties = {f"p{i}": {"type": "integer", "minimum": i, "maximum": 10**12 + i} for i in range(1500)}
+    wide = {"prompt": "a", "guided_json": {"type": "object", "properties": properties}}  # refused in a tenth of a second
+
+    def test_keys_take_turns(self):
+        keys = self.folder / "keys"
+        keys.write_text("one\ntwo\n")
+        server = base.Server(base.STORIES, "--ctx", 512, "--api-key-file", keys)
+        self.addCleanup(server.stop)
+        n_done, stop = [0], threading.Event()
+
+        def press():
+            while not stop.is_set():
+                status, _, answer = server.ask("POST", "/v1/completions", self.wide, {"Authorization": "Bearer one"})
+                self.assertEqual(status, 400, answer)
+                n_done[0] += 1
+
+        threads = [threading.Thread(target=press) for _ in range(32)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: n_done[0] > 4)
+        between = []
+        for i in range(8):
+            n_before, small = n_done[0], {"prompt": "a", "max_tokens": 1, "guided_regex": f"[a-z]{{1,{i + 1}}}"}
+            status, _, answer = server.ask("POST", "/v1/completions", small, {"Authorization": "Bearer two"})
+            between.append(n_done[0] - n_before)
+            self.assertEqual(status, 200, answer)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        self.assertLess(sum(between), 8 * 8, between)
+
+
 if __name__ == "__main__":
     if not base.PROGRAM.exists():
         print("the program is not built")

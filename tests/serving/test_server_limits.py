@@ -4,6 +4,7 @@
 import concurrent.futures
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import re
@@ -89,6 +90,43 @@ class SignalTest(unittest.TestCase):
                     self.assertEqual(server.ask("GET", "/health")[::2], (200, {"status": "ok"}))
             connection.close()
             self.assertFalse([line for line in server.lines if "stalled" in line])
+
+
+class ReaderTest(unittest.TestCase):
+    """How slowly an answer may be read: on average, while writing waits for its reader."""
+
+    @unittest.skipUnless(base.STORIES.exists(), "../shared/assets is absent")
+    def test_answers_are_read_in_time(self):
+        """Who takes something now and then, but 16 KB/s of 14 MB, is cut."""
+        body = json.dumps({"content": "a b " * (1 << 18), "with_pieces": True})
+        with tempfile.NamedTemporaryFile() as log:
+            words = ("--ctx", 512, "--stall-timeout", 3, "--request-log", log.name)
+            with serving(*words, model=base.STORIES) as server:
+                n_fast = sum(self.reads(server, body, 1 << 20, 0.01))
+                slow = self.reads(server, body, 8 << 10, 0.5)
+                n_reads = len(list(itertools.islice(slow, 60)))
+                self.assertGreater(n_fast, 12 << 20)
+                self.assertLess(n_reads, 60, "it was not closed")
+                server.wait_for(lambda m: m["http_connections_cut_total"] == 1)
+                self.assertLess(server.metrics()["memory_used_bytes"], 1 << 20)
+            lines = [json.loads(line) for line in Path(log.name).read_text().splitlines()]
+        self.assertEqual([line["whole"] for line in lines], [True, False])
+        self.assertEqual(lines[1]["error"], "slow_reader")
+        self.assertRegex(lines[1]["reason"], r"too slowly: less than \d+ bytes/s in [\d.]+ s of waiting")
+
+    @staticmethod
+    def reads(server, body, n, pause):
+        """The bytes of each look, of at most n bytes, until the server closes or all is there."""
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+            s.settimeout(PATIENCE)
+            s.connect(("127.0.0.1", server.port))
+            head = f"POST /tokenize HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+            s.sendall(head.encode() + body.encode())
+            with contextlib.suppress(ConnectionResetError):
+                while data := s.recv(n):
+                    yield len(data)
+                    time.sleep(pause)
 
 
 class HttpTest(base.ServerTest):

@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -419,6 +420,43 @@ class XmlTest(ServerTest):
         self.assertIn(arguments["color"], ("red", "3"))
         self.assertEqual(arguments["size"], "7")
         self.assertIsInstance(arguments["n"], int)
+
+
+@unittest.skipUnless(STORIES.exists(), "../shared/assets is absent")
+class LongListsTest(ServerTest):
+    """Lists of values that are read once for a request, to their ends."""
+
+    model = STORIES
+
+    @classmethod
+    def setUpClass(cls):
+        cls.file = tempfile.NamedTemporaryFile("w", suffix=".jinja")
+        cls.file.write("{% for m in messages %}{{ m.content }}{% endfor %}{{ 'T' if tools }}")
+        cls.file.flush()
+        cls.words = ("--ctx", 512, "--template", cls.file.name, "--tool-format", "qwen3-coder")
+        super().setUpClass()
+
+    def ask(self, schema, value):
+        call = f"<tool_call>\\n<function=f>\\n<parameter=a>\\n{value}\\n</parameter>\\n</function>\\n</tool_call>"
+        tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+        body = {"messages": HELLO, "tools": [tool], "grammar": f'root ::= "{call}"', "max_tokens": 400}
+        return self.server.ask("POST", "/v1/chat/completions", body)
+
+    def test_types(self):
+        for last, want in (("a", "17"), (0, 17)):
+            values = [*map(str, range(20000)), last] if last == "a" else [*range(20000), last]
+            schema = {"type": "object", "properties": {"a": {"enum": values}}}
+            status, _, answer = self.ask(schema, "17")
+            self.assertEqual(status, 200, answer)
+            (call,) = answer["choices"][0]["message"]["tool_calls"]
+            self.assertEqual(json.loads(call["function"]["arguments"]), {"a": want})
+
+    def test_work(self):
+        properties = {f"a{i}": {"$ref": "#/$defs/all"} for i in range(200)}
+        schema = {"type": "object", "properties": properties, "$defs": {"all": {"enum": ["1"] * 300000}}}
+        status, _, answer = self.ask(schema, "1")
+        self.assertEqual((status, answer["error"]["param"]), (400, "tools"), answer)
+        self.assertIn("units of work", answer["error"]["message"])
 
 
 @unittest.skipUnless(STORIES.exists() and TEMPLATES.exists(), "../shared/assets is absent")

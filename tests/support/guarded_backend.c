@@ -8,38 +8,64 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { MAX_REGIONS = 4096, MAX_MAPS = 16, NONSENSE = 0xff /* four of them are a NaN */ };
+enum {
+    MAX_REGIONS = 4096,
+    MAX_MAPS = 16,
+    NONSENSE = 0xff, /* four of them are a NaN */
+    PADDING = 3      /* floats between mapped rows that do not stand close together */
+};
 
-/* What is handed out, [at, at + n_bytes), and the memory that it stands for. */
+/* Pages that are handed out, [at, at + n_bytes), and the memory that they stand for. */
 typedef struct region {
     unsigned char *at, *twin;
     size_t n_bytes;
 } region;
 
+typedef struct guarded guarded;
+
+struct skv_area {
+    const guarded *of;
+    skv_area *inner;
+    skv_area_spec spec;
+    size_t n;         /* elements */
+    unsigned n_maps;  /* that it has now */
+    size_t n_created; /* together with it, if it is the first of them */
+};
+
+struct skv_linear {
+    skv_linear *inner;
+    size_t n_parts, K;
+    bool paired;
+    size_t n_rows[]; /* [n_parts] */
+};
+
 typedef struct mapping {
-    void *host; /* owned; NULL: free */
-    unsigned char *twin;
-    size_t n_bytes;
+    float *host; /* owned; NULL: free */
+    skv_rows rows;
+    size_t n_rows, n, ld;
     skv_map_access access;
 } mapping;
 
-typedef struct guarded {
+struct guarded {
     skv_backend base; /* first */
     skv_backend *cpu; /* owned */
     region regions[MAX_REGIONS];
     size_t n_regions;
+    size_t n_areas;
     mapping maps[MAX_MAPS];
-} guarded;
+    bool is_busy; /* something was computed, and nobody has waited for it */
+    size_t n_waits;
+};
 
 /* The harness of alloc_fail.h counts the library's allocations, not these. */
 void *__real_malloc(size_t n_bytes);
 void *__real_calloc(size_t count, size_t size);
 void *__real_mmap(void *at, size_t n_bytes, int access, int flags, int fd, off_t offset);
 
-skv_status __real_skv_backend_cpu_create(skv_pool *threads, skv_cpu_level level, skv_backend **out,
-                                         skv_error *err);
-skv_status __wrap_skv_backend_cpu_create(skv_pool *threads, skv_cpu_level level, skv_backend **out,
-                                         skv_error *err);
+skv_status __real_skv_backend_create(const skv_backend_options *options, skv_backend **out,
+                                     skv_error *err);
+skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_backend **out,
+                                     skv_error *err);
 
 _Noreturn static void die(const char *what)
 {
@@ -54,7 +80,177 @@ static void *take(size_t n_bytes)
     return block;
 }
 
-/* ---- memory ---- */
+/* The host reads results. */
+static void wait(guarded *g)
+{
+    g->n_waits += g->is_busy;
+    g->is_busy = false;
+}
+
+/* The back end before an operation. */
+static guarded *enter(skv_backend *base)
+{
+    guarded *g = (guarded *)base;
+    g->is_busy = true;
+    return g;
+}
+
+/* ---- areas ---- */
+
+/* An area of this back end, which an operation uses. */
+static const skv_area *used(const guarded *g, const skv_area *area)
+{
+    if (area->of != g) die("an area of another back end");
+    if (area->n_maps > 0) die("an operation while its area is mapped");
+    return area;
+}
+
+static void check_bounds(const skv_area *area, size_t at, size_t ld, size_t n_rows, size_t n)
+{
+    if (n_rows == 0 || n == 0) return;
+    if (n_rows > 1 && ld < n) die("rows that overlap each other");
+    const size_t end = at + (n_rows - 1) * ld + n;
+    if (end > area->n) die("rows beyond the end of their area");
+}
+
+/* The CPU's rows for n_rows rows of n columns of any kind. */
+static skv_rows rows_of(const guarded *g, skv_rows rows, size_t n_rows, size_t n)
+{
+    if (!rows.area) die("rows of no area");
+    check_bounds(used(g, rows.area), rows.at, rows.ld, n_rows, n);
+    rows.area = rows.area->inner;
+    return rows;
+}
+
+static skv_rows floats_of(const guarded *g, skv_rows rows, size_t n_rows, size_t n)
+{
+    if (rows.area && rows.area->spec.kind != SKV_AREA_F32) die("activations where floats are due");
+    return rows_of(g, rows, n_rows, n);
+}
+
+static skv_vec vec_of(const guarded *g, skv_vec vec, size_t n)
+{
+    if (!vec.area) return vec;
+    if (vec.area->spec.kind != SKV_AREA_F32) die("activations where a vector is due");
+    check_bounds(used(g, vec.area), vec.at, n, 1, n);
+    vec.area = vec.area->inner;
+    return vec;
+}
+
+static skv_norm norm_of(const guarded *g, skv_norm norm, size_t n)
+{
+    norm.weight = vec_of(g, norm.weight, n);
+    return norm;
+}
+
+/* Rows that a list of n rows reaches; NULL: the first n. */
+static size_t reach(const uint32_t *rows, size_t n)
+{
+    size_t end = rows ? 0 : n;
+    for (size_t i = 0; rows && i < n; i++) end = rows[i] >= end ? rows[i] + (size_t)1 : end;
+    return end;
+}
+
+/* x and y of an operation that must not overlap. */
+static void check_apart(skv_rows x, size_t x_rows, size_t nx, skv_rows y, size_t y_rows, size_t ny)
+{
+    if (x.area != y.area || x_rows == 0 || y_rows == 0) return;
+    const size_t x_end = x.at + (x_rows - 1) * x.ld + nx, y_end = y.at + (y_rows - 1) * y.ld + ny;
+    if (x.at < y_end && y.at < x_end) die("results that overlap what they are made of");
+}
+
+static float *twin_row(const guarded *g, skv_rows inner, size_t i)
+{
+    return g->cpu->map(g->cpu, skv_rows_from(inner, i, 0), 1, 1, SKV_MAP_BOTH).at;
+}
+
+/* What is undefined from now on. */
+static void spoil(const guarded *g, skv_rows inner, size_t n_rows, size_t n)
+{
+    for (size_t i = 0; i < n_rows; i++) {
+        memset(twin_row(g, inner, i), NONSENSE, n * sizeof(float));
+    }
+}
+
+static skv_status guarded_areas_create(skv_backend *base, const skv_area_spec *specs, size_t n,
+                                       skv_area **out, skv_error *err)
+{
+    guarded *g = (guarded *)base;
+    SKV_TRY(g->cpu->areas_create(g->cpu, specs, n, out, err));
+    for (size_t i = 0; i < n; i++) {
+        skv_area *area = take(sizeof *area);
+        *area = (skv_area){.of = g,
+                           .inner = out[i],
+                           .spec = specs[i],
+                           .n = specs[i].n_rows * specs[i].n_columns,
+                           .n_created = i == 0 ? n : 0};
+        out[i] = area;
+    }
+    g->n_areas += n;
+    return SKV_OK;
+}
+
+static void guarded_areas_free(skv_backend *base, skv_area **areas, size_t n)
+{
+    guarded *g = (guarded *)base;
+    if (n == 0 || !areas[0]) return;
+    if (areas[0]->n_created != n) die("areas are freed that were not created together");
+    skv_area **inner = take(n * sizeof(skv_area *));
+    for (size_t i = 0; i < n; i++) {
+        inner[i] = used(g, areas[i])->inner;
+        free(areas[i]);
+        areas[i] = NULL;
+    }
+    g->cpu->areas_free(g->cpu, inner, n);
+    free(inner);
+    g->n_areas -= n;
+}
+
+static skv_bytes guarded_areas_bytes(const skv_backend *base, const skv_area_spec *specs, size_t n)
+{
+    const skv_backend *cpu = ((const guarded *)base)->cpu;
+    return cpu->areas_bytes(cpu, specs, n);
+}
+
+static skv_mapped guarded_map(skv_backend *base, skv_rows rows, size_t n_rows, size_t n,
+                              skv_map_access access)
+{
+    guarded *g = (guarded *)base;
+    mapping *m = g->maps;
+    if (access & SKV_MAP_READ) wait(g);
+    while (m < g->maps + MAX_MAPS && m->host) m++;
+    if (m == g->maps + MAX_MAPS) die("too much is mapped at a time");
+    if (!rows.area || rows.area->of != g) die("what is mapped is not an area's");
+    check_bounds(rows.area, rows.at, rows.ld, n_rows, n);
+    const size_t ld = n_rows > 1 && rows.ld != n ? n + PADDING : n;
+    const size_t n_bytes = n_rows * ld * sizeof(float);
+    *m = (mapping){take(n_bytes), rows, n_rows, n, ld, access};
+    memset(m->host, NONSENSE, n_bytes);
+    rows.area->n_maps++;
+    rows.area = rows.area->inner;
+    for (size_t i = 0; (access & SKV_MAP_READ) && i < n_rows; i++) {
+        memcpy(m->host + i * ld, twin_row(g, rows, i), n * sizeof(float));
+    }
+    return (skv_mapped){m->host, ld};
+}
+
+static void guarded_unmap(skv_backend *base, skv_mapped mapped)
+{
+    guarded *g = (guarded *)base;
+    mapping *m = g->maps;
+    while (m < g->maps + MAX_MAPS && (!mapped.at || m->host != mapped.at)) m++;
+    if (m == g->maps + MAX_MAPS) die("what is not mapped is unmapped");
+    skv_rows rows = m->rows;
+    rows.area->n_maps--;
+    rows.area = rows.area->inner;
+    for (size_t i = 0; (m->access & SKV_MAP_WRITE) && i < m->n_rows; i++) {
+        memcpy(twin_row(g, rows, i), m->host + i * m->ld, m->n * sizeof(float));
+    }
+    free(m->host);
+    m->host = NULL;
+}
+
+/* ---- pages ---- */
 
 static region *find_region(const guarded *g, const void *at)
 {
@@ -74,27 +270,16 @@ static void *twin_of(const guarded *g, const void *at, size_t n_bytes)
     const region *r = find_region(g, at);
     if (!r) die("an address that it has not handed out");
     const size_t offset = (size_t)((const unsigned char *)at - r->at);
-    if (n_bytes > r->n_bytes - offset) die("bytes beyond the end of an allocation");
+    if (n_bytes > r->n_bytes - offset) die("bytes beyond the end of pages");
     return r->twin + offset;
 }
 
-static float *floats(const guarded *g, const float *at)
-{
-    return twin_of(g, at, sizeof *at);
-}
-
-static skv_norm norm_of(const guarded *g, skv_norm norm)
-{
-    norm.weight = floats(g, norm.weight);
-    return norm;
-}
-
-static void *guarded_alloc(skv_backend *base, size_t n_bytes)
+static void *guarded_pages_create(skv_backend *base, size_t n_bytes)
 {
     guarded *g = (guarded *)base;
     const size_t n = n_bytes ? n_bytes : 1;
     if (g->n_regions == MAX_REGIONS) die("too many allocations");
-    unsigned char *twin = g->cpu->alloc(g->cpu, n_bytes);
+    unsigned char *twin = g->cpu->pages_create(g->cpu, n_bytes);
     if (!twin) return NULL;
     void *at = __real_mmap(NULL, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) die("no addresses");
@@ -102,67 +287,42 @@ static void *guarded_alloc(skv_backend *base, size_t n_bytes)
     return at;
 }
 
-static void guarded_release(skv_backend *base, void *block, size_t n_bytes)
+static void guarded_pages_free(skv_backend *base, void *pages, size_t n_bytes)
 {
     guarded *g = (guarded *)base;
-    region *r = find_region(g, block);
-    if (!r || r->at != block) die("an allocation that it has not made is released");
-    if (r->n_bytes != (n_bytes ? n_bytes : 1)) die("an allocation is released with another size");
-    g->cpu->release(g->cpu, r->twin, n_bytes);
+    region *r = find_region(g, pages);
+    if (!r || r->at != pages) die("pages that it has not made are freed");
+    if (r->n_bytes != (n_bytes ? n_bytes : 1)) die("pages are freed with another size");
+    g->cpu->pages_free(g->cpu, r->twin, n_bytes);
     (void)munmap(r->at, r->n_bytes);
     *r = g->regions[--g->n_regions];
 }
 
-static void guarded_put(skv_backend *base, void *dst, const void *host, size_t n_bytes)
+static void guarded_page_read(skv_backend *base, void *host, const void *page, size_t n_bytes)
 {
     guarded *g = (guarded *)base;
-    g->cpu->put(g->cpu, twin_of(g, dst, n_bytes), host, n_bytes);
+    wait(g);
+    g->cpu->page_read(g->cpu, host, twin_of(g, page, n_bytes), n_bytes);
 }
 
-static void guarded_get(skv_backend *base, void *host, const void *src, size_t n_bytes)
+static void guarded_page_write(skv_backend *base, void *page, const void *host, size_t n_bytes)
 {
     guarded *g = (guarded *)base;
-    g->cpu->get(g->cpu, host, twin_of(g, src, n_bytes), n_bytes);
+    g->cpu->page_write(g->cpu, twin_of(g, page, n_bytes), host, n_bytes);
 }
 
-static void guarded_copy(skv_backend *base, void *dst, const void *src, size_t n_bytes)
+static void guarded_page_copy(skv_backend *base, void *to, const void *from, size_t n_bytes)
 {
-    guarded *g = (guarded *)base;
-    g->cpu->copy(g->cpu, twin_of(g, dst, n_bytes), twin_of(g, src, n_bytes), n_bytes);
+    guarded *g = enter(base);
+    g->cpu->page_copy(g->cpu, twin_of(g, to, n_bytes), twin_of(g, from, n_bytes), n_bytes);
 }
 
-static void *guarded_map(skv_backend *base, const void *at, size_t n_bytes, skv_map_access access)
+/* A table of pages for the CPU; to be freed. */
+static void **twin_table(const guarded *g, void *const *table, size_t n)
 {
-    guarded *g = (guarded *)base;
-    mapping *m = g->maps;
-    while (m < g->maps + MAX_MAPS && m->host) m++;
-    if (m == g->maps + MAX_MAPS) die("too much is mapped at a time");
-    if (n_bytes == 0) at = NULL;
-    *m = (mapping){take(n_bytes), twin_of(g, at, n_bytes), n_bytes, access};
-    memset(m->host, NONSENSE, n_bytes);
-    if (n_bytes && (access & SKV_MAP_READ)) memcpy(m->host, m->twin, n_bytes);
-    return m->host;
-}
-
-static void guarded_unmap(skv_backend *base, const void *host)
-{
-    guarded *g = (guarded *)base;
-    mapping *m = g->maps;
-    while (m < g->maps + MAX_MAPS && (!host || m->host != host)) m++;
-    if (m == g->maps + MAX_MAPS) die("what is not mapped is unmapped");
-    if (m->n_bytes && (m->access & SKV_MAP_WRITE)) memcpy(m->twin, m->host, m->n_bytes);
-    free(m->host);
-    m->host = NULL;
-}
-
-/* The back end before an operation, which wants nothing mapped. */
-static guarded *enter(skv_backend *base)
-{
-    guarded *g = (guarded *)base;
-    for (size_t i = 0; i < MAX_MAPS; i++) {
-        if (g->maps[i].host) die("an operation while memory is mapped");
-    }
-    return g;
+    void **twins = take(n * sizeof *twins);
+    for (size_t i = 0; i < n; i++) twins[i] = twin_of(g, table[i], 1);
+    return twins;
 }
 
 /* ---- weights ---- */
@@ -174,13 +334,13 @@ static skv_status guarded_reserve(skv_backend *base, const skv_backend_limits *l
     return cpu->reserve(cpu, limits, err);
 }
 
-static size_t guarded_reserve_bytes(const skv_backend *base, const skv_backend_limits *limits)
+static skv_bytes guarded_reserve_bytes(const skv_backend *base, const skv_backend_limits *limits)
 {
     const skv_backend *cpu = ((const guarded *)base)->cpu;
     return cpu->reserve_bytes(cpu, limits);
 }
 
-static size_t guarded_linear_bytes(const skv_backend *base, const skv_linear_spec *spec)
+static skv_bytes guarded_linear_bytes(const skv_backend *base, const skv_linear_spec *spec)
 {
     const skv_backend *cpu = ((const guarded *)base)->cpu;
     return cpu->linear_bytes(cpu, spec);
@@ -190,24 +350,54 @@ static skv_status guarded_linear_create(skv_backend *base, const skv_linear_spec
                                         skv_linear **out, skv_error *err)
 {
     skv_backend *cpu = ((guarded *)base)->cpu;
-    return cpu->linear_create(cpu, spec, out, err);
+    skv_linear *inner;
+    SKV_TRY(cpu->linear_create(cpu, spec, &inner, err));
+    skv_linear *w = take(sizeof *w + spec->n_parts * sizeof *w->n_rows);
+    *w = (skv_linear){inner, spec->n_parts, spec->K, spec->paired};
+    for (size_t i = 0; i < spec->n_parts; i++) w->n_rows[i] = spec->parts[i].n_rows;
+    *out = w;
+    return SKV_OK;
 }
 
 static void guarded_linear_free(skv_backend *base, skv_linear *w)
 {
     skv_backend *cpu = ((guarded *)base)->cpu;
-    cpu->linear_free(cpu, w);
+    if (!w) return;
+    cpu->linear_free(cpu, w->inner);
+    free(w);
 }
 
 /* ---- operations ---- */
 
+/* Columns of y. */
+static size_t columns_of(const skv_linear *w, const skv_linear_args *a)
+{
+    const size_t end = a->part1 ? a->part1 : w->n_parts;
+    size_t n = 0;
+    if (end > w->n_parts || a->part0 >= end) die("a part that a matrix does not have");
+    if (w->paired && a->epilogue != SKV_EPILOGUE_STORE) return w->n_rows[0];
+    for (size_t i = a->part0; i < end; i++) n += w->n_rows[i];
+    return n;
+}
+
+/* Arguments for the CPU of a product, whose y has y_rows rows. */
+static skv_linear_args product_of(const guarded *g, const skv_linear_args *args,
+                                  const skv_linear *w, size_t y_rows)
+{
+    skv_linear_args a = *args;
+    const size_t n = columns_of(w, args), x_rows = reach(args->rows, y_rows);
+    check_apart(a.x, x_rows, w->K, a.y, y_rows, n);
+    a.x = rows_of(g, a.x, x_rows, w->K);
+    a.y = rows_of(g, a.y, y_rows, n);
+    a.norm = norm_of(g, a.norm, w->K);
+    a.w = w->inner;
+    return a;
+}
+
 static void guarded_linear(skv_backend *base, const skv_linear_args *args)
 {
     guarded *g = enter(base);
-    skv_linear_args a = *args;
-    a.x = floats(g, a.x);
-    a.y = floats(g, a.y);
-    a.norm = norm_of(g, a.norm);
+    const skv_linear_args a = product_of(g, args, args->w, args->n_rows);
     g->cpu->linear(g->cpu, &a);
 }
 
@@ -215,19 +405,27 @@ static void guarded_linear_groups(skv_backend *base, const skv_linear_args *args
                                   const skv_linear_group *groups, size_t n_groups)
 {
     guarded *g = enter(base);
-    skv_linear_args a = *args;
-    a.x = floats(g, a.x);
-    a.y = floats(g, a.y);
-    a.norm = norm_of(g, a.norm);
-    g->cpu->linear_groups(g->cpu, &a, groups, n_groups);
+    skv_linear_group *inner = take(n_groups * sizeof *inner);
+    size_t n_rows = 0;
+    for (size_t i = 0; i < n_groups; i++) {
+        inner[i] = groups[i];
+        inner[i].w = groups[i].w->inner;
+        if (groups[i].row0 + groups[i].n_rows > n_rows) n_rows = groups[i].row0 + groups[i].n_rows;
+    }
+    skv_linear_args a = product_of(g, args, groups[0].w, n_rows);
+    a.w = NULL;
+    g->cpu->linear_groups(g->cpu, &a, inner, n_groups);
+    free(inner);
 }
 
 static void guarded_mix(skv_backend *base, const skv_mix_args *args)
 {
     guarded *g = enter(base);
     skv_mix_args a = *args;
-    a.x = twin_of(g, a.x, a.n_rows * a.n * sizeof *a.x);
-    a.y = floats(g, a.y);
+    const size_t y_rows = reach(a.places, a.n_rows * a.n_terms);
+    check_apart(a.x, a.n_rows, a.n, a.y, y_rows, a.n);
+    a.x = rows_of(g, a.x, a.n_rows, a.n);
+    a.y = rows_of(g, a.y, y_rows, a.n);
     g->cpu->mix(g->cpu, &a);
 }
 
@@ -235,25 +433,19 @@ static void guarded_rotate(skv_backend *base, const skv_rotate_args *args)
 {
     guarded *g = enter(base);
     skv_rotate_args a = *args;
-    a.q = floats(g, a.q);
-    a.cos = floats(g, a.cos);
-    a.sin = floats(g, a.sin);
-    a.norm = norm_of(g, a.norm);
+    const size_t n = a.n_heads * a.head_dim, T = reach(a.rows, a.n_rows);
+    a.q = rows_of(g, a.q, a.n_rows, n);
+    a.cos = floats_of(g, a.cos, T, a.n_rot / 2);
+    a.sin = floats_of(g, a.sin, T, a.n_rot / 2);
+    a.norm = norm_of(g, a.norm, a.norm.joined ? n : a.head_dim);
     g->cpu->rotate(g->cpu, &a);
-}
-
-/* A table of pages for the CPU; to be freed. */
-static void **twin_table(const guarded *g, void *const *table, size_t n)
-{
-    void **twins = take(n * sizeof *twins);
-    for (size_t i = 0; i < n; i++) twins[i] = twin_of(g, table[i], 1);
-    return twins;
 }
 
 static void guarded_store(skv_backend *base, const skv_store_args *args)
 {
     guarded *g = enter(base);
     skv_store_args a = *args;
+    const size_t n = a.n_heads * a.head_dim;
     void ***tables = take(a.n_rows * sizeof *tables);
     for (size_t i = 0; i < a.n_rows; i++) {
         bool same = i > 0 && args->tables[i] == args->tables[i - 1];
@@ -261,11 +453,11 @@ static void guarded_store(skv_backend *base, const skv_store_args *args)
                          : twin_table(g, args->tables[i], a.n_heads * a.n_copies * a.table_stride);
     }
     a.tables = (void *const *const *)tables;
-    a.k = floats(g, a.k);
-    a.v = floats(g, a.v);
-    a.cos = floats(g, a.cos);
-    a.sin = floats(g, a.sin);
-    a.norm = norm_of(g, a.norm);
+    a.k = rows_of(g, a.k, a.n_rows, n);
+    a.v = rows_of(g, a.v, a.n_rows, n);
+    a.cos = floats_of(g, a.cos, a.n_rows, a.n_rot / 2);
+    a.sin = floats_of(g, a.sin, a.n_rows, a.n_rot / 2);
+    a.norm = norm_of(g, a.norm, a.norm.joined ? n : a.head_dim);
     g->cpu->store(g->cpu, &a);
     for (size_t i = 0; i < a.n_rows; i++) {
         if (i == 0 || tables[i] != tables[i - 1]) free(tables[i]);
@@ -277,15 +469,19 @@ static void guarded_attention(skv_backend *base, const skv_attention_args *args)
 {
     guarded *g = enter(base);
     skv_attention_args a = *args;
+    const size_t n = a.n_heads * a.head_dim;
+    size_t n_rows = 0;
     skv_attention_item *items = take(a.n_items * sizeof *items);
     for (size_t i = 0; i < a.n_items; i++) {
         items[i] = args->items[i];
         items[i].table = twin_table(g, items[i].table, a.n_kv_heads * a.table_stride);
+        if (items[i].row0 + items[i].n_q > n_rows) n_rows = items[i].row0 + items[i].n_q;
     }
+    check_apart(a.q, n_rows, n, a.out, n_rows, n);
     a.items = items;
-    a.out = floats(g, a.out);
-    a.q = floats(g, a.q);
-    a.sinks = floats(g, a.sinks);
+    a.out = rows_of(g, a.out, n_rows, n);
+    a.q = rows_of(g, a.q, n_rows, n);
+    a.sinks = vec_of(g, a.sinks, a.n_heads);
     g->cpu->attention(g->cpu, &a);
     for (size_t i = 0; i < a.n_items; i++) free((void *)(uintptr_t)items[i].table);
     free(items);
@@ -297,10 +493,10 @@ static void guarded_votes(skv_backend *base, const skv_votes_args *args)
     skv_votes_args a = *args;
     void **table = twin_table(g, a.table, a.n_kv_heads * a.table_stride);
     a.table = table;
-    a.q = floats(g, a.q);
-    a.norms = floats(g, a.norms);
-    a.sinks = floats(g, a.sinks);
+    a.q = rows_of(g, a.q, a.n_q, a.n_heads * a.head_dim);
+    a.sinks = vec_of(g, a.sinks, a.n_heads);
     g->cpu->votes(g->cpu, &a);
+    wait(g); /* the votes are the host's */
     free(table);
 }
 
@@ -320,9 +516,9 @@ static void guarded_norm(skv_backend *base, const skv_norm_args *args)
 {
     guarded *g = enter(base);
     skv_norm_args a = *args;
-    a.x = twin_of(g, a.x, a.n_rows * a.n * sizeof *a.x);
-    a.y = twin_of(g, a.y, a.n_rows * a.n * sizeof *a.y);
-    a.norm = norm_of(g, a.norm);
+    a.x = rows_of(g, a.x, a.n_rows, a.n);
+    a.y = rows_of(g, a.y, a.n_rows, a.n);
+    a.norm = norm_of(g, a.norm, a.n);
     g->cpu->norm(g->cpu, &a);
 }
 
@@ -330,18 +526,21 @@ static void guarded_norm_add(skv_backend *base, const skv_norm_add_args *args)
 {
     guarded *g = enter(base);
     skv_norm_add_args a = *args;
-    a.x = twin_of(g, a.x, a.n_rows * a.n * sizeof *a.x);
-    a.y = twin_of(g, a.y, a.n_rows * a.n * sizeof *a.y);
-    a.norm = norm_of(g, a.norm);
+    check_apart(a.x, a.n_rows, a.n, a.y, a.n_rows, a.n);
+    a.x = floats_of(g, a.x, a.n_rows, a.n);
+    a.y = rows_of(g, a.y, a.n_rows, a.n);
+    a.norm = norm_of(g, a.norm, a.n);
     g->cpu->norm_add(g->cpu, &a);
+    spoil(g, a.y, a.n_rows, a.n);
 }
 
 static void guarded_glu(skv_backend *base, const skv_glu_args *args)
 {
     guarded *g = enter(base);
     skv_glu_args a = *args;
-    a.x = floats(g, a.x);
-    a.y = floats(g, a.y);
+    check_apart(a.x, a.n_rows, 2 * a.n, a.y, a.n_rows, a.n);
+    a.x = rows_of(g, a.x, a.n_rows, 2 * a.n);
+    a.y = rows_of(g, a.y, a.n_rows, a.n);
     g->cpu->glu(g->cpu, &a);
 }
 
@@ -349,30 +548,44 @@ static void guarded_embed_gate(skv_backend *base, const skv_embed_gate_args *arg
 {
     guarded *g = enter(base);
     skv_embed_gate_args a = *args;
-    a.gate = floats(g, a.gate);
-    a.part = floats(g, a.part);
-    a.token = floats(g, a.token);
-    a.norm = norm_of(g, a.norm);
+    check_apart(a.gate, a.n_rows, a.n, a.part, a.n_rows, a.n);
+    a.gate = rows_of(g, a.gate, a.n_rows, a.n);
+    a.part = rows_of(g, a.part, a.n_rows, a.n);
+    a.token = floats_of(g, a.token, reach(a.rows, a.n_rows), a.n);
+    a.norm = norm_of(g, a.norm, a.n);
     g->cpu->embed_gate(g->cpu, &a);
+    spoil(g, a.part, a.n_rows, a.n);
 }
 
-static void guarded_gather(skv_backend *base, float *x, size_t n, const uint32_t *rows,
+static void guarded_gather(skv_backend *base, skv_rows x, size_t n, const uint32_t *rows,
                            size_t n_rows)
 {
     guarded *g = enter(base);
-    g->cpu->gather(g->cpu, floats(g, x), n, rows, n_rows);
+    if (!x.area || !x.area->spec.moves || x.at != 0) die("rows are gathered that do not move");
+    const skv_rows inner = rows_of(g, x, reach(rows, n_rows), n);
+    const size_t n_all = x.area->n / x.ld;
+    g->cpu->gather(g->cpu, inner, n, rows, n_rows);
+    spoil(g, skv_rows_from(inner, n_rows, 0), n_all - n_rows, n);
 }
 
-static void guarded_scale(skv_backend *base, float *x, size_t n, float factor)
+static void guarded_copy_rows(skv_backend *base, skv_rows to, skv_rows from, size_t n_rows,
+                              size_t n)
 {
     guarded *g = enter(base);
-    g->cpu->scale(g->cpu, twin_of(g, x, n * sizeof *x), n, factor);
+    check_apart(from, n_rows, n, to, n_rows, n);
+    g->cpu->copy_rows(g->cpu, rows_of(g, to, n_rows, n), rows_of(g, from, n_rows, n), n_rows, n);
 }
 
-static void guarded_softcap(skv_backend *base, float *x, size_t n, float cap)
+static void guarded_scale(skv_backend *base, skv_rows x, size_t n_rows, size_t n, float factor)
 {
     guarded *g = enter(base);
-    g->cpu->softcap(g->cpu, twin_of(g, x, n * sizeof *x), n, cap);
+    g->cpu->scale(g->cpu, rows_of(g, x, n_rows, n), n_rows, n, factor);
+}
+
+static void guarded_softcap(skv_backend *base, skv_rows x, size_t n_rows, size_t n, float cap)
+{
+    guarded *g = enter(base);
+    g->cpu->softcap(g->cpu, floats_of(g, x, n_rows, n), n_rows, n, cap);
 }
 
 static size_t guarded_row_bytes(const skv_backend *base, skv_weight_type type, size_t K)
@@ -382,17 +595,18 @@ static size_t guarded_row_bytes(const skv_backend *base, skv_weight_type type, s
 }
 
 static void guarded_save_rows(skv_backend *base, skv_weight_type type, unsigned char *host,
-                              const float *x, size_t n, size_t K)
+                              skv_rows x, size_t n, size_t K, skv_norm norm)
 {
     guarded *g = enter(base);
-    g->cpu->save_rows(g->cpu, type, host, twin_of(g, x, n * K * sizeof *x), n, K);
+    g->cpu->save_rows(g->cpu, type, host, rows_of(g, x, n, K), n, K, norm_of(g, norm, K));
+    wait(g);
 }
 
-static void guarded_load_rows(skv_backend *base, skv_weight_type type, float *x,
+static void guarded_load_rows(skv_backend *base, skv_weight_type type, skv_rows x,
                               const unsigned char *host, size_t n, size_t K)
 {
     guarded *g = enter(base);
-    g->cpu->load_rows(g->cpu, type, twin_of(g, x, n * K * sizeof *x), host, n, K);
+    g->cpu->load_rows(g->cpu, type, floats_of(g, x, n, K), host, n, K);
 }
 
 /* ---- life ---- */
@@ -401,7 +615,7 @@ static void guarded_free(skv_backend *base)
 {
     guarded *g = (guarded *)base;
     if (!g) return;
-    if (g->n_regions > 0) die("freed before its memory was released");
+    if (g->n_regions > 0 || g->n_areas > 0) die("freed before its areas and pages were");
     g->cpu->free(g->cpu);
     free(g);
 }
@@ -411,11 +625,16 @@ bool guarded_backend_is(const skv_backend *be)
     return be->free == guarded_free;
 }
 
-skv_status __wrap_skv_backend_cpu_create(skv_pool *threads, skv_cpu_level level, skv_backend **out,
-                                         skv_error *err)
+size_t guarded_backend_waits(const skv_backend *be)
+{
+    return ((const guarded *)be)->n_waits;
+}
+
+skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_backend **out,
+                                     skv_error *err)
 {
     skv_backend *cpu;
-    SKV_TRY(__real_skv_backend_cpu_create(threads, level, &cpu, err));
+    SKV_TRY(__real_skv_backend_create(options, &cpu, err));
     guarded *g = __real_calloc(1, sizeof *g);
     if (!g) die("no memory");
     g->cpu = cpu;
@@ -423,13 +642,16 @@ skv_status __wrap_skv_backend_cpu_create(skv_pool *threads, skv_cpu_level level,
         .name = cpu->name,
         .level = cpu->level,
         .free = guarded_free,
-        .alloc = guarded_alloc,
-        .release = guarded_release,
-        .put = guarded_put,
-        .get = guarded_get,
-        .copy = guarded_copy,
+        .areas_create = guarded_areas_create,
+        .areas_free = guarded_areas_free,
+        .areas_bytes = guarded_areas_bytes,
         .map = guarded_map,
         .unmap = guarded_unmap,
+        .pages_create = guarded_pages_create,
+        .pages_free = guarded_pages_free,
+        .page_read = guarded_page_read,
+        .page_write = guarded_page_write,
+        .page_copy = guarded_page_copy,
         .reserve = guarded_reserve,
         .reserve_bytes = guarded_reserve_bytes,
         .linear_bytes = guarded_linear_bytes,
@@ -448,6 +670,7 @@ skv_status __wrap_skv_backend_cpu_create(skv_pool *threads, skv_cpu_level level,
         .glu = guarded_glu,
         .embed_gate = guarded_embed_gate,
         .gather = guarded_gather,
+        .copy_rows = guarded_copy_rows,
         .scale = guarded_scale,
         .softcap = guarded_softcap,
         .row_bytes = guarded_row_bytes,

@@ -455,6 +455,13 @@ skv_status skv_gguf_take_parts(skv_gguf *g, skv_gguf_parts *parts, skv_error *er
     return index_tensors(g, err);
 }
 
+void skv_gguf_parts_close(skv_gguf_parts *parts)
+{
+    for (size_t i = 0; i < parts->n; i++) skv_gguf_close(parts->at[i]);
+    skv_free(parts->at);
+    *parts = (skv_gguf_parts){0};
+}
+
 void skv_gguf_close(skv_gguf *g)
 {
     if (!g) return;

@@ -137,10 +137,3 @@ skv_status skv_gguf_open(const char *path, skv_gguf **out, skv_error *err)
     }
     return status;
 }
-
-void skv_gguf_parts_close(skv_gguf_parts *parts)
-{
-    for (size_t i = 0; i < parts->n; i++) skv_gguf_close(parts->at[i]);
-    skv_free(parts->at);
-    *parts = (skv_gguf_parts){0};
-}

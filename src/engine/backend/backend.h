@@ -2,15 +2,19 @@
  * Where tensors live and who computes: one small table of functions.
  *
  * model/, prefill/ and engine/ call these operations and never know which back end runs them.
- * Tensors (`float *` arguments and pages) are the back end's memory, from `alloc`. Nothing outside
- * of the back end may read or write it: `put`, `get` and `copy` move it, and `map` makes it the
- * host's for a while. Lists of rows, tables of pages, counts and votes are the host's. On the CPU
- * both are the same memory, and mapping costs nothing; tests/support/guarded_backend.c tells them
- * apart. Operations run one after the other, started by one thread; they cannot fail, since all
- * sizes are checked and all memory is taken beforehand.
+ *
+ * MEMORY   Tensors lie in areas, and an operation names rows of one: which memory stands behind an
+ *          area, and how large its elements are, only the back end knows. `map` makes rows the
+ *          host's for a while. Keys and values lie in pages, which no other code reads or writes:
+ *          page_read and page_write move them. Lists of rows, tables of pages, counts and votes are
+ *          the host's.
+ * LISTS    Host memory that a call reads or fills is used before it returns: the caller may change
+ *          it at once.
+ * ORDER    Operations run one after the other, started by one thread at a time. They cannot fail:
+ *          all sizes are checked and all memory is taken beforehand.
  *
  * A step works on T rows; an operation may work on a subset of them, given as a list of row
- * numbers (NULL: rows 0..n_rows-1).
+ * numbers (NULL: rows 0..n_rows-1). docs/explanation/backend.md says how to add a back end.
  */
 #ifndef SKV_BACKEND_H
 #define SKV_BACKEND_H
@@ -22,11 +26,88 @@
 #include "base/fail.h"
 #include "base/pool.h"
 #include "base/quant.h"
+#include "base/size.h"
 #include "kernels/cpu.h"
 #include "kernels/kv_page.h"
 
 typedef struct skv_backend skv_backend;
+typedef struct skv_area skv_area; /* memory for a tensor */
 typedef struct skv_linear skv_linear;
+
+/* ---- areas and rows ---- */
+
+typedef enum skv_area_kind {
+    SKV_AREA_F32,        /* floats of 4 bytes on every back end: x, logits, norm weights, angles */
+    SKV_AREA_ACTIVATIONS /* the type that the back end chooses: f32 on the processor */
+} skv_area_kind;
+
+typedef struct skv_area_spec {
+    skv_area_kind kind;
+    size_t n_rows, n_columns; /* room for n_rows * n_columns elements */
+    bool moves;               /* `gather` compacts it: a device may keep two copies and swap them */
+} skv_area_spec;
+
+/* Row i is at element `at` + i * `ld` of the area: elements, whatever their size. Rows may have any
+ * length, and lie within the area's elements. area NULL: there are none. */
+typedef struct skv_rows {
+    skv_area *area;
+    size_t at, ld;
+} skv_rows;
+
+/* A vector in an F32 area. area NULL: there is none. */
+typedef struct skv_vec {
+    const skv_area *area;
+    size_t at;
+} skv_vec;
+
+/** The same rows from row `row` and column `column` on. */
+static inline skv_rows skv_rows_from(skv_rows rows, size_t row, size_t column)
+{
+    rows.at += row * rows.ld + column;
+    return rows;
+}
+
+/** Rows of another length from the same element on. */
+static inline skv_rows skv_rows_as(skv_rows rows, size_t ld)
+{
+    rows.ld = ld;
+    return rows;
+}
+
+/* What the host does with rows that it has mapped. */
+typedef enum skv_map_access {
+    SKV_MAP_READ = 1,
+    SKV_MAP_WRITE = 2, /* every element of them: what was there need not be */
+    SKV_MAP_BOTH = 3
+} skv_map_access;
+
+/* Rows as the host sees them: always f32. */
+typedef struct skv_mapped {
+    float *at; /* [n_rows, ld] */
+    size_t ld; /* n, where n columns of rows that stand close together were mapped */
+} skv_mapped;
+
+/* ---- bytes ---- */
+
+/* Memory of a device and of the host. The processor has only the host's. */
+typedef struct skv_bytes {
+    size_t device, host;
+} skv_bytes;
+
+/** SIZE_MAX stands for more than can be counted. */
+static inline skv_bytes skv_bytes_add(skv_bytes a, skv_bytes b)
+{
+    if (!skv_size_add(a.device, b.device, &a.device)) a.device = SIZE_MAX;
+    if (!skv_size_add(a.host, b.host, &a.host)) a.host = SIZE_MAX;
+    return a;
+}
+
+/** Both together, where they share one memory. */
+static inline size_t skv_bytes_sum(skv_bytes bytes)
+{
+    size_t sum;
+    return skv_size_add(bytes.device, bytes.host, &sum) ? sum : SIZE_MAX;
+}
 
 typedef enum skv_weight_type {
     SKV_WEIGHT_F32,
@@ -83,10 +164,10 @@ typedef enum skv_epilogue {
     SKV_EPILOGUE_CLAMPED   /* paired only: skv_config.swiglu_limit says what of gate and up */
 } skv_epilogue;
 
-/* RMSNorm in front of a product or behind a block. weight NULL: none. */
+/* RMSNorm in front of a product or behind a block. weight.area NULL: none. */
 typedef struct skv_norm {
-    const float *weight; /* [n] */
-    float offset;        /* 0, or 1 for Gemma */
+    skv_vec weight; /* [n] */
+    float offset;   /* 0, or 1 for Gemma */
     float eps;
     bool joined; /* of heads: over all of them together, weight [n_heads * head_dim] */
 } skv_norm;
@@ -95,11 +176,9 @@ typedef struct skv_norm {
  * first column is column 0 of y. */
 typedef struct skv_linear_args {
     const skv_linear *w;
-    size_t part0, part1; /* 0, 0: all */
-    float *y;            /* [n_rows, ldy] */
-    size_t ldy;
-    const float *x; /* [*, ldx] */
-    size_t ldx;
+    size_t part0, part1;  /* 0, 0: all */
+    skv_rows y;           /* [n_rows, columns of the parts] */
+    skv_rows x;           /* [*, K]; does not overlap y */
     const uint32_t *rows; /* [n_rows] or NULL */
     size_t n_rows;
     skv_norm norm;
@@ -115,8 +194,8 @@ typedef struct skv_linear_group {
 
 /* x[i, :] += sum_j weights[i, j] * y[places[i, j], :] for i < n_rows, in the order of j. */
 typedef struct skv_mix_args {
-    float *x;       /* [n_rows, n] */
-    const float *y; /* [*, n] */
+    skv_rows x; /* [n_rows, n] */
+    skv_rows y; /* [*, n] */
     size_t n_rows, n, n_terms;
     const float *weights;   /* [n_rows, n_terms], the host's */
     const uint32_t *places; /* [n_rows, n_terms], the host's */
@@ -125,22 +204,20 @@ typedef struct skv_mix_args {
 
 /* Head-wise norm, then rotation, in place: q[i, h, :] for i < n_rows, h < n_heads. */
 typedef struct skv_rotate_args {
-    float *q; /* [n_rows, ldq] */
-    size_t ldq;
+    skv_rows q; /* [n_rows, n_heads * head_dim] */
     size_t n_rows, n_heads, head_dim, n_rot;
-    const float *cos, *sin; /* [T, n_rot / 2]: row rows[i] belongs to q's row i */
-    const uint32_t *rows;   /* [n_rows] or NULL */
-    skv_norm norm;          /* over head_dim, or joined */
+    skv_rows cos, sin;    /* F32 [T, n_rot / 2]: row rows[i] belongs to q's row i */
+    const uint32_t *rows; /* [n_rows] or NULL */
+    skv_norm norm;        /* over head_dim, or joined */
 } skv_rotate_args;
 
 /* Norm and rotation of k, then k and v go to the cache. Row i of k belongs to step row i. */
 typedef struct skv_store_args {
-    float *k;       /* [n_rows, ld]; changed in place */
-    const float *v; /* [n_rows, ld] */
-    size_t ld;
+    skv_rows k; /* [n_rows, n_heads * head_dim]; changed in place */
+    skv_rows v; /* [n_rows, n_heads * head_dim] */
     size_t n_rows, n_heads, head_dim, n_rot;
-    const float *cos, *sin; /* [n_rows, n_rot / 2] */
-    skv_norm norm;          /* of k, over head_dim, or joined */
+    skv_rows cos, sin; /* F32 [n_rows, n_rot / 2] */
+    skv_norm norm;     /* of k, over head_dim, or joined */
     float v_eps; /* of v's norm over head_dim, which has no weight; 0: none. v may be k then */
     /* Page p of head h of step row i's sequence is tables[i][h * table_stride + p]. */
     void *const *const *tables; /* [n_rows] */
@@ -165,9 +242,7 @@ typedef struct skv_attention_item {
 } skv_attention_item;
 
 typedef struct skv_attention_args {
-    float *out;     /* [n_rows, ld_out] */
-    const float *q; /* [n_rows, ld_q] */
-    size_t ld_out, ld_q;
+    skv_rows out, q; /* [n_rows, n_heads * head_dim] */
     const skv_attention_item *items;
     size_t n_items;
     size_t table_stride;
@@ -175,7 +250,7 @@ typedef struct skv_attention_args {
     skv_kv_type type;
     size_t window;
     float scale, softcap;
-    const float *sinks; /* [n_heads] or NULL */
+    skv_vec sinks; /* [n_heads] or none */
 } skv_attention_args;
 
 /*
@@ -184,8 +259,8 @@ typedef struct skv_attention_args {
  * attention, in f32, over all rows that token j sees. Tokens are added in order.
  */
 typedef struct skv_votes_args {
-    const float *q; /* [n_q, ld_q], rotated */
-    size_t ld_q, n_q;
+    skv_rows q; /* [n_q, n_heads * head_dim], rotated */
+    size_t n_q;
     size_t n_past;         /* rows before the first token, */
     const size_t *dropped; /* of which KV head h lacks dropped[h]; NULL: none */
     void *const *table;    /* page p of KV head h: table[h * table_stride + p] */
@@ -194,11 +269,10 @@ typedef struct skv_votes_args {
     skv_kv_type type;
     size_t window; /* rows that a token sees, its own included; 0: all */
     float scale, softcap;
-    const float *sinks; /* [n_heads] or NULL: what they take is nobody's vote */
-    float *votes;       /* [heads][votes_stride], the host's */
+    skv_vec sinks; /* [n_heads] or none: what they take is nobody's vote */
+    float *votes;  /* [heads][votes_stride], the host's */
     size_t votes_stride;
     bool by_query_head; /* votes are kept for each query head, not for each KV head */
-    float *norms;       /* scratch, [n_q][n_heads], the back end's */
 } skv_votes_args;
 
 /* Row i of page `to` becomes row rows[i] of the pages `from`: see skv_kv_page_gather. */
@@ -213,16 +287,15 @@ typedef struct skv_gather_kv_args {
 
 /* y[i, :] = norm(x[i, :]) for i < n_rows; y may be x. */
 typedef struct skv_norm_args {
-    float *y;       /* [n_rows, n] */
-    const float *x; /* [n_rows, n] */
+    skv_rows y, x; /* [n_rows, n] */
     size_t n_rows, n;
     skv_norm norm;
 } skv_norm_args;
 
 /* x[i, :] = (x[i, :] + norm(y[i, :])) * scale for i < n_rows (Gemma's norms behind a block). */
 typedef struct skv_norm_add_args {
-    float *x; /* [n_rows, n] */
-    float *y; /* [n_rows, n]; overwritten by its normed self */
+    skv_rows x; /* F32 [n_rows, n] */
+    skv_rows y; /* [n_rows, n]; undefined afterwards */
     size_t n_rows, n;
     skv_norm norm;
     float scale; /* 0: 1 */
@@ -231,9 +304,8 @@ typedef struct skv_norm_add_args {
 /* y[i, :] = act(x[i, 0..n)) * x[i, n..2n) for i < n_rows: what the epilogue of a paired product
  * does. */
 typedef struct skv_glu_args {
-    float *y; /* [n_rows, ldy] */
-    size_t ldy;
-    const float *x; /* [n_rows, 2 n] */
+    skv_rows y; /* [n_rows, n] */
+    skv_rows x; /* [n_rows, 2 n] */
     size_t n_rows, n;
     skv_epilogue epilogue; /* SILU_GLU or GELU_GLU */
 } skv_glu_args;
@@ -241,10 +313,9 @@ typedef struct skv_glu_args {
 /* gate[i, :] = gelu_tanh(gate[i, :]) * (norm(part[i, :]) + token[rows[i], :]) / sqrt(2) for i <
  * n_rows (Gemma 4's per-layer embeddings). */
 typedef struct skv_embed_gate_args {
-    float *gate;        /* [n_rows, n] */
-    float *part;        /* [n_rows, n]; overwritten */
-    const float *token; /* [*, ld_token] */
-    size_t ld_token;
+    skv_rows gate;        /* [n_rows, n] */
+    skv_rows part;        /* [n_rows, n]; undefined afterwards */
+    skv_rows token;       /* F32 [*, n] */
     const uint32_t *rows; /* [n_rows] or NULL */
     size_t n_rows, n;
     skv_norm norm;
@@ -264,36 +335,50 @@ typedef struct skv_backend_limits {
     bool batch_invariant;
 } skv_backend_limits;
 
-/* What the host does with memory that it has mapped. */
-typedef enum skv_map_access {
-    SKV_MAP_READ = 1,
-    SKV_MAP_WRITE = 2, /* all of it: what was there need not be */
-    SKV_MAP_BOTH = 3
-} skv_map_access;
-
 struct skv_backend {
     const char *name;
     const char *level; /* of its kernels: "avx512" */
     void (*free)(skv_backend *be);
-    /* Memory that starts as zeros and costs nothing until it is touched. */
-    void *(*alloc)(skv_backend *be, size_t n_bytes);
-    void (*release)(skv_backend *be, void *block, size_t n_bytes);
-    void (*put)(skv_backend *be, void *dst, const void *host, size_t n_bytes);
-    void (*get)(skv_backend *be, void *host, const void *src, size_t n_bytes);
-    void (*copy)(skv_backend *be, void *dst, const void *src, size_t n_bytes);
-    /* Host memory that stands for n_bytes from `at` on until it is unmapped, which comes before any
-     * operation on them. The CPU's is `at` itself. */
-    void *(*map)(skv_backend *be, const void *at, size_t n_bytes, skv_map_access access);
-    void (*unmap)(skv_backend *be, const void *host);
+
+    /* -- areas -- */
+
+    /* All n areas or none, in one block, placed so that equal rows of two of them do not compete
+     * for the same lines of a cache. They begin as zeros and cost nothing until they are touched.
+     */
+    skv_status (*areas_create)(skv_backend *be, const skv_area_spec *specs, size_t n,
+                               skv_area **out /* [n] */, skv_error *err);
+    /* Areas [n] as they were created together. All NULL: nothing happens. */
+    void (*areas_free)(skv_backend *be, skv_area **areas, size_t n);
+    skv_bytes (*areas_bytes)(const skv_backend *be, const skv_area_spec *specs, size_t n);
+    /* Host memory that stands for n_rows rows of n columns until unmap, which comes before any
+     * operation on the area. The processor returns its own memory. */
+    skv_mapped (*map)(skv_backend *be, skv_rows rows, size_t n_rows, size_t n,
+                      skv_map_access access);
+    void (*unmap)(skv_backend *be, skv_mapped mapped);
+
+    /* -- pages -- */
+
+    /* Memory for pages, or NULL; it costs nothing until it is touched. */
+    void *(*pages_create)(skv_backend *be, size_t n_bytes);
+    void (*pages_free)(skv_backend *be, void *pages, size_t n_bytes);
+    /* n_bytes of one page. */
+    void (*page_read)(skv_backend *be, void *host, const void *page, size_t n_bytes);
+    void (*page_write)(skv_backend *be, void *page, const void *host, size_t n_bytes);
+    void (*page_copy)(skv_backend *be, void *to, const void *from, size_t n_bytes);
+
+    /* -- before anything runs -- */
+
     /* Takes the working memory of every operation below. */
     skv_status (*reserve)(skv_backend *be, const skv_backend_limits *limits, skv_error *err);
-    size_t (*reserve_bytes)(const skv_backend *be, const skv_backend_limits *limits);
+    skv_bytes (*reserve_bytes)(const skv_backend *be, const skv_backend_limits *limits);
     /* Weights: what they will take, and the packed form. */
-    size_t (*linear_bytes)(const skv_backend *be, const skv_linear_spec *spec);
+    skv_bytes (*linear_bytes)(const skv_backend *be, const skv_linear_spec *spec);
     skv_status (*linear_create)(skv_backend *be, const skv_linear_spec *spec, skv_linear **out,
                                 skv_error *err);
     void (*linear_free)(skv_backend *be, skv_linear *w);
-    /* Operations. */
+
+    /* -- operations -- */
+
     void (*linear)(skv_backend *be, const skv_linear_args *args);
     /* The products of all groups, which share K and N, all parts: group g has rows [row0, row0 +
      * n_rows) of args->y and of args->rows or, without these, of args->x. */
@@ -309,23 +394,35 @@ struct skv_backend {
     void (*norm_add)(skv_backend *be, const skv_norm_add_args *args);
     void (*glu)(skv_backend *be, const skv_glu_args *args);
     void (*embed_gate)(skv_backend *be, const skv_embed_gate_args *args);
-    /* x[i, :] = x[rows[i], :] for i < n_rows, rows ascending, in place. */
-    void (*gather)(skv_backend *be, float *x, size_t n, const uint32_t *rows, size_t n_rows);
-    /* x[i] *= factor. */
-    void (*scale)(skv_backend *be, float *x, size_t n, float factor);
-    /* x[i] = cap * tanh(x[i] / cap). */
-    void (*softcap)(skv_backend *be, float *x, size_t n, float cap);
-    /* Rows x [n, K] as bytes of the host, n times row_bytes of them, and back: a product with
-     * weights of this type has the same result for x and for what comes back, to the bit. */
+    /* x[i, :] = x[rows[i], :] for i < n_rows, n columns, rows ascending, in place: rows at the
+     * beginning of an area that moves. What stands behind them is undefined afterwards. */
+    void (*gather)(skv_backend *be, skv_rows x, size_t n, const uint32_t *rows, size_t n_rows);
+    /* to[i, :] = from[i, :] for i < n_rows, n columns; kinds may differ. */
+    void (*copy_rows)(skv_backend *be, skv_rows to, skv_rows from, size_t n_rows, size_t n);
+    /* x[i, :] *= factor, for i < n_rows, n columns. */
+    void (*scale)(skv_backend *be, skv_rows x, size_t n_rows, size_t n, float factor);
+    /* x = cap * tanh(x / cap); F32 [n_rows, n]. */
+    void (*softcap)(skv_backend *be, skv_rows x, size_t n_rows, size_t n, float cap);
+    /* Rows as bytes of the host, n times row_bytes of them, and back: host = norm(x [n, K]), and x
+     * F32 [n, K] = host. A product with weights of this type has the same result for what comes
+     * back as for x by way of this norm, to the bit. */
     size_t (*row_bytes)(const skv_backend *be, skv_weight_type type, size_t K);
-    void (*save_rows)(skv_backend *be, skv_weight_type type, unsigned char *host, const float *x,
-                      size_t n, size_t K);
-    void (*load_rows)(skv_backend *be, skv_weight_type type, float *x, const unsigned char *host,
+    void (*save_rows)(skv_backend *be, skv_weight_type type, unsigned char *host, skv_rows x,
+                      size_t n, size_t K, skv_norm norm);
+    void (*load_rows)(skv_backend *be, skv_weight_type type, skv_rows x, const unsigned char *host,
                       size_t n, size_t K);
 };
 
-/** The processor's back end, on threads that are borrowed until it is freed. */
-SKV_MUST_CHECK skv_status skv_backend_cpu_create(skv_pool *threads, skv_cpu_level level,
-                                                 skv_backend **out, skv_error *err);
+/* ---- creating one ---- */
+
+typedef struct skv_backend_options {
+    const char *device;  /* "cpu"; NULL: the same */
+    skv_pool *threads;   /* the host's, which "cpu" computes on; borrowed until `free` */
+    skv_cpu_level level; /* of the processor's kernels */
+} skv_backend_options;
+
+/** SKV_UNSUPPORTED: there is no such device, or it cannot be used here. */
+SKV_MUST_CHECK skv_status skv_backend_create(const skv_backend_options *options, skv_backend **out,
+                                             skv_error *err);
 
 #endif

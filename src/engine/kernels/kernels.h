@@ -54,7 +54,7 @@ enum {
     SKV_I8_GROUP_NARROW = 32 /* the same where K is narrow */
 };
 
-/** Length of an int8 group of a product over K. */
+/** Length of an int8 group of a product over K, where a skv_matmul has no other (group). */
 static inline size_t skv_i8_group(size_t K)
 {
     return K <= SKV_NARROW_K ? SKV_I8_GROUP_NARROW : SKV_I8_GROUP;
@@ -68,9 +68,10 @@ enum {
 };
 
 typedef struct skv_matmul {
-    size_t nr; /* rows of W in a panel */
-    size_t mr; /* most rows of X in a block */
-    size_t kc; /* a good length of K for one `tile` call: a multiple of SKV_I8_GROUP */
+    size_t nr;    /* rows of W in a panel */
+    size_t mr;    /* most rows of X in a block */
+    size_t kc;    /* a good length of K for one `tile` call: a multiple of skv_matmul_group */
+    size_t group; /* length of an int8 group of products that are not narrow; 0: SKV_I8_GROUP */
     /* Bytes of one packed panel of W (always nr rows, missing ones are zero). */
     size_t (*w_bytes)(size_t K);
     /* Bytes of one packed block of m <= mr rows of X. */
@@ -85,12 +86,27 @@ typedef struct skv_matmul {
     void (*pack_x_t)(void *block, const float *x, size_t ldx, size_t m, size_t K);
     /*
      * c[i * ldc + j] (= or, with SKV_TILE_ADD, +=) sum over k in [k0, k1) of x[i, k] * w[j, k] for
-     * i < m, j < nr: always nr whole columns. k0 is a multiple of SKV_I8_GROUP; k1 is one too or
-     * equals K. m is the m that the block was packed with. c needs no alignment.
+     * i < m, j < nr: always nr whole columns. k0 is a multiple of skv_matmul_group; k1 is one
+     * too or equals K. m is the m that the block was packed with. c needs no alignment.
      */
     void (*tile)(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
                  size_t k0, size_t k1, unsigned mode);
+    /* What a thread calls after its last `tile`, or NULL: gives back what the processor keeps for
+     * the next one. */
+    void (*finish)(void);
 } skv_matmul;
+
+/** Ends a thread's calls of `tile`. */
+static inline void skv_matmul_finish(const skv_matmul *mm)
+{
+    if (mm->finish) mm->finish();
+}
+
+/** Length of an int8 group along K of these products. */
+static inline size_t skv_matmul_group(const skv_matmul *mm, size_t K)
+{
+    return K > SKV_NARROW_K && mm->group > 0 ? mm->group : skv_i8_group(K);
+}
 
 /* Rounds a row x [K] of weights to 4 bits, skv_quant_form_int4 (base/quant.h): codes [K] of one
  * byte and an f16 scale [K / 32] for each group, that of least squared error among nine around amax

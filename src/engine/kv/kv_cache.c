@@ -371,23 +371,28 @@ skv_status skv_kv_cache_share(skv_kv_cache *cache, const skv_kv_cache *from, siz
 
 /* ---- evicting ---- */
 
-/* Pages that a bundle takes to keep n rows: where rows would have to move within a page that others
- * use, any page of its own serves instead. */
-static size_t bundle_evict_needs(const skv_kv_cache *cache, size_t bundle, size_t n)
+/* Pages that an eviction takes: some of them go back, bundle by bundle. */
+typedef struct evict_needs {
+    size_t taken, back;
+    size_t most; /* at one time */
+} evict_needs;
+
+/* A bundle keeps n rows: where rows move within a page that others use, a page takes its place. */
+static void add_evict_needs(const skv_kv_cache *cache, size_t bundle, size_t n, evict_needs *needs)
 {
-    size_t n_pages = pages_for(rows_of(cache, bundle).most), n_after = pages_for(n);
-    if (shared_pages(cache, bundle, 0, n_after) == 0) return 0;
-    size_t n_own = n_pages - shared_pages(cache, bundle, 0, n_pages);
-    return n_after > n_own ? n_after - n_own : 0;
+    const size_t n_pages = pages_for(rows_of(cache, bundle).most), n_after = pages_for(n);
+    needs->taken += shared_pages(cache, bundle, 0, n_after);
+    needs->most = skv_max_size(needs->most, needs->taken - skv_min_size(needs->taken, needs->back));
+    needs->back += n_pages - n_after - shared_pages(cache, bundle, n_after, n_pages);
 }
 
 size_t skv_kv_cache_evict_needs(const skv_kv_cache *cache, size_t n)
 {
-    size_t needs = 0;
+    evict_needs needs = {0};
     for (size_t b = 0; b < cache->layout->n_bundles; b++) {
-        needs += bundle_evict_needs(cache, b, skv_min_size(n, rows_of(cache, b).most));
+        add_evict_needs(cache, b, skv_min_size(n, rows_of(cache, b).most), &needs);
     }
-    return needs;
+    return needs.most;
 }
 
 /* Page p of `to` gets rows [64 p, 64 p + 64) of those that a track keeps; `to` is where the rows of
@@ -401,65 +406,28 @@ static void gather_page(skv_kv_cache *cache, size_t track, void *const *from,
                        skv_min_size(choice->n[track] - first, SKV_PAGE_ROWS));
 }
 
-/* Page by page: rows ascend, so what page p gets comes from p or later pages, which are still as
- * they were. */
-static void compact_in_place(skv_kv_cache *cache, size_t bundle, const skv_kv_choice *choice)
-{
-    const skv_kv_layout *layout = cache->layout;
-    for (size_t t = layout->first[bundle]; t != SKV_KV_NO_TRACK; t = layout->tracks[t].next) {
-        void **pages = cache->pages + t * cache->max_pages;
-        for (size_t p = 0; p < pages_for(choice->n[t]); p++) {
-            gather_page(cache, t, pages, choice, p, pages[p]);
-        }
-    }
-}
-
-/* What a bundle keeps, in `scratch`. */
-static void gather_bundle(skv_kv_cache *cache, size_t bundle, const skv_kv_choice *choice,
-                          unsigned char *scratch)
-{
-    const skv_kv_layout *layout = cache->layout;
-    const size_t page_bytes = skv_kv_store_page_bytes(cache->store);
-    for (size_t t = layout->first[bundle]; t != SKV_KV_NO_TRACK; t = layout->tracks[t].next) {
-        for (size_t p = 0; p < pages_for(choice->n[t]); p++) {
-            gather_page(cache, t, cache->pages + t * cache->max_pages, choice, p,
-                        scratch + p * page_bytes + offset_of(cache, t));
-        }
-    }
-}
-
-/* By way of `scratch`: then into pages of its own, and new ones where these are too few. What is
- * shared is left to the others. */
-static void compact_apart(skv_kv_cache *cache, size_t bundle, size_t n_after,
-                          const unsigned char *scratch)
-{
-    const size_t page_bytes = skv_kv_store_page_bytes(cache->store);
-    size_t n_pages = pages_for(rows_of(cache, bundle).most), n_own = 0;
-    for (size_t p = 0; p < n_pages; p++) {
-        void *page = page_at(cache, bundle, p);
-        if (is_shared(cache, bundle, p) || n_own == n_after) {
-            skv_kv_page_drop(cache->store, page);
-        } else {
-            set_page(cache, bundle, n_own++, page);
-        }
-    }
-    for (; n_own < n_after; n_own++) take_page(cache, bundle, n_own);
-    for (size_t p = 0; p < n_after; p++) {
-        skv_kv_page_copy(cache->store, page_at(cache, bundle, p), scratch + p * page_bytes);
-    }
-}
-
+/* The n_pages pages of a bundle become those of the rows that its tracks keep, page by page: rows
+ * ascend, so what page p gets comes from p or later pages, which are still as they were. Pages that
+ * others use stay as they are, and new ones take their places. */
 static void compact_bundle(skv_kv_cache *cache, size_t bundle, const skv_kv_choice *choice,
-                           unsigned char *scratch)
+                           size_t n_pages)
 {
-    const size_t n_after = pages_for(most_of(cache->layout, bundle, choice->n));
-    if (shared_pages(cache, bundle, 0, n_after) > 0) {
-        gather_bundle(cache, bundle, choice, scratch);
-        compact_apart(cache, bundle, n_after, scratch);
-    } else {
-        compact_in_place(cache, bundle, choice);
-        drop_pages(cache, bundle, n_after, pages_for(rows_of(cache, bundle).most));
+    const skv_kv_layout *layout = cache->layout;
+    const size_t n_after = pages_for(most_of(layout, bundle, choice->n));
+    for (size_t p = 0; p < n_after; p++) {
+        void *old = page_at(cache, bundle, p);
+        unsigned char *to = is_shared(cache, bundle, p) ? skv_kv_page_take(cache->store) : old;
+        assert(to);
+        for (size_t t = layout->first[bundle]; t != SKV_KV_NO_TRACK; t = layout->tracks[t].next) {
+            if (p >= pages_for(choice->n[t])) continue;
+            gather_page(cache, t, cache->pages + t * cache->max_pages, choice, p,
+                        to + offset_of(cache, t));
+        }
+        if (to == old) continue;
+        skv_kv_page_drop(cache->store, old);
+        set_page(cache, bundle, p, to);
     }
+    drop_pages(cache, bundle, n_after, n_pages);
 }
 
 /* True when every track keeps all that it has. */
@@ -522,25 +490,21 @@ static void take_lists(skv_kv_cache *cache, const new_lists *lists)
 
 skv_status skv_kv_cache_evict(skv_kv_cache *cache, const skv_kv_choice *choice, skv_error *err)
 {
-    size_t n_bundles = cache->layout->n_bundles, needs = 0;
+    const size_t n_bundles = cache->layout->n_bundles;
+    evict_needs needs = {0};
     if (keeps_all(cache, choice)) return SKV_OK;
     for (size_t b = 0; b < n_bundles; b++) {
-        needs += bundle_evict_needs(cache, b, most_of(cache->layout, b, choice->n));
+        add_evict_needs(cache, b, most_of(cache->layout, b, choice->n), &needs);
     }
-    SKV_REQUIRE(needs <= skv_kv_store_free_pages(cache->store), err, SKV_FULL,
+    SKV_REQUIRE(needs.most <= skv_kv_store_free_pages(cache->store), err, SKV_FULL,
                 "kv cache: %zu pages are needed to keep rows apart from others', %zu are free",
-                needs, skv_kv_store_free_pages(cache->store));
+                needs.most, skv_kv_store_free_pages(cache->store));
     new_lists lists;
     SKV_TRY(make_lists(&lists, cache->layout, choice, err));
-    size_t n_scratch = pages_for(lists.stride);
-    void *scratch = skv_kv_scratch_take(cache->store, n_scratch);
-    if (!scratch) {
-        drop_lists(&lists);
-        return skv_fail(err, SKV_MEMORY, "kv cache: no memory for %zu pages", n_scratch);
-    }
     for (size_t t = 0; t < lists.n_tracks; t++) note_kept(&lists, t, cache, t, choice);
-    for (size_t b = 0; b < n_bundles; b++) compact_bundle(cache, b, choice, scratch);
-    skv_kv_scratch_drop(cache->store, scratch, n_scratch);
+    for (size_t b = 0; b < n_bundles; b++) {
+        compact_bundle(cache, b, choice, pages_for(rows_of(cache, b).most));
+    }
     take_lists(cache, &lists);
     return SKV_OK;
 }
@@ -628,8 +592,7 @@ void skv_kv_cache_close_slot(skv_kv_cache *cache, size_t slot, size_t n_rows,
 {
     const bundle_range r = bundles_of(cache->layout, slot);
     for (size_t b = r.first; b < r.end; b++) {
-        compact_in_place(cache, b, choice);
-        drop_pages(cache, b, pages_for(most_of(cache->layout, b, choice->n)), pages_for(n_rows));
+        compact_bundle(cache, b, choice, pages_for(n_rows));
     }
 }
 

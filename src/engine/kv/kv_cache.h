@@ -125,8 +125,8 @@ size_t skv_kv_cache_track_rows(const skv_kv_cache *cache, size_t track);
 size_t skv_kv_cache_most_rows(const skv_kv_cache *cache);
 /** Which of the sequence's rows row i of a track is. */
 size_t skv_kv_cache_position(const skv_kv_cache *cache, size_t track, size_t i);
-/** Pages that must be free for skv_kv_cache_evict to keep at most n rows of each track, because
- * most of its pages are shared. */
+/** Pages that must be free for skv_kv_cache_evict to keep at most n rows of each track: as many as
+ * take the place of shared ones, less those of the bundles before that have gone back. */
 size_t skv_kv_cache_evict_needs(const skv_kv_cache *cache, size_t n);
 /** Keeps of every track what `choice` says, moved together; pages that are shared stay as they
  * are, and the others that are no longer needed go back. SKV_FULL or SKV_MEMORY: nothing has

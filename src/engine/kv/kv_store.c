@@ -43,7 +43,7 @@ skv_status skv_kv_store_create(skv_backend *be, skv_kv_type type, size_t page_by
     skv_kv_store *store = skv_alloc_zero(1, sizeof *store);
     SKV_REQUIRE(store, err, SKV_MEMORY, "kv cache: no memory");
     *store = (skv_kv_store){.be = be, .type = type, .page_bytes = page_bytes, .n_pages = n_pages};
-    store->memory = be->alloc(be, n_bytes);
+    store->memory = be->pages_create(be, n_bytes);
     store->references = skv_map_zero(n_pages * sizeof *store->references);
     store->weights = skv_map_zero(n_pages * sizeof *store->weights);
     store->free_bits = skv_map_zero(words_bytes(n_pages));
@@ -59,8 +59,9 @@ skv_status skv_kv_store_create(skv_backend *be, skv_kv_type type, size_t page_by
 void skv_kv_store_free(skv_kv_store *store)
 {
     if (!store) return;
-    if (store->memory)
-        store->be->release(store->be, store->memory, store->n_pages * store->page_bytes);
+    if (store->memory) {
+        store->be->pages_free(store->be, store->memory, store->n_pages * store->page_bytes);
+    }
     skv_unmap(store->references, store->n_pages * sizeof *store->references);
     skv_unmap(store->weights, store->n_pages * sizeof *store->weights);
     skv_unmap(store->free_bits, words_bytes(store->n_pages));
@@ -139,7 +140,7 @@ size_t skv_kv_page_references(const skv_kv_store *store, const void *page)
 
 void skv_kv_page_copy(skv_kv_store *store, void *to, const void *from)
 {
-    store->be->copy(store->be, to, from, store->page_bytes);
+    store->be->page_copy(store->be, to, from, store->page_bytes);
 }
 
 void skv_kv_page_gather(skv_kv_store *store, void *to, void *const *from, size_t head_dim,
@@ -153,29 +154,19 @@ void skv_kv_page_gather(skv_kv_store *store, void *to, void *const *from, size_t
                                                           .head_dim = head_dim});
 }
 
-void *skv_kv_scratch_take(skv_kv_store *store, size_t n_pages)
-{
-    return store->be->alloc(store->be, n_pages * store->page_bytes);
-}
-
-void skv_kv_scratch_drop(skv_kv_store *store, void *scratch, size_t n_pages)
-{
-    if (scratch) store->be->release(store->be, scratch, n_pages * store->page_bytes);
-}
-
 void skv_kv_page_read(skv_kv_store *store, const void *page, void *host)
 {
-    store->be->get(store->be, host, page, store->page_bytes);
+    store->be->page_read(store->be, host, page, store->page_bytes);
 }
 
 void skv_kv_page_read_head(skv_kv_store *store, const void *rows, size_t head_dim, void *host)
 {
-    store->be->get(store->be, host, rows, skv_kv_page_bytes(store->type, head_dim));
+    store->be->page_read(store->be, host, rows, skv_kv_page_bytes(store->type, head_dim));
 }
 
 void skv_kv_page_write(skv_kv_store *store, void *page, const void *host)
 {
-    store->be->put(store->be, page, host, store->page_bytes);
+    store->be->page_write(store->be, page, host, store->page_bytes);
 }
 
 skv_kv_type skv_kv_store_type(const skv_kv_store *store)

@@ -37,9 +37,6 @@ void skv_kv_page_copy(skv_kv_store *store, void *to, const void *from);
  * `from` where no row moves to a later place. */
 void skv_kv_page_gather(skv_kv_store *store, void *to, void *const *from, size_t head_dim,
                         const uint32_t *rows, size_t n);
-/** Memory of n_pages pages that are none of the store's, or NULL; given back with the same n. */
-void *skv_kv_scratch_take(skv_kv_store *store, size_t n_pages);
-void skv_kv_scratch_drop(skv_kv_store *store, void *scratch, size_t n_pages);
 /** Copies the content of a page out of, or into, the back end's memory; page_bytes bytes. */
 void skv_kv_page_read(skv_kv_store *store, const void *page, void *host);
 /** The part of a page that begins at `rows` and holds the rows of one head. */

@@ -282,28 +282,28 @@ static int by_place(const void *a, const void *b)
     return one->place < other->place ? -1 : one->place > other->place;
 }
 
-static size_t low_bytes(const skv_adapters *set, size_t max_rows)
+/* Of low and wide; returns how many there are. */
+static size_t list_areas(const skv_adapters *set, size_t max_rows, skv_area_spec specs[2])
 {
-    return max_rows * set->rank * sizeof(float);
+    if (set->n == 0) return 0;
+    specs[0] = (skv_area_spec){SKV_AREA_ACTIVATIONS, max_rows, set->rank, false};
+    specs[1] = (skv_area_spec){SKV_AREA_ACTIVATIONS, SKV_ADAPTER_ROWS, 2 * set->ffn, false};
+    return set->ffn > 0 ? 2 : 1;
 }
 
-static size_t wide_bytes(const skv_adapters *set)
+skv_bytes skv_adapters_bytes(const skv_adapters *set, skv_backend *be, skv_weight_type type,
+                             size_t max_rows)
 {
-    return SKV_ADAPTER_ROWS * 2 * set->ffn * sizeof(float);
-}
-
-size_t skv_adapters_bytes(const skv_adapters *set, skv_backend *be, skv_weight_type type,
-                          size_t max_rows)
-{
-    size_t sum = low_bytes(set, max_rows) + wide_bytes(set);
+    skv_area_spec specs[2];
+    skv_bytes sum = be->areas_bytes(be, specs, list_areas(set, max_rows, specs));
     for (size_t i = 0; i < set->n; i++) {
         for (size_t j = 0; j < set->items[i].file.n_pairs; j++) {
             const skv_lora_pair *pair = &set->items[i].file.pairs[j];
             skv_row_source part;
             skv_linear_spec spec = spec_of(&pair->a, type, &part);
-            sum += be->linear_bytes(be, &spec);
+            sum = skv_bytes_add(sum, be->linear_bytes(be, &spec));
             spec = spec_of(&pair->b, type, &part);
-            sum += be->linear_bytes(be, &spec);
+            sum = skv_bytes_add(sum, be->linear_bytes(be, &spec));
         }
     }
     return sum;
@@ -324,12 +324,9 @@ skv_status skv_adapters_load(skv_adapters *set, skv_backend *be, skv_weight_type
         }
         qsort(a->pairs, a->file.n_pairs, sizeof *a->pairs, by_place);
     }
-    if (set->n == 0) return SKV_OK;
-    set->low = be->alloc(be, low_bytes(set, max_rows));
-    if (set->ffn > 0) set->wide = be->alloc(be, wide_bytes(set));
-    SKV_REQUIRE(set->low && (set->wide || set->ffn == 0), err, SKV_MEMORY,
-                "adapters: no memory for %zu rows of a step", max_rows);
-    return SKV_OK;
+    skv_area_spec specs[2];
+    set->n_areas = list_areas(set, max_rows, specs);
+    return be->areas_create(be, specs, set->n_areas, set->areas, err);
 }
 
 void skv_adapters_release(skv_adapters *set)
@@ -346,8 +343,7 @@ void skv_adapters_release(skv_adapters *set)
         skv_free(a->name);
         skv_lora_close(&a->file);
     }
-    if (be && set->low) be->release(be, set->low, low_bytes(set, set->max_rows));
-    if (be && set->wide) be->release(be, set->wide, wide_bytes(set));
+    if (be) be->areas_free(be, set->areas, set->n_areas);
     skv_free(set->items);
     *set = (skv_adapters){0};
 }
@@ -395,9 +391,9 @@ static const skv_adapter_mix *adapters_at(const adapted_product *a, skv_span_pla
     return NULL;
 }
 
-/* y [n, ldy] += scale s B (A x) of rows [row0, row0 + n), which are y's first. */
+/* y [n, columns] += scale s B (A x) of rows [row0, row0 + n), which are y's first. */
 static void add_adapter(const adapted_product *a, const skv_adapter *adapter, float scale,
-                        size_t row0, size_t n, float *y, size_t ldy)
+                        size_t row0, size_t n, skv_rows y)
 {
     const skv_adapters *set = a->p->f->adapters;
     const skv_linear_args *args = a->args;
@@ -405,19 +401,16 @@ static void add_adapter(const adapted_product *a, const skv_adapter *adapter, fl
     for (size_t j = adapter->starts[a->place]; j < adapter->starts[a->place + 1]; j++) {
         const skv_adapter_pair *pair = &adapter->pairs[j];
         if (pair->part < args->part0 || pair->part >= args->part0 + a->n_parts) continue;
+        const skv_rows low = {.area = set->areas[0], .ld = pair->rank};
         be->linear(be, &(skv_linear_args){.w = pair->a,
-                                          .y = set->low,
-                                          .ldy = pair->rank,
-                                          .x = args->x + row0 * args->ldx,
-                                          .ldx = args->ldx,
+                                          .y = low,
+                                          .x = skv_rows_from(args->x, row0, 0),
                                           .n_rows = n,
                                           .norm = args->norm});
-        if (scale != 1.0F) be->scale(be, set->low, n * pair->rank, scale);
+        if (scale != 1.0F) be->scale(be, low, n, pair->rank, scale);
         be->linear(be, &(skv_linear_args){.w = pair->b,
-                                          .y = y + (pair->column - a->column0),
-                                          .ldy = ldy,
-                                          .x = set->low,
-                                          .ldx = pair->rank,
+                                          .y = skv_rows_from(y, 0, pair->column - a->column0),
+                                          .x = low,
                                           .n_rows = n,
                                           .epilogue = SKV_EPILOGUE_ADD});
     }
@@ -429,7 +422,7 @@ static bool alike(const skv_adapter_mix *one, const skv_adapter_mix *other)
 }
 
 /* Rows [first, end) of the product, which are y's first, with what their adapters add. */
-static void add_adapters(const adapted_product *a, size_t first, size_t end, float *y, size_t ldy)
+static void add_adapters(const adapted_product *a, size_t first, size_t end, skv_rows y)
 {
     skv_span_place at = {0, 0};
     for (size_t row = first, next; row < end; row = next) {
@@ -437,7 +430,7 @@ static void add_adapters(const adapted_product *a, size_t first, size_t end, flo
         for (next = row + 1; next < end && alike(adapters_at(a, &at, next), mix);) next++;
         for (size_t i = 0; mix && i < mix->n; i++) {
             add_adapter(a, mix->at[i].adapter, mix->at[i].scale, row, next - row,
-                        y + (row - first) * ldy, ldy);
+                        skv_rows_from(y, row - first, 0));
         }
     }
 }
@@ -459,23 +452,20 @@ static void run_activated(const adapted_product *a)
     for (size_t row = 0; row < a->args->n_rows; row += SKV_ADAPTER_ROWS) {
         skv_linear_args part = *a->args;
         part.n_rows = skv_min_size(SKV_ADAPTER_ROWS, a->args->n_rows - row);
-        part.x += row * part.ldx;
-        part.y += row * part.ldy;
+        part.x = skv_rows_from(part.x, row, 0);
+        part.y = skv_rows_from(part.y, row, 0);
         if (!any_adapter(a, row, row + part.n_rows)) {
             be->linear(be, &part);
             continue;
         }
-        const skv_glu_args glu = {.y = part.y,
-                                  .ldy = part.ldy,
-                                  .x = set->wide,
-                                  .n_rows = part.n_rows,
-                                  .n = part.ldy,
-                                  .epilogue = part.epilogue};
-        part.y = set->wide;
-        part.ldy = 2 * glu.n;
+        const size_t F = part.y.ld;
+        const skv_rows wide = {.area = set->areas[1], .ld = 2 * F};
+        const skv_glu_args glu = {
+            .y = part.y, .x = wide, .n_rows = part.n_rows, .n = F, .epilogue = part.epilogue};
+        part.y = wide;
         part.epilogue = SKV_EPILOGUE_STORE;
         be->linear(be, &part);
-        add_adapters(a, row, row + part.n_rows, set->wide, part.ldy);
+        add_adapters(a, row, row + part.n_rows, wide);
         be->glu(be, &glu);
     }
 }
@@ -504,5 +494,5 @@ void skv_adapters_linear(const skv_pass *p, size_t i, skv_product product,
         return;
     }
     p->be->linear(p->be, args);
-    add_adapters(&a, 0, args->n_rows, args->y, args->ldy);
+    add_adapters(&a, 0, args->n_rows, args->y);
 }

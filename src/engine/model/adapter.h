@@ -57,8 +57,8 @@ typedef struct skv_adapters {
     skv_backend *be;            /* borrowed; NULL until they are loaded */
     skv_weight_type type;       /* of A and B */
     size_t max_rows, rank, ffn; /* largest of a step, of all pairs, and F where gate|up has pairs */
-    float *low;                 /* [max_rows, rank] */
-    float *wide;                /* [SKV_ADAPTER_ROWS, 2 F] or NULL */
+    skv_area *areas[2];         /* owned: [max_rows, rank], and [SKV_ADAPTER_ROWS, 2 F] or NULL */
+    size_t n_areas;
 } skv_adapters;
 
 enum { SKV_ADAPTER_ROWS = 128, SKV_ADAPTERS_MAX = 64 };
@@ -73,8 +73,8 @@ typedef struct skv_adapter_target {
 SKV_MUST_CHECK skv_status skv_adapters_open(skv_adapters *set, const char *list,
                                             const skv_adapter_target *target, skv_error *err);
 /** Bytes that loading takes. */
-size_t skv_adapters_bytes(const skv_adapters *set, skv_backend *be, skv_weight_type type,
-                          size_t max_rows);
+skv_bytes skv_adapters_bytes(const skv_adapters *set, skv_backend *be, skv_weight_type type,
+                             size_t max_rows);
 SKV_MUST_CHECK skv_status skv_adapters_load(skv_adapters *set, skv_backend *be,
                                             skv_weight_type type, size_t max_rows, skv_error *err);
 void skv_adapters_release(skv_adapters *set);

@@ -21,28 +21,29 @@ typedef struct embed_job {
     const skv_pass *p;
     const skv_forward_span *span;
     size_t row0;
-    float *x;               /* [T, D], mapped; NULL: the rows of x are there */
-    float *x0;              /* [T, D], mapped; NULL: nobody reads a copy of x */
-    float *embeds;          /* [T, L P], mapped */
-    float *cos[2], *sin[2]; /* [T, n_rot / 2], mapped */
+    skv_mapped x;              /* [T, D]; NULL: the rows of x are there */
+    skv_mapped x0;             /* [T, D]; NULL: nobody reads a copy of x */
+    skv_mapped embeds;         /* [T, L P] */
+    skv_mapped cos[2], sin[2]; /* [T, n_rot / 2] */
 } embed_job;
+
+static skv_mapped map_to_write(const skv_pass *p, skv_rows rows, size_t n_rows)
+{
+    return p->be->map(p->be, rows, n_rows, rows.ld, SKV_MAP_WRITE);
+}
 
 static embed_job map_rows(const skv_pass *p, size_t n_rows, bool with_x)
 {
-    skv_backend *be = p->be;
+    const skv_workspace *ws = p->ws;
     embed_job job = {.p = p};
-    if (with_x) {
-        job.x = be->map(be, p->ws->x, n_rows * p->c->hidden * sizeof(float), SKV_MAP_WRITE);
-    }
+    if (with_x) job.x = map_to_write(p, ws->x, n_rows);
     if (with_x && p->c->per_layer > 0) {
-        const size_t n_all = p->c->n_layers * p->c->per_layer;
-        job.x0 = be->map(be, p->ws->x0, n_rows * p->c->hidden * sizeof(float), SKV_MAP_WRITE);
-        job.embeds = be->map(be, p->ws->embeds, n_rows * n_all * sizeof(float), SKV_MAP_WRITE);
+        job.x0 = map_to_write(p, ws->x0, n_rows);
+        job.embeds = map_to_write(p, ws->embeds, n_rows);
     }
     for (size_t r = 0; r < p->m->n_ropes; r++) {
-        const size_t n_bytes = n_rows * p->m->ropes[r].n * sizeof(float);
-        job.cos[r] = be->map(be, p->ws->cos[r], n_bytes, SKV_MAP_WRITE);
-        job.sin[r] = be->map(be, p->ws->sin[r], n_bytes, SKV_MAP_WRITE);
+        job.cos[r] = map_to_write(p, ws->cos[r], n_rows);
+        job.sin[r] = map_to_write(p, ws->sin[r], n_rows);
     }
     return job;
 }
@@ -50,8 +51,8 @@ static embed_job map_rows(const skv_pass *p, size_t n_rows, bool with_x)
 static void unmap_rows(const embed_job *job)
 {
     const skv_pass *p = job->p;
-    if (job->x) p->be->unmap(p->be, job->x);
-    if (job->x0) {
+    if (job->x.at) p->be->unmap(p->be, job->x);
+    if (job->x0.at) {
         p->be->unmap(p->be, job->x0);
         p->be->unmap(p->be, job->embeds);
     }
@@ -61,15 +62,19 @@ static void unmap_rows(const embed_job *job)
     }
 }
 
+static float *row_at(skv_mapped rows, size_t row)
+{
+    return rows.at + row * rows.ld;
+}
+
 /* Angles of a row, and its place in the cache. */
 static void place_row(const embed_job *job, size_t i)
 {
     const skv_pass *p = job->p;
     size_t row = job->row0 + i;
     for (size_t r = 0; r < p->m->n_ropes; r++) {
-        const skv_rope_table *rope = &p->m->ropes[r];
-        skv_rope_angles(rope, job->span->position0 + i, job->span->context,
-                        job->cos[r] + row * rope->n, job->sin[r] + row * rope->n);
+        skv_rope_angles(&p->m->ropes[r], job->span->position0 + i, job->span->context,
+                        row_at(job->cos[r], row), row_at(job->sin[r], row));
     }
     p->ws->kv_rows[row] = job->span->n_past + i;
     p->ws->alive[row] = (uint32_t)row;
@@ -83,9 +88,9 @@ static skv_status embed_layers(const embed_job *job, size_t i, skv_error *err)
     const bool stops = plan->skip && i < skv_span_kept(job->span);
     const size_t D = p->c->hidden, P = p->c->per_layer, row = job->row0 + i;
     const size_t n = (stops ? plan->last_boundary : plan->n_layers) * P;
-    if (!job->x0) return SKV_OK;
-    float *embeds = job->embeds + row * plan->n_layers * P;
-    memcpy(job->x0 + row * D, job->x + row * D, D * sizeof *job->x0);
+    if (!job->x0.at) return SKV_OK;
+    float *embeds = row_at(job->embeds, row);
+    memcpy(row_at(job->x0, row), row_at(job->x, row), D * sizeof *embeds);
     const size_t id = (size_t)job->span->ids[i];
     SKV_TRY(skv_matrix_fetch_start(&p->m->token_embeds, id, n, embeds, err));
     const float scale = (float)p->c->per_layer_scale;
@@ -99,7 +104,7 @@ static void embed_row(void *arg, size_t i, size_t i_thread)
     (void)i_thread;
     const skv_pass *p = job->p;
     size_t D = p->c->hidden, row = job->row0 + i;
-    float *x = job->x + row * D;
+    float *x = row_at(job->x, row);
     size_t id = (size_t)job->span->ids[i];
     if (id < p->m->ids.first || id - p->m->ids.first >= p->m->ids.n) { /* another rank's */
         p->ws->unread[row] = false;
@@ -123,10 +128,10 @@ static skv_status embed_span(embed_job *job, skv_error *err)
     for (size_t i = 0; i < span->n; i++) {
         size_t row = job->row0 + i;
         if (p->ws->unread[row] && p->m->ranks) { /* all of them are to know */
-            job->x[row * p->c->hidden] = NAN;
+            *row_at(job->x, row) = NAN;
         } else if (p->ws->unread[row]) { /* once more: only one thread may fill the error */
             SKV_TRY(skv_matrix_fetch_row(&p->m->embedding, (size_t)span->ids[i],
-                                         job->x + row * p->c->hidden, err));
+                                         row_at(job->x, row), err));
             SKV_TRY(embed_layers(job, i, err));
             return skv_fail(err, SKV_IO, "embedding of id %d: cannot read", (int)span->ids[i]);
         }
@@ -138,13 +143,13 @@ static skv_status embed_span(embed_job *job, skv_error *err)
  * number on any rank, so that all of them fail. */
 static skv_status join_embeddings(const skv_pass *p, skv_error *err)
 {
-    const size_t D = p->c->hidden, n_bytes = p->n_rows * D * sizeof(float);
-    float *x = p->be->map(p->be, p->ws->x, n_bytes, SKV_MAP_BOTH);
-    skv_ranks_sum(p->m->ranks, x, p->n_rows * D);
+    const size_t D = p->c->hidden;
+    const skv_mapped x = p->be->map(p->be, p->ws->x, p->n_rows, D, SKV_MAP_BOTH);
+    skv_ranks_sum(p->m->ranks, x.at, p->n_rows * D);
     bool whole = true;
-    for (size_t row = 0; row < p->n_rows; row++) whole = whole && !isnan(x[row * D]);
+    for (size_t row = 0; row < p->n_rows; row++) whole = whole && !isnan(x.at[row * D]);
     p->be->unmap(p->be, x);
-    if (p->c->per_layer > 0) p->be->copy(p->be, p->ws->x0, p->ws->x, n_bytes);
+    if (p->c->per_layer > 0) p->be->copy_rows(p->be, p->ws->x0, p->ws->x, p->n_rows, D);
     SKV_TRY(skv_ranks_check(p->m->ranks, err));
     SKV_REQUIRE(whole, err, SKV_IO, "embedding: a rank cannot read a row");
     return SKV_OK;
@@ -190,7 +195,10 @@ static void resume_rows(skv_pass *p)
         const skv_forward_span *span = &p->spans[s];
         const float *x = span->x ? span->x : p->f->rows;
         assert(span->x || p->f->n_spans == 1);
-        if (x) p->be->put(p->be, p->ws->x + row * D, x, span->n * D * sizeof *x);
+        if (!x) continue;
+        const skv_mapped to = map_to_write(p, skv_rows_from(p->ws->x, row, 0), span->n);
+        memcpy(to.at, x, span->n * D * sizeof *x);
+        p->be->unmap(p->be, to);
     }
     p->n_alive = p->n_rows;
     p->all_alive = true;
@@ -289,10 +297,8 @@ static void run_qkv(const skv_pass *p, size_t i, size_t part0, size_t part1, siz
                     &(skv_linear_args){.w = projections_of(p, i)->w,
                                        .part0 = part0,
                                        .part1 = part1,
-                                       .y = p->ws->qkv,
-                                       .ldy = ldy,
+                                       .y = skv_rows_as(p->ws->qkv, ldy),
                                        .x = p->ws->x,
-                                       .ldx = p->c->hidden,
                                        .n_rows = p->n_alive,
                                        .norm = skv_pass_norm(p, p->m->layers[i].attn_norm)});
     size_t n_q = part0 == SKV_PART_Q ? skv_config_q_columns(p->c, i) : 0;
@@ -300,36 +306,38 @@ static void run_qkv(const skv_pass *p, size_t i, size_t part0, size_t part1, siz
     p->work->kv += skv_work_product(p->n_alive, p->c->hidden, ldy - n_q);
 }
 
-/* A layer's own keys and values [n_rows, ld], which somebody may want to see as they are now. */
-static void store_own_kv(const skv_pass *p, size_t i, float *k, size_t ld)
+/* A layer's own keys and values [T], which somebody may want to see as they are now. */
+static void store_own_kv(const skv_pass *p, size_t i, skv_rows k)
 {
-    const float *v = p->c->layers[i].k_is_v ? k : k + skv_pass_kv_columns(p, i) / 2;
+    const size_t n = skv_pass_kv_columns(p, i);
+    const skv_rows v = p->c->layers[i].k_is_v ? k : skv_rows_from(k, 0, n / 2);
     for (size_t h = 0; h < p->f->n_hooks; h++) {
         const skv_hook *hook = p->f->hooks[h];
-        if (hook->on_kv) hook->on_kv(hook->user, i, k, v, ld, p->n_rows);
+        if (hook->on_kv) hook->on_kv(hook->user, i, k, v, p->n_rows);
     }
-    skv_pass_store_kv(p, i, k, v, ld, p->m->layers[i].own.k_norm);
+    skv_pass_store_kv(p, i, k, v, p->m->layers[i].own.k_norm);
 }
 
-/* Queries of the alive rows at ws->qkv with the row length returned; before that the keys and
- * values of all rows, where this layer makes its own. `wanted_only`: rows drop out here. */
-static size_t make_qkv(skv_pass *p, size_t i, bool wanted_only)
+/* Queries of the alive rows, which are returned; before that the keys and values of all rows, where
+ * this layer makes its own. `wanted_only`: rows drop out here. */
+static skv_rows make_qkv(skv_pass *p, size_t i, bool wanted_only)
 {
     const size_t n_q = skv_config_q_columns(p->c, i), n_kv = skv_pass_kv_columns(p, i);
     const size_t end = p->c->layers[i].k_is_v ? SKV_PART_V : SKV_PART_QKV_END;
     const bool own = p->f->plan->layers[i].source == SKV_KV_SOURCE_OWN;
     if (own && !wanted_only) {
         run_qkv(p, i, SKV_PART_Q, end, n_q + n_kv);
-        store_own_kv(p, i, p->ws->qkv + n_q, n_q + n_kv);
-        return n_q + n_kv;
+        const skv_rows qkv = skv_rows_as(p->ws->qkv, n_q + n_kv);
+        store_own_kv(p, i, skv_rows_from(qkv, 0, n_q));
+        return qkv;
     }
     if (own) {
         run_qkv(p, i, SKV_PART_K, end, n_kv);
-        store_own_kv(p, i, p->ws->qkv, n_kv);
+        store_own_kv(p, i, skv_rows_as(p->ws->qkv, n_kv));
     }
     if (wanted_only) skv_pass_keep_wanted(p);
     if (p->n_alive > 0) run_qkv(p, i, SKV_PART_Q, SKV_PART_K, n_q);
-    return n_q;
+    return skv_rows_as(p->ws->qkv, n_q);
 }
 
 /* ---- the block ---- */
@@ -350,7 +358,7 @@ static double rows_seen(const skv_pass *p, size_t i, const skv_attention_item *i
 
 /* The votes of an item's rows, whose queries have been rotated; rows that have voted in this layer
  * before, in a step that did not end, do not vote again. */
-static void cast_votes(const skv_pass *p, size_t i, size_t ld_q, const skv_forward_span *span,
+static void cast_votes(const skv_pass *p, size_t i, skv_rows q, const skv_forward_span *span,
                        const skv_attention_item *item)
 {
     const skv_layer_shape *shape = &p->c->layers[i];
@@ -361,8 +369,7 @@ static void cast_votes(const skv_pass *p, size_t i, size_t ld_q, const skv_forwa
     size_t to = skv_min_size(votes->to, row0 + item->n_q);
     if (shape->window > 0 || from >= to) return;
     p->be->votes(p->be, &(skv_votes_args){
-                            .q = p->ws->qkv + (item->row0 + from - row0) * ld_q,
-                            .ld_q = ld_q,
+                            .q = skv_rows_from(q, item->row0 + from - row0, 0),
                             .n_q = to - from,
                             .n_past = from,
                             .dropped = item->dropped,
@@ -378,7 +385,6 @@ static void cast_votes(const skv_pass *p, size_t i, size_t ld_q, const skv_forwa
                             .votes = votes->votes + votes->track0[slot] * votes->stride,
                             .votes_stride = votes->stride,
                             .by_query_head = votes->by_query_head,
-                            .norms = p->ws->vote_norms,
                         });
     votes->voted[i] = to;
     const skv_attention_item voters = {
@@ -386,7 +392,7 @@ static void cast_votes(const skv_pass *p, size_t i, size_t ld_q, const skv_forwa
     p->work->attention += 2 * (double)skv_config_q_columns(p->c, i) * rows_seen(p, i, &voters);
 }
 
-static void attend(const skv_pass *p, size_t i, size_t ld_q)
+static void attend(const skv_pass *p, size_t i, skv_rows q)
 {
     const skv_config *c = p->c;
     const skv_layer_shape *shape = &c->layers[i];
@@ -394,8 +400,7 @@ static void attend(const skv_pass *p, size_t i, size_t ld_q)
     size_t n_q = shape->n_heads * head_dim, slot = p->f->plan->layers[i].slot;
     size_t i_rope = shape->i_rope + shape->i_rope_q;
     p->be->rotate(p->be, &(skv_rotate_args){
-                             .q = p->ws->qkv,
-                             .ldq = ld_q,
+                             .q = q,
                              .n_rows = p->n_alive,
                              .n_heads = shape->n_heads,
                              .head_dim = head_dim,
@@ -407,21 +412,19 @@ static void attend(const skv_pass *p, size_t i, size_t ld_q)
                          });
     for (size_t h = 0; h < p->f->n_hooks; h++) {
         const skv_hook *hook = p->f->hooks[h];
-        if (hook->on_query) hook->on_query(hook->user, i, p->ws->qkv, ld_q, p->n_alive);
+        if (hook->on_query) hook->on_query(hook->user, i, q, p->n_alive);
     }
     for (size_t j = 0; j < p->n_items; j++) {
         const skv_forward_span *span = &p->spans[p->ws->item_spans[j]];
         skv_attention_item *item = &p->ws->items[j];
         item->table = skv_kv_cache_slot(span->cache, slot);
         item->dropped = skv_kv_cache_dropped(span->cache, slot);
-        if (span->votes) cast_votes(p, i, ld_q, span, item);
+        if (span->votes) cast_votes(p, i, q, span, item);
         p->work->attention += 4 * (double)n_q * rows_seen(p, i, item);
     }
     p->be->attention(p->be, &(skv_attention_args){
-                                .out = p->ws->o,
-                                .ld_out = n_q,
-                                .q = p->ws->qkv,
-                                .ld_q = ld_q,
+                                .out = skv_rows_as(p->ws->o, n_q),
+                                .q = q,
                                 .items = p->ws->items,
                                 .n_items = p->n_items,
                                 .table_stride = p->spans[0].cache->max_pages,
@@ -436,12 +439,13 @@ static void attend(const skv_pass *p, size_t i, size_t ld_q)
                             });
 }
 
-void skv_pass_sum(const skv_pass *p, float *x, size_t n_rows)
+void skv_pass_sum(const skv_pass *p, skv_rows x, size_t n_rows)
 {
-    const size_t n = n_rows * p->c->hidden;
+    const size_t D = p->c->hidden;
     if (!p->m->ranks) return;
-    float *host = p->be->map(p->be, x, n * sizeof *x, SKV_MAP_BOTH);
-    skv_ranks_sum(p->m->ranks, host, n);
+    const skv_mapped host = p->be->map(p->be, x, n_rows, D, SKV_MAP_BOTH);
+    assert(host.ld == D);
+    skv_ranks_sum(p->m->ranks, host.at, n_rows * D);
     p->be->unmap(p->be, host);
 }
 
@@ -449,21 +453,23 @@ void skv_pass_sum(const skv_pass *p, float *x, size_t n_rows)
  * architecture has one after the block; such a sum may be multiplied by a number. Ranks have parts
  * of the result, and rank 0 adds its own to x, which becomes the sum of them. */
 static void project(const skv_pass *p, size_t i, skv_product which, const skv_linear_args *product,
-                    const float *post_norm, float scale)
+                    skv_vec post_norm, float scale)
 {
     const bool whole = which == SKV_PRODUCT_EMBED; /* every rank has all of it */
+    const bool normed = post_norm.area;
     skv_linear_args args = *product;
-    args.ldy = p->c->hidden;
-    if (post_norm) args.y = p->ws->qkv; /* free again: the queries have been used */
-    args.epilogue = post_norm || !(whole || skv_ranks_lead(p->m->ranks)) ? SKV_EPILOGUE_STORE
-                                                                         : SKV_EPILOGUE_ADD;
+    if (normed) { /* qkv is free again: the queries have been used */
+        args.y = skv_rows_as(p->ws->qkv, p->c->hidden);
+    }
+    args.epilogue =
+        normed || !(whole || skv_ranks_lead(p->m->ranks)) ? SKV_EPILOGUE_STORE : SKV_EPILOGUE_ADD;
     skv_pass_linear(p, i, which, &args);
     if (!whole) skv_pass_sum(p, args.y, args.n_rows);
-    if (!post_norm) return;
+    if (!normed) return;
     p->be->norm_add(p->be, &(skv_norm_add_args){.x = product->y,
-                                                .y = p->ws->qkv,
+                                                .y = args.y,
                                                 .n_rows = args.n_rows,
-                                                .n = args.ldy,
+                                                .n = p->c->hidden,
                                                 .norm = skv_pass_norm(p, post_norm),
                                                 .scale = scale});
 }
@@ -475,29 +481,27 @@ static float block_scale(const skv_pass *p, size_t i)
 }
 
 /* The dense block of rows x [n, D], added to `sum` [n, D]: x, or what stands beside it. */
-static void run_dense(const skv_pass *p, size_t i, const float *x, size_t n, float *sum)
+static void run_dense(const skv_pass *p, size_t i, skv_rows x, size_t n, skv_rows sum)
 {
     const skv_layer *layer = &p->m->layers[i];
-    const size_t F = skv_config_dense_ffn(p->c, i);
+    const skv_rows h = skv_rows_as(p->ws->h, skv_config_dense_ffn(p->c, i));
     skv_pass_linear(p, i, SKV_PRODUCT_GATE_UP,
                     &(skv_linear_args){
                         .w = layer->gate_up,
-                        .y = p->ws->h,
-                        .ldy = F,
+                        .y = h,
                         .x = x,
-                        .ldx = p->c->hidden,
                         .n_rows = n,
                         .norm = skv_pass_norm(p, layer->ffn_norm),
                         .epilogue = p->c->activation == SKV_ACT_SILU ? SKV_EPILOGUE_SILU_GLU
                                                                      : SKV_EPILOGUE_GELU_GLU,
                     });
     project(p, i, SKV_PRODUCT_DOWN,
-            &(skv_linear_args){.w = layer->down, .y = sum, .x = p->ws->h, .ldx = F, .n_rows = n},
+            &(skv_linear_args){.w = layer->down, .y = sum, .x = h, .n_rows = n},
             layer->experts ? layer->post_dense_norm : layer->post_ffn_norm,
             layer->experts ? 1 : block_scale(p, i));
 }
 
-void skv_pass_run_block(const skv_pass *p, size_t i, float *x, size_t n)
+void skv_pass_run_block(const skv_pass *p, size_t i, skv_rows x, size_t n)
 {
     const skv_layer *layer = &p->m->layers[i];
     p->work->mlp += 2 * (double)n * (double)skv_config_block_weights(p->c, i);
@@ -531,34 +535,30 @@ static void add_embedding(const skv_pass *p, size_t i)
 {
     const skv_layer *layer = &p->m->layers[i];
     const size_t D = p->c->hidden, P = p->c->per_layer;
-    float *gate = p->ws->h, *part = p->ws->qkv;
+    const skv_rows gate = skv_rows_as(p->ws->h, P), part = skv_rows_as(p->ws->qkv, P);
     skv_norm norm = skv_pass_norm(p, p->m->embed_norm);
     norm.eps *= (float)D; /* in place of the factor 1 / sqrt(D) before the norm */
-    skv_linear_args product = {
-        .w = p->m->embed_part, .part0 = i, .part1 = i + 1, .y = part, .ldy = P};
-    product.x = p->ws->x0;
-    product.ldx = D;
-    product.rows = alive_rows(p);
-    product.n_rows = p->n_alive;
-    p->be->linear(p->be, &product);
-    p->be->linear(p->be, &(skv_linear_args){.w = layer->embed_gate,
-                                            .y = gate,
-                                            .ldy = P,
-                                            .x = p->ws->x,
-                                            .ldx = D,
+    p->be->linear(p->be, &(skv_linear_args){.w = p->m->embed_part,
+                                            .part0 = i,
+                                            .part1 = i + 1,
+                                            .y = part,
+                                            .x = p->ws->x0,
+                                            .rows = alive_rows(p),
                                             .n_rows = p->n_alive});
+    p->be->linear(
+        p->be,
+        &(skv_linear_args){.w = layer->embed_gate, .y = gate, .x = p->ws->x, .n_rows = p->n_alive});
     p->be->embed_gate(p->be, &(skv_embed_gate_args){.gate = gate,
                                                     .part = part,
-                                                    .token = p->ws->embeds + i * P,
-                                                    .ld_token = p->c->n_layers * P,
+                                                    .token = skv_rows_from(p->ws->embeds, 0, i * P),
                                                     .rows = alive_rows(p),
                                                     .n_rows = p->n_alive,
                                                     .n = P,
                                                     .norm = norm});
-    project(p, i, SKV_PRODUCT_EMBED,
-            &(skv_linear_args){
-                .w = layer->embed_out, .y = p->ws->x, .x = gate, .ldx = P, .n_rows = p->n_alive},
-            layer->post_embed_norm, layer->scale);
+    project(
+        p, i, SKV_PRODUCT_EMBED,
+        &(skv_linear_args){.w = layer->embed_out, .y = p->ws->x, .x = gate, .n_rows = p->n_alive},
+        layer->post_embed_norm, layer->scale);
     p->work->mlp += skv_work_product(p->n_alive, D, 3 * P);
 }
 
@@ -566,14 +566,15 @@ static void run_layer(skv_pass *p, size_t i)
 {
     const skv_layer *layer = &p->m->layers[i];
     bool wanted_only = p->f->plan->skip && i >= p->f->plan->last_boundary;
-    size_t ld_q = make_qkv(p, i, wanted_only);
+    const skv_rows q = make_qkv(p, i, wanted_only);
     if (p->n_alive == 0) return;
-    attend(p, i, ld_q);
-    size_t n_q = skv_config_q_columns(p->c, i);
-    project(p, i, SKV_PRODUCT_O,
-            &(skv_linear_args){
-                .w = layer->o, .y = p->ws->x, .x = p->ws->o, .ldx = n_q, .n_rows = p->n_alive},
-            layer->post_attn_norm, 1);
+    attend(p, i, q);
+    const size_t n_q = skv_config_q_columns(p->c, i);
+    project(
+        p, i, SKV_PRODUCT_O,
+        &(skv_linear_args){
+            .w = layer->o, .y = p->ws->x, .x = skv_rows_as(p->ws->o, n_q), .n_rows = p->n_alive},
+        layer->post_attn_norm, 1);
     p->work->o += skv_work_product(p->n_alive, n_q, p->c->hidden);
     feed_forward(p, i);
     if (p->c->per_layer > 0) add_embedding(p, i);
@@ -632,6 +633,15 @@ static skv_status run_layers(skv_pass *p, size_t end, skv_error *err)
     return SKV_OK;
 }
 
+/* x of the rows that are left, for the host. */
+static void read_rows(const skv_pass *p)
+{
+    const size_t D = p->c->hidden;
+    const skv_mapped x = p->be->map(p->be, p->ws->x, p->n_alive, D, SKV_MAP_READ);
+    memcpy(p->f->rows, x.at, p->n_alive * D * sizeof *x.at);
+    p->be->unmap(p->be, x);
+}
+
 skv_status skv_forward_run(const skv_forward *f, skv_error *err)
 {
     skv_work unused = {0}; /* where nobody asks for it */
@@ -652,15 +662,15 @@ skv_status skv_forward_run(const skv_forward *f, skv_error *err)
         SKV_TRY(start_rows(&p, err));
     }
     if (f->stack_only) {
-        skv_pass_make_stack(&p, f->first_layer, f->end_layer, f->rows ? p.m->stack.norm : NULL);
+        skv_pass_make_stack(&p, f->first_layer, f->end_layer,
+                            f->rows ? p.m->stack.norm : (skv_vec){0});
         return SKV_OK;
     }
     skv_pass_describe(&p);
     tell_start(&p);
     SKV_TRY(run_layers(&p, f->end_layer ? f->end_layer : p.c->n_layers, err));
     if (f->end_layer) {
-        const size_t n_bytes = p.n_alive * p.c->hidden * sizeof *f->rows;
-        if (f->rows) p.be->get(p.be, f->rows, p.ws->x, n_bytes);
+        if (f->rows) read_rows(&p);
         return SKV_OK;
     }
     tell_hidden(&p, p.c->n_layers);

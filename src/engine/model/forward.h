@@ -38,23 +38,27 @@ typedef struct skv_forward_span {
                      * 0; NULL: as skv_forward.rows says */
 } skv_forward_span;
 
-/* The buffers of a step; sized once for max_rows. Tensors are the back end's memory. */
+enum { SKV_WORKSPACE_AREAS = 14 };
+
+/* The buffers of a step; sized once for max_rows. Rows are as long as their areas have room for:
+ * those of qkv, o, h and logits are used with other lengths, too. */
 typedef struct skv_workspace {
     size_t max_rows;
-    float *x;               /* [T, D]: the residual stream */
-    float *x0;              /* [T, D]: x as it enters layer 0, for per-layer embeddings */
-    float *embeds;          /* [T, L P]: these, of the rows' tokens */
-    float *qkv;             /* [T, (H + 2 Hk) Dh], or the k|v of several layers */
-    float *o;               /* [T, H Dh]: what attention returns; [T, D] in ffn_skip.c */
-    float *h;               /* [T, F]; also [T, D] in front of a post-norm; [T n_active, F] */
-    float *router;          /* [T, E] */
-    float *expert_out;      /* [T n_active, D], sorted by expert */
-    float *ffn_sum;         /* [T, D]: of experts and the dense block beside them */
-    float *logits;          /* [logit_rows, V]; also [logit_rows, D] behind the final norm */
-    float *cos[2], *sin[2]; /* [T, n_rot / 2] for each rope */
-    float *vote_norms;      /* [T, H] */
-    size_t qkv_columns;     /* columns that qkv has room for */
-    size_t h_columns;
+    skv_rows x;              /* [T, D]: the residual stream */
+    skv_rows x0;             /* [T, D]: x as it enters layer 0, for per-layer embeddings */
+    skv_rows embeds;         /* [T, L P]: these, of the rows' tokens */
+    skv_rows qkv;            /* [T, (H + 2 Hk) Dh], or the k|v of several layers; [T, D] before a
+                              * norm */
+    skv_rows o;              /* [T, H Dh]: what attention returns; [T, D] in ffn_skip.c */
+    skv_rows h;              /* [T, F]; also [T n_active, F] */
+    skv_rows router;         /* [T, E] */
+    skv_rows expert_out;     /* [T n_active, D], sorted by expert */
+    skv_rows ffn_sum;        /* [T, D]: of experts and the dense block beside them */
+    skv_rows logits;         /* [logit_rows, V]; also [logit_rows, D] behind the final norm */
+    skv_rows cos[2], sin[2]; /* [T, n_rot / 2] for each rope */
+    size_t qkv_columns;      /* columns that qkv has room for */
+    skv_area *areas[SKV_WORKSPACE_AREAS]; /* owned: what the rows lie in */
+    size_t n_areas;
     /* Lists, the host's memory. */
     uint32_t *alive;           /* [T]: step rows that x's rows are */
     uint32_t *gathered;        /* [T]: rows of x to keep */
@@ -68,13 +72,13 @@ typedef struct skv_workspace {
     float *expert_weights;     /* [T, n_active] */
     uint32_t *expert_rows;     /* [T n_active]: rows of x, sorted by expert */
     skv_linear_group *groups;  /* [E] */
-    void *tensors, *lists;     /* owned: what the above lies in */
-    size_t tensor_bytes, list_bytes;
+    void *lists;               /* owned: what the lists lie in */
+    size_t list_bytes;
 } skv_workspace;
 
 enum { SKV_LOGIT_ROWS = 32 }; /* rows whose logits exist at the same time */
 
-size_t skv_workspace_bytes(const skv_config *config, size_t max_rows);
+skv_bytes skv_workspace_bytes(const skv_config *config, const skv_backend *be, size_t max_rows);
 SKV_MUST_CHECK skv_status skv_workspace_init(skv_workspace *ws, const skv_config *config,
                                              skv_backend *be, size_t max_rows, skv_error *err);
 void skv_workspace_release(skv_workspace *ws, skv_backend *be);

@@ -46,22 +46,20 @@ static void keep_for_output(skv_pass *p)
     p->n_alive = n;
 }
 
-/* ws->logits [n_rows, ldy] = rows of x by a head of n_out rows. */
-static void run_head(const skv_pass *p, const skv_linear_args *args, const float *norm,
-                     size_t n_out)
+/* args->y = rows of x by a head of n_out rows. */
+static void run_head(const skv_pass *p, const skv_linear_args *args, skv_vec norm, size_t n_out)
 {
     skv_linear_args all = *args;
-    all.y = p->ws->logits;
-    all.ldx = p->c->hidden;
     all.norm = skv_pass_norm(p, norm);
     p->be->linear(p->be, &all);
     p->work->vocabulary += skv_work_product(all.n_rows, p->c->hidden, n_out);
 }
 
-static void cap(const skv_pass *p, size_t n_logits)
+/* logits [n_rows, n] */
+static void cap(const skv_pass *p, skv_rows logits, size_t n_rows, size_t n)
 {
     if (p->c->final_softcap > 0) {
-        p->be->softcap(p->be, p->ws->logits, n_logits, (float)p->c->final_softcap);
+        p->be->softcap(p->be, logits, n_rows, n, (float)p->c->final_softcap);
     }
 }
 
@@ -72,34 +70,37 @@ static void run_own_head(const skv_pass *p, size_t row, size_t n)
     skv_ranks *ranks = p->m->ranks;
     const bool leads = skv_ranks_lead(ranks);
     const skv_linear_args args = {.w = p->m->head,
-                                  .ldy = leads ? c->vocab : p->m->ids.part,
-                                  .x = p->ws->x + row * c->hidden,
+                                  .y =
+                                      skv_rows_as(p->ws->logits, leads ? c->vocab : p->m->ids.part),
+                                  .x = skv_rows_from(p->ws->x, row, 0),
                                   .n_rows = n};
     run_head(p, &args, p->m->head_norm, p->m->ids.n);
     if (ranks) {
-        const size_t n_bytes = n * c->vocab * sizeof(float);
-        float *logits = p->be->map(p->be, p->ws->logits, n_bytes, SKV_MAP_BOTH);
-        skv_ranks_collect(ranks, logits, n, c->vocab);
+        const skv_rows whole = skv_rows_as(p->ws->logits, c->vocab);
+        const skv_mapped logits = p->be->map(p->be, whole, n, c->vocab, SKV_MAP_BOTH);
+        skv_ranks_collect(ranks, logits.at, n, c->vocab);
         p->be->unmap(p->be, logits);
     }
-    if (leads) cap(p, n * c->vocab);
+    if (leads) cap(p, args.y, n, c->vocab);
 }
 
 void skv_pass_exit(const skv_pass *p, size_t row, size_t n)
 {
     const size_t W = p->m->n_exit_ids;
-    const skv_linear_args args = {
-        .w = p->m->exit_head, .ldy = W, .x = p->ws->x + row * p->c->hidden, .n_rows = n};
+    const skv_linear_args args = {.w = p->m->exit_head,
+                                  .y = skv_rows_as(p->ws->logits, W),
+                                  .x = skv_rows_from(p->ws->x, row, 0),
+                                  .n_rows = n};
     run_head(p, &args, p->m->stack.norm, W);
-    cap(p, n * W);
+    cap(p, args.y, n, W);
 }
 
 /* ws->logits [n, D]: rows of x behind the final norm. */
 static void make_hidden(const skv_pass *p, size_t row, size_t n)
 {
     size_t D = p->c->hidden;
-    p->be->norm(p->be, &(skv_norm_args){.y = p->ws->logits,
-                                        .x = p->ws->x + row * D,
+    p->be->norm(p->be, &(skv_norm_args){.y = skv_rows_as(p->ws->logits, D),
+                                        .x = skv_rows_from(p->ws->x, row, 0),
                                         .n_rows = n,
                                         .n = D,
                                         .norm = skv_pass_norm(p, p->m->final_norm)});
@@ -147,11 +148,11 @@ void skv_pass_tell(const skv_pass *p, skv_span_place at, size_t row, const float
 static void tell_rows(const skv_pass *p, skv_span_place at, size_t row, size_t n, size_t length)
 {
     skv_told_row rows[SKV_LOGIT_ROWS];
-    const float *outputs =
-        p->be->map(p->be, p->ws->logits, n * length * sizeof *outputs, SKV_MAP_READ);
+    const skv_mapped outputs =
+        p->be->map(p->be, skv_rows_as(p->ws->logits, length), n, length, SKV_MAP_READ);
     for (size_t i = 0; i < n; i++) {
         at = skv_pass_find_span(p, at, row + i);
-        rows[i] = told_row(p, at, row + i, outputs + i * length);
+        rows[i] = told_row(p, at, row + i, outputs.at + i * outputs.ld);
     }
     tell(p->f, rows, n);
     p->be->unmap(p->be, outputs);

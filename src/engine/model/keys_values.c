@@ -7,8 +7,7 @@ size_t skv_pass_tracks(const skv_pass *p, size_t i)
     return p->f->plan->by_query_head ? shape->n_heads : shape->n_kv_heads;
 }
 
-void skv_pass_store_kv(const skv_pass *p, size_t i, float *k, const float *v, size_t ld,
-                       const float *k_norm)
+void skv_pass_store_kv(const skv_pass *p, size_t i, skv_rows k, skv_rows v, skv_vec k_norm)
 {
     const skv_layer_shape *shape = &p->c->layers[i];
     size_t slot = p->f->plan->layers[i].slot, row = 0;
@@ -24,7 +23,6 @@ void skv_pass_store_kv(const skv_pass *p, size_t i, float *k, const float *v, si
     p->be->store(p->be, &(skv_store_args){
                             .k = k,
                             .v = v,
-                            .ld = ld,
                             .n_rows = p->n_rows,
                             .n_heads = shape->n_kv_heads,
                             .head_dim = skv_config_head_dim(p->c, i),
@@ -75,29 +73,25 @@ static stack_range next_range(const skv_pass *p, size_t i, size_t end)
  * many of them at a time as the workspace has columns for. All rows are written here, before any of
  * these layers attends.
  */
-void skv_pass_make_stack(const skv_pass *p, size_t i, size_t end, const float *norm)
+void skv_pass_make_stack(const skv_pass *p, size_t i, size_t end, skv_vec norm)
 {
     const skv_plan *plan = p->f->plan;
     i = skv_plan_next_in_stack(plan, i);
-    skv_linear_args args = {.w = p->m->stack.w,
-                            .y = p->ws->qkv,
-                            .x = p->ws->x,
-                            .ldx = p->c->hidden,
-                            .n_rows = p->n_rows,
-                            .norm = skv_pass_norm(p, norm)};
+    skv_linear_args args = {
+        .w = p->m->stack.w, .x = p->ws->x, .n_rows = p->n_rows, .norm = skv_pass_norm(p, norm)};
     while (i < end) {
         const stack_range range = next_range(p, i, end);
         const size_t group = plan->layers[i].group;
         args.part0 = 2 * group;
         args.part1 = 2 * (group + range.n_groups);
-        args.ldy = range.columns;
+        args.y = skv_rows_as(p->ws->qkv, range.columns);
         skv_pass_linear(p, i, SKV_PRODUCT_STACK, &args);
         p->work->kv += skv_work_product(p->n_rows, p->c->hidden, range.columns);
-        float *k = p->ws->qkv;
+        skv_rows k = args.y;
         for (; i < range.end; i = skv_plan_next_in_stack(plan, i + 1)) {
             size_t n = skv_pass_kv_columns(p, i);
-            skv_pass_store_kv(p, i, k, k + n / 2, range.columns, p->m->layers[i].stacked.k_norm);
-            k += n;
+            skv_pass_store_kv(p, i, k, skv_rows_from(k, 0, n / 2), p->m->layers[i].stacked.k_norm);
+            k = skv_rows_from(k, 0, n);
         }
     }
 }

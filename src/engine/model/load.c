@@ -47,7 +47,8 @@ typedef struct loader {
     const skv_load_options *options;
     skv_status (*visit)(struct loader *loader, const load_job *job, skv_error *err);
     bool loads; /* false: it only counts */
-    size_t bytes_done, bytes_all;
+    size_t bytes_done;
+    skv_bytes bytes_all;
 } loader;
 
 /* ---- the list of products ---- */
@@ -315,13 +316,13 @@ static skv_status count_bytes(loader *ld, const load_job *job, skv_error *err)
     for (size_t i = 0; i < job->n_parts; i++) sources[i].n_rows = job->parts[i].n_rows;
     skv_weight_type type = choose_type(ld, job, sources);
     skv_linear_spec spec = {type, sources, job->n_parts, job->K, job->paired};
-    ld->bytes_all += ld->be->linear_bytes(ld->be, &spec);
+    ld->bytes_all = skv_bytes_add(ld->bytes_all, ld->be->linear_bytes(ld->be, &spec));
     skv_free(sources);
     return SKV_OK;
 }
 
 skv_status skv_model_bytes(const skv_config *config, const skv_source *source, skv_backend *be,
-                           const skv_load_options *options, size_t *n_bytes, skv_error *err)
+                           const skv_load_options *options, skv_bytes *n_bytes, skv_error *err)
 {
     skv_model shape = {.layers = skv_alloc_zero(config->n_layers, sizeof *shape.layers)};
     SKV_REQUIRE(shape.layers, err, SKV_MEMORY, "weights: no memory for %zu layers",
@@ -422,9 +423,10 @@ static skv_status open_part(const loader *ld, const load_job *job, size_t i, par
 
 static void report_progress(loader *ld, size_t n_bytes)
 {
+    const size_t all = skv_bytes_sum(ld->bytes_all);
     ld->bytes_done += n_bytes;
-    if (!ld->options->progress || ld->bytes_all == 0) return;
-    ld->options->progress(ld->options->user, (double)ld->bytes_done / (double)ld->bytes_all);
+    if (!ld->options->progress || all == 0) return;
+    ld->options->progress(ld->options->user, (double)ld->bytes_done / (double)all);
 }
 
 /* Before packing, so that a file that was cut is not touched; after it, so that what was packed is
@@ -462,7 +464,7 @@ static skv_status load_product(loader *ld, const load_job *job, skv_error *err)
         if (status == SKV_FORMAT)
             status = skv_fail_within(err, status, skv_source_path(ld->source));
         if (status == SKV_OK) status = check_parts(data, job->n_parts, err);
-        size_t n_bytes = ld->be->linear_bytes(ld->be, &spec);
+        const size_t n_bytes = skv_bytes_sum(ld->be->linear_bytes(ld->be, &spec));
         ld->model->weight_bytes += n_bytes;
         report_progress(ld, n_bytes);
     }
@@ -478,41 +480,49 @@ static skv_status load_product(loader *ld, const load_job *job, skv_error *err)
 /* ---- norms ---- */
 
 typedef struct vector_cursor {
-    float *next;   /* [n_left] */
+    skv_vec next;
     size_t n_left; /* floats */
 } vector_cursor;
 
+static skv_mapped map_vector(const loader *ld, skv_vec vec, size_t n, skv_map_access access)
+{
+    const skv_rows row = {ld->model->vectors, vec.at, n};
+    return ld->be->map(ld->be, row, 1, n, access);
+}
+
 /* Numbers [first, first + n) of a vector of `part`. */
 static skv_status load_part_of(const loader *ld, vector_cursor *cursor, const char *name,
-                               const skv_ranks_ids *ids, const float **out, skv_error *err)
+                               const skv_ranks_ids *ids, skv_vec *out, skv_error *err)
 {
     float *host = NULL;
     SKV_TRY(read_vector(ld, name, ids->first, ids->part, &host, err));
     assert(ids->n <= cursor->n_left);
-    ld->be->put(ld->be, cursor->next, host, ids->n * sizeof *host);
+    const skv_mapped to = map_vector(ld, cursor->next, ids->n, SKV_MAP_WRITE);
+    memcpy(to.at, host, ids->n * sizeof *host);
+    ld->be->unmap(ld->be, to);
     skv_free(host);
     *out = cursor->next;
-    cursor->next += ids->n;
+    cursor->next.at += ids->n;
     cursor->n_left -= ids->n;
     return SKV_OK;
 }
 
 static skv_status load_vector(const loader *ld, vector_cursor *cursor, const char *name, size_t n,
-                              const float **out, skv_error *err)
+                              skv_vec *out, skv_error *err)
 {
     return load_part_of(ld, cursor, name, &(skv_ranks_ids){0, n, n}, out, err);
 }
 
 /* A vector that was loaded. */
-static void divide_vector(const loader *ld, const float *vector, size_t n, double divisor)
+static void divide_vector(const loader *ld, skv_vec vector, size_t n, double divisor)
 {
-    float *host = ld->be->map(ld->be, vector, n * sizeof *host, SKV_MAP_BOTH);
-    for (size_t i = 0; i < n; i++) host[i] = (float)((double)host[i] / divisor);
+    const skv_mapped host = map_vector(ld, vector, n, SKV_MAP_BOTH);
+    for (size_t i = 0; i < n; i++) host.at[i] = (float)((double)host.at[i] / divisor);
     ld->be->unmap(ld->be, host);
 }
 
 static skv_status load_layer_vector(const loader *ld, vector_cursor *cursor, size_t i,
-                                    const char *what, size_t n, const float **out, skv_error *err)
+                                    const char *what, size_t n, skv_vec *out, skv_error *err)
 {
     char name[NAME_MAX_BYTES];
     (void)snprintf(name, sizeof name, "model.layers.%zu.%s.weight", i, what);
@@ -594,7 +604,7 @@ static skv_status load_layer_norms(const loader *ld, vector_cursor *cursor, size
     if (!c->no_pre_norms) {
         SKV_TRY(load_layer_vector(ld, cursor, i, "input_layernorm", D, &layer->attn_norm, err));
     }
-    const float **second = c->post_norms ? &layer->post_attn_norm : &layer->ffn_norm;
+    skv_vec *second = c->post_norms ? &layer->post_attn_norm : &layer->ffn_norm;
     SKV_TRY(load_layer_vector(ld, cursor, i, "post_attention_layernorm", D, second, err));
     if (c->post_norms) {
         if (!c->no_pre_norms) {
@@ -627,7 +637,7 @@ static skv_status make_head_norm(loader *ld, vector_cursor *cursor, skv_error *e
 {
     skv_model *model = ld->model;
     const size_t n = ld->config->hidden;
-    const float *norm = NULL;
+    skv_vec norm;
     SKV_TRY(load_vector(ld, cursor, "model.norm.weight", n, &norm, err));
     divide_vector(ld, norm, n, ld->config->logit_divisor);
     model->head_norm = norm;
@@ -644,10 +654,9 @@ static skv_status load_vectors(loader *ld, skv_error *err)
         n += (c->layers[i].ffn_beside > 0 ? 9 : 5) * c->hidden + 4 * n_heads * c->head_dim;
         if (c->sinks) n += c->layers[i].n_heads;
     }
-    model->vectors_bytes = n * sizeof(float);
-    model->vectors = ld->be->alloc(ld->be, model->vectors_bytes);
-    SKV_REQUIRE(model->vectors, err, SKV_MEMORY, "weights: no memory for %zu norm weights", n);
-    vector_cursor cursor = {model->vectors, n};
+    const skv_area_spec spec = {SKV_AREA_F32, 1, n, false};
+    SKV_TRY(ld->be->areas_create(ld->be, &spec, 1, &model->vectors, err));
+    vector_cursor cursor = {{model->vectors, 0}, n};
     for (size_t i = 0; i < c->n_layers; i++) SKV_TRY(load_layer_norms(ld, &cursor, i, err));
     if (c->swiftkv && c->kv_layers < c->n_layers && ld->options->student) {
         SKV_TRY(load_vector(ld, &cursor, "model.norm_swiftkv.weight", c->hidden, &model->stack.norm,
@@ -769,7 +778,7 @@ void skv_model_release(skv_model *model)
     be->linear_free(be, model->head);
     be->linear_free(be, model->exit_head);
     be->linear_free(be, model->embed_part);
-    if (model->vectors) be->release(be, model->vectors, model->vectors_bytes);
+    be->areas_free(be, &model->vectors, 1);
     skv_rope_table_release(&model->ropes[0]);
     skv_rope_table_release(&model->ropes[1]);
     skv_free(model->exit_ids);

@@ -77,9 +77,9 @@ enum { SKV_PART_Q, SKV_PART_K, SKV_PART_V, SKV_PART_QKV_END };
 
 /* What a layer's attention reads its input by. */
 typedef struct skv_projections {
-    skv_linear *w;       /* [(H + 2 Hk) Dh, D], or q alone [H Dh, D] */
-    const float *q_norm; /* [Dh], joined [H Dh], or NULL */
-    const float *k_norm; /* [Dh], joined [Hk Dh], or NULL */
+    skv_linear *w;  /* [(H + 2 Hk) Dh, D], or q alone [H Dh, D] */
+    skv_vec q_norm; /* [Dh], joined [H Dh], or none */
+    skv_vec k_norm; /* [Dh], joined [Hk Dh], or none */
 } skv_projections;
 
 typedef struct skv_expert {
@@ -88,38 +88,38 @@ typedef struct skv_expert {
 } skv_expert;
 
 typedef struct skv_layer {
-    const float *attn_norm;      /* [D] or NULL */
-    const float *ffn_norm;       /* [D] or NULL */
-    const float *post_attn_norm; /* [D] or NULL */
-    const float *post_ffn_norm;  /* [D] or NULL */
-    const float *sinks;          /* [H] or NULL */
-    skv_projections own;         /* q alone in a layer that has a donor; w NULL: not loaded */
-    skv_projections stacked;     /* q, where k and v are parts of the model's stack; else w NULL */
-    skv_linear *o;               /* [D, H Dh] */
-    skv_linear *gate_up;         /* paired [2 F, D]; NULL where experts stand alone, as the next */
-    skv_linear *down;            /* [D, F] */
+    skv_vec attn_norm;       /* [D] or none */
+    skv_vec ffn_norm;        /* [D] or none */
+    skv_vec post_attn_norm;  /* [D] or none */
+    skv_vec post_ffn_norm;   /* [D] or none */
+    skv_vec sinks;           /* [H] or none */
+    skv_projections own;     /* q alone in a layer that has a donor; w NULL: not loaded */
+    skv_projections stacked; /* q, where k and v are parts of the model's stack; else w NULL */
+    skv_linear *o;           /* [D, H Dh] */
+    skv_linear *gate_up;     /* paired [2 F, D]; NULL where experts stand alone, as the next */
+    skv_linear *down;        /* [D, F] */
 
     /* Gemma 4: what the token's embedding of this layer adds, and a number times all of x. */
-    const float *post_embed_norm; /* [D] or NULL */
-    skv_linear *embed_gate;       /* [P, D] or NULL */
-    skv_linear *embed_out;        /* [D, P] */
-    float scale;                  /* 1: none */
+    skv_vec post_embed_norm; /* [D] or none */
+    skv_linear *embed_gate;  /* [P, D] or NULL */
+    skv_linear *embed_out;   /* [D, P] */
+    float scale;             /* 1: none */
 
     /* Mixtures of experts. Where a dense block stands beside them, both end in norms of their own,
      * and their sum in post_ffn_norm. */
-    skv_linear *router;            /* [E, D] */
-    skv_expert *experts;           /* owned, [E]; NULL: the block is dense */
-    const float *router_norm;      /* [D], before the router: ffn_norm where it has none */
-    const float *expert_norm;      /* [D], before the experts: the same */
-    const float *post_expert_norm; /* [D] or NULL */
-    const float *post_dense_norm;  /* [D] or NULL */
-    float *expert_scale;           /* owned, the host's, [E]: of each expert's result; or NULL */
+    skv_linear *router;       /* [E, D] */
+    skv_expert *experts;      /* owned, [E]; NULL: the block is dense */
+    skv_vec router_norm;      /* [D], before the router: ffn_norm where it has none */
+    skv_vec expert_norm;      /* [D], before the experts: the same */
+    skv_vec post_expert_norm; /* [D] or none */
+    skv_vec post_dense_norm;  /* [D] or none */
+    float *expert_scale;      /* owned, the host's, [E]: of each expert's result; or NULL */
 } skv_layer;
 
 /* The keys and values of several layers, as one product of one normed hidden state. */
 typedef struct skv_kv_stack {
-    const float *norm; /* [D] or NULL */
-    skv_linear *w;     /* parts k, v of each layer that writes: [2 Hk Dh each, D]; NULL: none */
+    skv_vec norm;  /* [D] or none */
+    skv_linear *w; /* parts k, v of each layer that writes: [2 Hk Dh each, D]; NULL: none */
     skv_weight_type type;
 } skv_kv_stack;
 
@@ -130,21 +130,20 @@ typedef struct skv_model {
     skv_matrix embedding;     /* [V, D], read row by row from the file */
     skv_layer *layers;        /* owned, [L] */
     skv_kv_stack stack;       /* SwiftKV: norm_swiftkv, and k, v of layers l, l + g, l + 2g, ... */
-    const float *final_norm;  /* [D] */
+    skv_vec final_norm;       /* [D] */
 
     /* Per-layer embeddings, NULL where there are none. */
     skv_matrix token_embeds; /* [V, L P], read row by row from the file */
     skv_linear *embed_part;  /* L parts [P, D]: of the embedding that enters layer 0 */
-    const float *embed_norm; /* [P], of a part's result */
-    const float *head_norm;  /* [D]: final_norm, divided where logits are */
+    skv_vec embed_norm;      /* [P], of a part's result */
+    skv_vec head_norm;       /* [D]: final_norm, divided where logits are */
     skv_linear *head;        /* [V, D] */
     skv_linear *exit_head;   /* [W, D], on what the stack reads; NULL: no early exit */
     int32_t *exit_ids;       /* owned, the host's, [W]: of its rows, ascending; NULL: all, W is V */
     size_t n_exit_ids;       /* W */
     skv_rope_table ropes[2];
-    size_t n_ropes; /* that layers use: 1 or 2 */
-    float *vectors; /* [vectors_bytes / 4], owned by the back end: every norm above lies in it */
-    size_t vectors_bytes;
+    size_t n_ropes;      /* that layers use: 1 or 2 */
+    skv_area *vectors;   /* owned: every norm above lies in it */
     size_t weight_bytes; /* of the packed matrices */
     skv_ranks *ranks;    /* borrowed: that have the other parts; NULL: the model is whole */
     skv_ranks_ids ids;   /* of the head's rows; alone: all */
@@ -169,7 +168,7 @@ typedef struct skv_load_options {
 /** Bytes that the packed weights will take; source NULL: random ones. */
 SKV_MUST_CHECK skv_status skv_model_bytes(const skv_config *config, const skv_source *source,
                                           skv_backend *be, const skv_load_options *options,
-                                          size_t *n_bytes, skv_error *err);
+                                          skv_bytes *n_bytes, skv_error *err);
 
 /** source NULL: random weights of this shape (norms around 1). */
 SKV_MUST_CHECK skv_status skv_model_load(skv_model *model, const skv_config *config,

@@ -69,22 +69,20 @@ static void route_row(void *arg, size_t i, size_t i_thread)
 }
 
 /* ws->chosen and ws->expert_weights of rows x [n, D]. */
-static void route(const skv_pass *p, size_t i, const float *x, size_t n)
+static void route(const skv_pass *p, size_t i, skv_rows x, size_t n)
 {
     const skv_layer *layer = &p->m->layers[i];
     const size_t E = p->c->layers[i].n_experts;
+    const skv_rows router = skv_rows_as(p->ws->router, E);
     p->be->linear(p->be, &(skv_linear_args){.w = layer->router,
-                                            .y = p->ws->router,
-                                            .ldy = E,
+                                            .y = router,
                                             .x = x,
-                                            .ldx = p->c->hidden,
                                             .n_rows = n,
                                             .norm = skv_pass_norm(p, layer->router_norm)});
-    const size_t n_bytes = n * E * sizeof(float);
-    const float *logits = p->be->map(p->be, p->ws->router, n_bytes, SKV_MAP_READ);
-    route_job job = {p, logits, E, layer->expert_scale};
+    const skv_mapped logits = p->be->map(p->be, router, n, E, SKV_MAP_READ);
+    route_job job = {p, logits.at, E, layer->expert_scale};
     skv_pool_run(p->pool, n, route_row, &job);
-    p->be->unmap(p->be, job.logits);
+    p->be->unmap(p->be, logits);
 }
 
 /* Sorts the n * n_active pairs of row and expert by expert, then by row: ws->groups and
@@ -120,19 +118,18 @@ static skv_epilogue activation(const skv_config *c)
     }
 }
 
-void skv_pass_run_experts(const skv_pass *p, size_t i, float *x, size_t n)
+void skv_pass_run_experts(const skv_pass *p, size_t i, skv_rows x, size_t n)
 {
     const skv_config *c = p->c;
     const skv_layer *layer = &p->m->layers[i];
     const size_t E = c->layers[i].n_experts, F = c->layers[i].ffn, D = c->hidden;
+    const skv_rows h = skv_rows_as(p->ws->h, F);
     assert(n <= p->ws->max_rows && c->n_active <= E);
     route(p, i, x, n);
     const size_t n_groups = group_rows(p, layer->experts, E, n);
     p->be->linear_groups(p->be,
-                         &(skv_linear_args){.y = p->ws->h,
-                                            .ldy = F,
+                         &(skv_linear_args){.y = h,
                                             .x = x,
-                                            .ldx = D,
                                             .rows = p->ws->expert_rows,
                                             .norm = skv_pass_norm(p, layer->expert_norm),
                                             .epilogue = activation(c),
@@ -140,24 +137,25 @@ void skv_pass_run_experts(const skv_pass *p, size_t i, float *x, size_t n)
                                             .alpha = (float)c->swiglu_alpha},
                          p->ws->groups, n_groups);
     for (size_t e = 0; e < E; e++) p->ws->groups[e].w = layer->experts[e].down;
-    p->be->linear_groups(
-        p->be, &(skv_linear_args){.y = p->ws->expert_out, .ldy = D, .x = p->ws->h, .ldx = F},
-        p->ws->groups, n_groups);
-    const float *post_norm = layer->gate_up ? layer->post_expert_norm : layer->post_ffn_norm;
-    p->be->mix(p->be, &(skv_mix_args){.x = post_norm ? p->ws->qkv : x,
+    p->be->linear_groups(p->be, &(skv_linear_args){.y = p->ws->expert_out, .x = h}, p->ws->groups,
+                         n_groups);
+    const skv_vec post_norm = layer->gate_up ? layer->post_expert_norm : layer->post_ffn_norm;
+    const bool normed = post_norm.area;
+    const skv_rows sum = normed ? skv_rows_as(p->ws->qkv, D) : x;
+    p->be->mix(p->be, &(skv_mix_args){.x = sum,
                                       .y = p->ws->expert_out,
                                       .n_rows = n,
                                       .n = D,
                                       .n_terms = c->n_active,
                                       .weights = p->ws->expert_weights,
                                       .places = p->ws->chosen,
-                                      .store = post_norm || !skv_ranks_lead(p->m->ranks)});
-    skv_pass_sum(p, post_norm ? p->ws->qkv : x, n);
-    if (!post_norm) return;
+                                      .store = normed || !skv_ranks_lead(p->m->ranks)});
+    skv_pass_sum(p, sum, n);
+    if (!normed) return;
     const skv_norm norm = skv_pass_norm(p, post_norm);
     if (layer->gate_up) {
-        p->be->norm(p->be, &(skv_norm_args){p->ws->ffn_sum, p->ws->qkv, n, D, norm});
+        p->be->norm(p->be, &(skv_norm_args){p->ws->ffn_sum, sum, n, D, norm});
     } else {
-        p->be->norm_add(p->be, &(skv_norm_add_args){x, p->ws->qkv, n, D, norm, 0});
+        p->be->norm_add(p->be, &(skv_norm_add_args){x, sum, n, D, norm, 0});
     }
 }

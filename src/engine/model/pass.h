@@ -24,13 +24,13 @@ struct skv_pass {
     bool adapts;    /* some span has an adapter */
 };
 
-static inline skv_norm skv_pass_norm(const skv_pass *p, const float *weight)
+static inline skv_norm skv_pass_norm(const skv_pass *p, skv_vec weight)
 {
     return (skv_norm){weight, p->c->norm_offset_one ? 1.0f : 0.0f, (float)p->c->norm_eps, false};
 }
 
 /* The norm of queries or keys. */
-static inline skv_norm skv_pass_head_norm(const skv_pass *p, const float *weight)
+static inline skv_norm skv_pass_head_norm(const skv_pass *p, skv_vec weight)
 {
     skv_norm norm = skv_pass_norm(p, weight);
     norm.joined = p->c->qk_norm_joined;
@@ -47,7 +47,7 @@ static inline double skv_work_product(size_t n_rows, size_t n_in, size_t n_out)
 void skv_pass_linear(const skv_pass *p, size_t i, skv_product product, const skv_linear_args *args);
 
 /** Rows x [n_rows, D] become their sums over ranks, where there are any. */
-void skv_pass_sum(const skv_pass *p, float *x, size_t n_rows);
+void skv_pass_sum(const skv_pass *p, skv_rows x, size_t n_rows);
 
 /* ---- which rows go on ---- */
 
@@ -71,20 +71,19 @@ void skv_pass_describe(skv_pass *p);
 size_t skv_pass_tracks(const skv_pass *p, size_t i);
 /** Columns of the keys and values of layer i together. */
 size_t skv_pass_kv_columns(const skv_pass *p, size_t i);
-/** k, v [n_rows, ld] of layer i: norm, rotation, and into the layer's slot. */
-void skv_pass_store_kv(const skv_pass *p, size_t i, float *k, const float *v, size_t ld,
-                       const float *k_norm);
+/** k, v [T] of layer i: norm, rotation, and into the layer's slot. */
+void skv_pass_store_kv(const skv_pass *p, size_t i, skv_rows k, skv_rows v, skv_vec k_norm);
 /** Keys and values of those layers of [i, end) that write a part of the stack, from x, normed by
- * `norm` [D]; NULL: it is normed already. */
-void skv_pass_make_stack(const skv_pass *p, size_t i, size_t end, const float *norm);
+ * `norm` [D]; none: it is normed already. */
+void skv_pass_make_stack(const skv_pass *p, size_t i, size_t end, skv_vec norm);
 
 /* ---- the feed-forward block ---- */
 
 /** The block of layer i for rows x [n, D], n at most the step's. */
-void skv_pass_run_block(const skv_pass *p, size_t i, float *x, size_t n);
+void skv_pass_run_block(const skv_pass *p, size_t i, skv_rows x, size_t n);
 /** Its experts, without counting work: moe.c. Where a dense block stands beside them, the result is
  * ws->ffn_sum instead of being added to x. */
-void skv_pass_run_experts(const skv_pass *p, size_t i, float *x, size_t n);
+void skv_pass_run_experts(const skv_pass *p, size_t i, skv_rows x, size_t n);
 
 /* ---- rows that are wanted ---- */
 

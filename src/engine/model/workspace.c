@@ -1,4 +1,6 @@
-/* The buffers of a step: a block of the back end's and one of the host's. See forward.h. */
+/* The buffers of a step: areas, and lists in a block of the host's. See forward.h. */
+#include <assert.h>
+
 #include "base/mem.h"
 #include "base/size.h"
 #include "model/forward.h"
@@ -6,7 +8,7 @@
 enum { SWIFTKV_COLUMNS = 8192 }; /* K,V columns of SwiftKV layers to make in one product */
 
 typedef struct workspace_shape {
-    size_t q_columns, qkv_columns, h_columns, rope_columns[2], heads;
+    size_t q_columns, qkv_columns, h_columns, rope_columns[2];
     size_t experts; /* 0: no layer has any */
     bool beside;    /* a layer has a dense block beside them */
 } workspace_shape;
@@ -17,7 +19,6 @@ static workspace_shape shape_of(const skv_config *c)
     for (size_t i = 0; i < c->n_layers; i++) {
         const skv_layer_shape *layer = &c->layers[i];
         size_t n_q = skv_config_q_columns(c, i), n_kv = skv_config_kv_columns(c, i);
-        s.heads = skv_max_size(s.heads, layer->n_heads);
         s.q_columns = skv_max_size(s.q_columns, n_q);
         s.qkv_columns = skv_max_size(s.qkv_columns, n_q + n_kv);
         s.h_columns = skv_max_size(s.h_columns, layer->ffn * (layer->n_experts ? c->n_active : 1));
@@ -26,9 +27,8 @@ static workspace_shape shape_of(const skv_config *c)
         s.beside = s.beside || layer->ffn_beside > 0;
     }
     s.q_columns = skv_max_size(s.q_columns, c->hidden);
-    s.qkv_columns = skv_max_size(s.qkv_columns, c->per_layer);
+    s.qkv_columns = skv_max_size(s.qkv_columns, skv_max_size(c->per_layer, c->hidden));
     s.h_columns = skv_max_size(s.h_columns, c->per_layer);
-    if (c->post_norms) s.qkv_columns = skv_max_size(s.qkv_columns, c->hidden);
     if (c->swiftkv) {
         size_t all = 2 * (c->n_layers - c->kv_layers) * c->layers[0].n_kv_heads * c->head_dim;
         s.qkv_columns = skv_max_size(s.qkv_columns, skv_min_size(all, SWIFTKV_COLUMNS));
@@ -37,43 +37,66 @@ static workspace_shape shape_of(const skv_config *c)
     return s;
 }
 
+/* Areas, and the rows of a workspace that begin where they do. */
+typedef struct area_list {
+    skv_area_spec specs[SKV_WORKSPACE_AREAS];
+    skv_rows *rows[SKV_WORKSPACE_AREAS];
+    size_t n;
+} area_list;
+
+static void add_area(area_list *list, skv_rows *rows, skv_area_kind kind, size_t n_rows,
+                     size_t n_columns)
+{
+    assert(list->n < SKV_WORKSPACE_AREAS);
+    *rows = (skv_rows){.ld = n_columns};
+    list->rows[list->n] = rows;
+    list->specs[list->n++] =
+        (skv_area_spec){.kind = kind, .n_rows = n_rows, .n_columns = n_columns};
+}
+
+/* Numbers that are gathered. */
+static void add_moving(area_list *list, skv_rows *rows, size_t n_rows, size_t n_columns)
+{
+    add_area(list, rows, SKV_AREA_F32, n_rows, n_columns);
+    list->specs[list->n - 1].moves = true;
+}
+
+static area_list list_areas(skv_workspace *ws, const skv_config *c, size_t T)
+{
+    const workspace_shape s = shape_of(c);
+    const skv_area_kind numbers = SKV_AREA_F32, activations = SKV_AREA_ACTIVATIONS;
+    const size_t D = c->hidden, n_logits = skv_min_size(T, SKV_LOGIT_ROWS);
+    area_list list = {.n = 0};
+    add_moving(&list, &ws->x, T, D);
+    if (c->per_layer > 0) {
+        add_area(&list, &ws->x0, numbers, T, D);
+        add_area(&list, &ws->embeds, numbers, T, c->n_layers * c->per_layer);
+    }
+    add_area(&list, &ws->qkv, activations, T, s.qkv_columns);
+    add_area(&list, &ws->o, activations, T, s.q_columns);
+    add_area(&list, &ws->h, activations, T, s.h_columns);
+    if (s.experts > 0) {
+        add_area(&list, &ws->router, numbers, T, s.experts);
+        add_area(&list, &ws->expert_out, activations, T * c->n_active, D);
+    }
+    if (s.beside) add_area(&list, &ws->ffn_sum, numbers, T, D);
+    add_area(&list, &ws->logits, numbers, n_logits, skv_max_size(c->vocab, D));
+    for (size_t r = 0; r < 2; r++) {
+        add_moving(&list, &ws->cos[r], T, s.rope_columns[r]);
+        add_moving(&list, &ws->sin[r], T, s.rope_columns[r]);
+    }
+    ws->qkv_columns = s.qkv_columns;
+    ws->max_rows = T;
+    return list;
+}
+
 #define TAKE(field, count)                                                                         \
     do {                                                                                           \
         if (base) (field) = (void *)(base + used);                                                 \
         used += skv_round_up((count) * sizeof *(field), SKV_ALIGN) + SKV_ALIGN;                    \
     } while (0)
 
-/* Lays the tensors out from `base` (NULL: only counts) and returns the bytes they take. */
-static size_t lay_out_tensors(skv_workspace *ws, const skv_config *c, size_t T, unsigned char *base)
-{
-    workspace_shape s = shape_of(c);
-    size_t used = 0;
-    TAKE(ws->x, T * c->hidden);
-    if (c->per_layer > 0) {
-        TAKE(ws->x0, T * c->hidden);
-        TAKE(ws->embeds, T * c->n_layers * c->per_layer);
-    }
-    TAKE(ws->qkv, T * s.qkv_columns);
-    TAKE(ws->o, T * s.q_columns);
-    TAKE(ws->h, T * s.h_columns);
-    if (s.experts > 0) {
-        TAKE(ws->router, T * s.experts);
-        TAKE(ws->expert_out, T * c->n_active * c->hidden);
-        if (s.beside) TAKE(ws->ffn_sum, T * c->hidden);
-    }
-    TAKE(ws->logits, skv_min_size(T, SKV_LOGIT_ROWS) * skv_max_size(c->vocab, c->hidden));
-    for (size_t r = 0; r < 2; r++) {
-        TAKE(ws->cos[r], T * s.rope_columns[r]);
-        TAKE(ws->sin[r], T * s.rope_columns[r]);
-    }
-    TAKE(ws->vote_norms, T * s.heads);
-    ws->qkv_columns = s.qkv_columns;
-    ws->h_columns = s.h_columns;
-    ws->max_rows = T;
-    return used;
-}
-
-/* The same for the lists. */
+/* Lays the lists out from `base` (NULL: only counts) and returns the bytes they take. */
 static size_t lay_out_lists(skv_workspace *ws, const skv_config *c, size_t T, unsigned char *base)
 {
     const size_t n_experts = shape_of(c).experts;
@@ -95,36 +118,40 @@ static size_t lay_out_lists(skv_workspace *ws, const skv_config *c, size_t T, un
 }
 #undef TAKE
 
-size_t skv_workspace_bytes(const skv_config *config, size_t max_rows)
+skv_bytes skv_workspace_bytes(const skv_config *config, const skv_backend *be, size_t max_rows)
 {
     skv_workspace counted = {0};
-    return lay_out_tensors(&counted, config, max_rows, NULL) +
-           lay_out_lists(&counted, config, max_rows, NULL);
+    const area_list list = list_areas(&counted, config, max_rows);
+    return skv_bytes_add(be->areas_bytes(be, list.specs, list.n),
+                         (skv_bytes){.host = lay_out_lists(&counted, config, max_rows, NULL)});
 }
 
 skv_status skv_workspace_init(skv_workspace *ws, const skv_config *config, skv_backend *be,
                               size_t max_rows, skv_error *err)
 {
     *ws = (skv_workspace){0};
-    const size_t tensor_bytes = lay_out_tensors(ws, config, max_rows, NULL);
-    const size_t list_bytes = lay_out_lists(ws, config, max_rows, NULL);
-    ws->tensors = be->alloc(be, tensor_bytes);
-    ws->lists = skv_map_zero(list_bytes);
-    ws->tensor_bytes = tensor_bytes;
-    ws->list_bytes = list_bytes;
-    if (!ws->tensors || !ws->lists) {
-        skv_workspace_release(ws, be);
-        return skv_fail(err, SKV_MEMORY, "workspace: no memory for %zu bytes",
-                        tensor_bytes + list_bytes);
+    const area_list list = list_areas(ws, config, max_rows);
+    const skv_status status = be->areas_create(be, list.specs, list.n, ws->areas, err);
+    if (status != SKV_OK) {
+        *ws = (skv_workspace){0};
+        return status;
     }
-    (void)lay_out_tensors(ws, config, max_rows, ws->tensors);
+    ws->n_areas = list.n;
+    for (size_t i = 0; i < list.n; i++) list.rows[i]->area = ws->areas[i];
+    ws->list_bytes = lay_out_lists(ws, config, max_rows, NULL);
+    ws->lists = skv_map_zero(ws->list_bytes);
+    if (!ws->lists) {
+        const size_t n_bytes = ws->list_bytes;
+        skv_workspace_release(ws, be);
+        return skv_fail(err, SKV_MEMORY, "workspace: no memory for %zu bytes", n_bytes);
+    }
     (void)lay_out_lists(ws, config, max_rows, ws->lists);
     return SKV_OK;
 }
 
 void skv_workspace_release(skv_workspace *ws, skv_backend *be)
 {
-    if (ws->tensors) be->release(be, ws->tensors, ws->tensor_bytes);
+    be->areas_free(be, ws->areas, ws->n_areas);
     skv_unmap(ws->lists, ws->list_bytes);
     *ws = (skv_workspace){0};
 }

@@ -41,14 +41,15 @@ static size_t ask_rows(const skv_pass *p, double above, size_t row, size_t n, si
     skv_span_place at = {0, 0};
     const size_t n_vocab = p->c->vocab;
     skv_pass_exit(p, row, n);
-    const float *logits =
-        p->be->map(p->be, p->ws->logits, n * n_vocab * sizeof *logits, SKV_MAP_READ);
+    const skv_mapped logits =
+        p->be->map(p->be, skv_rows_as(p->ws->logits, n_vocab), n, n_vocab, SKV_MAP_READ);
     p->work->exits_asked += n;
     for (size_t i = 0; i < n; i++) {
         at = skv_pass_find_span(p, at, row + i);
-        if (is_sure(above, logits + i * n_vocab, n_vocab)) {
+        const float *own = logits.at + i * logits.ld;
+        if (is_sure(above, own, n_vocab)) {
             p->work->exits++;
-            skv_pass_tell(p, at, row + i, logits + i * n_vocab);
+            skv_pass_tell(p, at, row + i, own);
         } else {
             p->ws->gathered[n_kept++] = (uint32_t)(row + i);
         }

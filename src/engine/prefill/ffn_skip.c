@@ -111,8 +111,8 @@ static size_t choose_rows(const skv_ffn_skipper *s, const skv_pass *p)
 typedef struct block_job {
     const skv_ffn_skipper *skipper;
     const skv_pass *p;
-    float *x; /* [n_alive, D], mapped */
-    float *y; /* [n, D], mapped: rows ws->gathered of x */
+    skv_mapped x; /* [n_alive, D] */
+    skv_mapped y; /* [n, D]: rows ws->gathered of x */
 } block_job;
 
 static void fetch_row(void *arg, size_t i, size_t i_thread)
@@ -120,8 +120,8 @@ static void fetch_row(void *arg, size_t i, size_t i_thread)
     const block_job *job = arg;
     (void)i_thread;
     const skv_pass *p = job->p;
-    size_t D = p->c->hidden;
-    memcpy(job->y + i * D, job->x + p->ws->gathered[i] * D, D * sizeof *job->y);
+    memcpy(job->y.at + i * job->y.ld, job->x.at + p->ws->gathered[i] * job->x.ld,
+           p->c->hidden * sizeof *job->y.at);
 }
 
 /* Back to x, and what the block has done to the row decides what comes next. */
@@ -132,8 +132,8 @@ static void put_row(void *arg, size_t i, size_t i_thread)
     const skv_pass *p = job->p;
     const skv_ffn_skip *how = job->skipper->how;
     size_t D = p->c->hidden, row = p->ws->gathered[i];
-    float *x = job->x + row * D;
-    const float *y = job->y + i * D;
+    float *x = job->x.at + row * job->x.ld;
+    const float *y = job->y.at + i * job->y.ld;
     uint16_t *left = &job->skipper->left[row];
     if (*left == 0 && skv_cosine(x, y, D) >= how->similarity) {
         *left = how->n_skip == 0 ? RUNS_ALL - 1 : (uint16_t)how->n_skip;
@@ -141,14 +141,20 @@ static void put_row(void *arg, size_t i, size_t i_thread)
     memcpy(x, y, D * sizeof *x);
 }
 
+/* [max_rows, D]: those that run the block. */
+static skv_rows rows_of(const skv_ffn_skipper *s)
+{
+    return (skv_rows){.area = s->rows, .ld = s->hidden};
+}
+
 /* fetch_row or put_row for n rows. */
 static void move_rows(const skv_ffn_skipper *s, const skv_pass *p, size_t n, bool back)
 {
     skv_backend *be = p->be;
-    const size_t row_bytes = p->c->hidden * sizeof(float);
+    const size_t D = p->c->hidden;
     block_job job = {.skipper = s, .p = p};
-    job.x = be->map(be, p->ws->x, p->n_alive * row_bytes, back ? SKV_MAP_BOTH : SKV_MAP_READ);
-    job.y = be->map(be, p->ws->o, n * row_bytes, back ? SKV_MAP_READ : SKV_MAP_WRITE);
+    job.x = be->map(be, p->ws->x, p->n_alive, D, back ? SKV_MAP_BOTH : SKV_MAP_READ);
+    job.y = be->map(be, rows_of(s), n, D, back ? SKV_MAP_READ : SKV_MAP_WRITE);
     skv_pool_run(p->pool, n, back ? put_row : fetch_row, &job);
     be->unmap(be, job.y);
     be->unmap(be, job.x);
@@ -160,19 +166,34 @@ static bool feed_forward(void *user, skv_pass *p, size_t i)
     if (i < s->first_layer || i >= s->end_layer) return false;
     size_t n = choose_rows(s, p);
     if (n == 0) return true;
-    move_rows(s, p, n, false); /* to ws->o, which is free again: attention has been added */
-    skv_pass_run_block(p, i, p->ws->o, n);
+    move_rows(s, p, n, false);
+    skv_pass_run_block(p, i, rows_of(s), n);
     move_rows(s, p, n, true);
     return true;
 }
 
-skv_status skv_ffn_skipper_init(skv_ffn_skipper *s, const skv_ffn_skip *how, size_t n_layers,
-                                size_t max_rows, skv_error *err)
+static skv_area_spec area_of(size_t hidden, size_t max_rows)
 {
+    return (skv_area_spec){SKV_AREA_F32, max_rows, hidden, false};
+}
+
+skv_bytes skv_ffn_skipper_bytes(const skv_config *config, const skv_backend *be, size_t max_rows)
+{
+    const skv_area_spec spec = area_of(config->hidden, max_rows);
+    return be->areas_bytes(be, &spec, 1);
+}
+
+skv_status skv_ffn_skipper_init(skv_ffn_skipper *s, const skv_ffn_skip *how,
+                                const skv_config *config, skv_backend *be, size_t max_rows,
+                                skv_error *err)
+{
+    const skv_area_spec spec = area_of(config->hidden, max_rows);
     assert(how->on);
-    *s = (skv_ffn_skipper){.how = how, .left = skv_alloc_zero(max_rows, sizeof *s->left)};
+    *s = (skv_ffn_skipper){.how = how, .be = be, .hidden = config->hidden};
+    s->left = skv_alloc_zero(max_rows, sizeof *s->left);
     SKV_REQUIRE(s->left, err, SKV_MEMORY, "ffn skip: no memory for %zu rows", max_rows);
-    skv_ffn_skip_layers(how, n_layers, &s->first_layer, &s->end_layer);
+    SKV_TRY(be->areas_create(be, &spec, 1, &s->rows, err));
+    skv_ffn_skip_layers(how, config->n_layers, &s->first_layer, &s->end_layer);
     s->hook = (skv_hook){.user = s, .start = start, .moved = moved, .feed_forward = feed_forward};
     return SKV_OK;
 }
@@ -180,5 +201,6 @@ skv_status skv_ffn_skipper_init(skv_ffn_skipper *s, const skv_ffn_skip *how, siz
 void skv_ffn_skipper_release(skv_ffn_skipper *s)
 {
     skv_free(s->left);
+    if (s->be) s->be->areas_free(s->be, &s->rows, 1);
     *s = (skv_ffn_skipper){0};
 }

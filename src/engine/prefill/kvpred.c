@@ -73,16 +73,30 @@ static size_t widest(const skv_config *base, const skv_config *auxiliary)
     return most;
 }
 
-size_t skv_kvpred_bytes(const skv_config *base, const skv_config *auxiliary, skv_backend *be,
-                        skv_weight_type type, size_t max_rows)
+static skv_area_spec predicted_area(size_t max_rows, size_t n_columns)
 {
-    size_t n_bytes = max_rows * widest(base, auxiliary) * sizeof(float), n;
+    return (skv_area_spec){SKV_AREA_ACTIVATIONS, max_rows, n_columns, false};
+}
+
+skv_bytes skv_kvpred_row_bytes(const skv_config *base, const skv_config *auxiliary,
+                               const skv_backend *be, size_t max_rows)
+{
+    const skv_area_spec spec = predicted_area(max_rows, widest(base, auxiliary));
+    return be->areas_bytes(be, &spec, 1);
+}
+
+skv_bytes skv_kvpred_map_bytes(const skv_config *base, const skv_config *auxiliary, skv_backend *be,
+                               skv_weight_type type)
+{
+    skv_bytes n_bytes = {0};
+    size_t n;
     for (size_t j = 0; j < auxiliary->n_layers; j++) {
         if (count_served(base, j, &n) == 0) continue;
         size_t K = kv_width(auxiliary, j);
         skv_row_source all = {.n_rows = n};
         skv_linear_spec spec = {skv_weight_type_over(type, K), &all, 1, K, false};
-        n_bytes += 2 * be->linear_bytes(be, &spec);
+        const skv_bytes one = be->linear_bytes(be, &spec); /* keys, and values */
+        n_bytes = skv_bytes_add(n_bytes, skv_bytes_add(one, one));
     }
     return n_bytes;
 }
@@ -206,7 +220,7 @@ static skv_status pack(const loader *ld, size_t j, map_stack *stack, skv_linear 
         .read = read_stack, .ctx = stack, .n_rows = stack->n_rows, .bias = stack->bias};
     skv_linear_spec spec = {skv_weight_type_over(ld->options->type, K), &all, 1, K, false};
     SKV_TRY(p->be->linear_create(p->be, &spec, out, err));
-    p->weight_bytes += p->be->linear_bytes(p->be, &spec);
+    p->weight_bytes += skv_bytes_sum(p->be->linear_bytes(p->be, &spec));
     SKV_TRY(check_maps(stack, err));
     for (size_t i = 0; i < stack->n_maps; i++) skv_matrix_forget(&stack->maps[i]);
     return SKV_OK;
@@ -233,9 +247,9 @@ static skv_status load_all(skv_kvpred *p, const skv_kvpred_options *options, skv
     loader ld = {.p = p, .options = options};
     p->keys = skv_alloc_zero(n, sizeof(skv_linear *));
     p->values = skv_alloc_zero(n, sizeof(skv_linear *));
-    p->predicted = p->be->alloc(p->be, p->max_rows * p->n_columns * sizeof *p->predicted);
-    SKV_REQUIRE(p->keys && p->values && p->predicted, err, SKV_MEMORY,
-                "predictor: no memory for %zu rows of %zu", p->max_rows, p->n_columns);
+    const skv_area_spec spec = predicted_area(p->max_rows, p->n_columns);
+    SKV_REQUIRE(p->keys && p->values, err, SKV_MEMORY, "predictor: no memory for %zu layers", n);
+    SKV_TRY(p->be->areas_create(p->be, &spec, 1, &p->predicted, err));
     for (size_t j = 0; j < n; j++) {
         ld.values = false;
         SKV_TRY(load_stack(&ld, j, &p->keys[j], err));
@@ -264,9 +278,7 @@ void skv_kvpred_release(skv_kvpred *p)
     }
     skv_free(p->keys);
     skv_free(p->values);
-    if (p->predicted) {
-        p->be->release(p->be, p->predicted, p->max_rows * p->n_columns * sizeof *p->predicted);
-    }
+    if (p->be) p->be->areas_free(p->be, &p->predicted, 1);
     *p = (skv_kvpred){0};
 }
 
@@ -276,7 +288,7 @@ typedef struct angle_job {
     const skv_kvpred_step *step;
     const skv_forward_span *span;
     size_t row0;
-    float *cos[2], *sin[2]; /* [T, n_rot / 2], mapped; NULL: they are the auxiliary's */
+    skv_mapped cos[2], sin[2]; /* [T, n_rot / 2]; NULL: they are the auxiliary's */
 } angle_job;
 
 static void set_angles(void *arg, size_t i, size_t i_thread)
@@ -285,10 +297,11 @@ static void set_angles(void *arg, size_t i, size_t i_thread)
     (void)i_thread;
     const skv_model *base = job->step->base;
     for (size_t r = 0; r < base->n_ropes; r++) {
-        if (!job->cos[r]) continue;
-        size_t at = (job->row0 + i) * base->ropes[r].n;
+        if (!job->cos[r].at) continue;
+        const size_t row = job->row0 + i;
         skv_rope_angles(&base->ropes[r], job->span->position0 + i, job->span->context,
-                        job->cos[r] + at, job->sin[r] + at);
+                        job->cos[r].at + row * job->cos[r].ld,
+                        job->sin[r].at + row * job->sin[r].ld);
     }
 }
 
@@ -305,9 +318,9 @@ static bool find_angles(skv_kvpred_step *step, size_t n_rows, angle_job *job)
         step->cos[r] = ws->cos[r];
         step->sin[r] = ws->sin[r];
         if (same) continue;
-        const size_t n_bytes = n_rows * step->base->ropes[r].n * sizeof(float);
-        job->cos[r] = be->map(be, step->cos[r], n_bytes, SKV_MAP_WRITE);
-        job->sin[r] = be->map(be, step->sin[r], n_bytes, SKV_MAP_WRITE);
+        const size_t n = step->base->ropes[r].n;
+        job->cos[r] = be->map(be, step->cos[r], n_rows, n, SKV_MAP_WRITE);
+        job->sin[r] = be->map(be, step->sin[r], n_rows, n, SKV_MAP_WRITE);
         own = true;
     }
     return own;
@@ -331,13 +344,13 @@ void skv_kvpred_begin(skv_kvpred_step *step)
         }
     }
     for (size_t r = 0; r < step->base->n_ropes; r++) {
-        if (job.cos[r]) be->unmap(be, job.cos[r]);
-        if (job.sin[r]) be->unmap(be, job.sin[r]);
+        if (job.cos[r].at) be->unmap(be, job.cos[r]);
+        if (job.sin[r].at) be->unmap(be, job.sin[r]);
     }
 }
 
 /* Predicted keys and values of layer i of the base, as its own projections would leave them. */
-static void store(const skv_kvpred_step *step, size_t i, float *k, const float *v, size_t ld)
+static void store(const skv_kvpred_step *step, size_t i, skv_rows k, skv_rows v)
 {
     const skv_config *c = step->base->config;
     const skv_layer_shape *shape = &c->layers[i];
@@ -358,7 +371,6 @@ static void store(const skv_kvpred_step *step, size_t i, float *k, const float *
                      (float)c->norm_eps, c->qk_norm_joined};
     be->store(be, &(skv_store_args){.k = k,
                                     .v = v,
-                                    .ld = ld,
                                     .n_rows = step->n_rows,
                                     .n_heads = shape->n_kv_heads,
                                     .head_dim = skv_config_head_dim(c, i),
@@ -374,17 +386,17 @@ static void store(const skv_kvpred_step *step, size_t i, float *k, const float *
                                     .type = skv_kv_store_type(first->store)});
 }
 
-static void predict(void *user, size_t j, const float *k, const float *v, size_t ld, size_t n_rows)
+static void predict(void *user, size_t j, skv_rows k, skv_rows v, size_t n_rows)
 {
     const skv_kvpred_step *step = user;
     const skv_kvpred *p = step->predictor;
     size_t n, at = 0;
     if (count_served(p->base, j, &n) == 0) return;
-    skv_linear_args args = {
-        .w = p->keys[j], .y = p->predicted, .ldy = 2 * n, .x = k, .ldx = ld, .n_rows = n_rows};
+    const skv_rows keys = {.area = p->predicted, .ld = 2 * n};
+    skv_linear_args args = {.w = p->keys[j], .y = keys, .x = k, .n_rows = n_rows};
     p->be->linear(p->be, &args);
     args.w = p->values[j];
-    args.y = p->predicted + n;
+    args.y = skv_rows_from(keys, 0, n);
     args.x = v;
     p->be->linear(p->be, &args);
     if (step->work) {
@@ -393,7 +405,7 @@ static void predict(void *user, size_t j, const float *k, const float *v, size_t
     }
     for (size_t i = 0; i < p->base->n_layers; i++) {
         if (p->base->kvp_layers[i] != j) continue;
-        store(step, i, p->predicted + at, p->predicted + n + at, 2 * n);
+        store(step, i, skv_rows_from(keys, 0, at), skv_rows_from(keys, 0, n + at));
         at += kv_width(p->base, i);
     }
 }

@@ -28,16 +28,19 @@ typedef struct skv_kvpred {
     skv_linear **keys, **values; /* owned, [n_layers of the auxiliary] */
     size_t n_columns;            /* of the widest stack of keys and values together */
     size_t max_rows;
-    float *predicted; /* [max_rows, n_columns], the back end's */
+    skv_area *predicted; /* owned: [max_rows, n_columns] */
     size_t weight_bytes;
 } skv_kvpred;
 
 /** Refuses an auxiliary that does not fit its base; `path` is the base's, for errors. */
 SKV_MUST_CHECK skv_status skv_kvpred_check(const skv_config *base, const skv_config *auxiliary,
                                            const char *path, skv_error *err);
-/** Bytes of the packed maps, and of its buffer for max_rows rows. */
-size_t skv_kvpred_bytes(const skv_config *base, const skv_config *auxiliary, skv_backend *be,
-                        skv_weight_type type, size_t max_rows);
+/** Bytes of the packed maps. */
+skv_bytes skv_kvpred_map_bytes(const skv_config *base, const skv_config *auxiliary, skv_backend *be,
+                               skv_weight_type type);
+/** Bytes of its buffer for max_rows rows. */
+skv_bytes skv_kvpred_row_bytes(const skv_config *base, const skv_config *auxiliary,
+                               const skv_backend *be, size_t max_rows);
 /** Parameters of the maps. */
 uint64_t skv_kvpred_parameters(const skv_config *base, const skv_config *auxiliary);
 
@@ -67,8 +70,8 @@ typedef struct skv_kvpred_step {
     const skv_forward_span *spans;     /* of the base: n rows from n_past on, which are there; the
                                         * auxiliary's are the same, but for the cache */
     size_t n_spans;
-    size_t n_rows;                /* from here on: skv_kvpred_begin's */
-    const float *cos[2], *sin[2]; /* [n_rows, n] of each of the base's ropes */
+    size_t n_rows;           /* from here on: skv_kvpred_begin's */
+    skv_rows cos[2], sin[2]; /* [n_rows, n] of each of the base's ropes */
 } skv_kvpred_step;
 
 /** Finds places and angles of the rows; once a step, before the auxiliary's pass. */

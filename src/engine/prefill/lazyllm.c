@@ -29,7 +29,7 @@ static size_t count_kept(const skv_lazy *l, size_t i_layer)
     return skv_min_size(l->n_left, (size_t)(share * (double)l->n_all + 0.5));
 }
 
-static void look(void *user, size_t i_layer, const float *q, size_t ld, size_t n_rows)
+static void look(void *user, size_t i_layer, skv_rows q, size_t n_rows)
 {
     skv_lazy *l = user;
     const size_t next = i_layer + 1;
@@ -39,7 +39,7 @@ static void look(void *user, size_t i_layer, const float *q, size_t ld, size_t n
     l->probe.n = l->n_left;
     l->probe.n_rows = l->slot_rows[slot] + n_rows;
     memset(l->probe.scores, 0, l->n_left * sizeof *l->probe.scores);
-    skv_prune_look(&l->probe, i_layer, q, ld, n_rows);
+    skv_prune_look(&l->probe, i_layer, q, n_rows);
 }
 
 /* Rows of the n of the step that layer i_layer runs, at `rows`; how many is returned. */

@@ -33,7 +33,7 @@ typedef struct skv_prune_probe {
 } skv_prune_probe;
 
 /** on_query of a hook whose state is a skv_prune_probe. */
-void skv_prune_look(void *user, size_t i_layer, const float *q, size_t ld, size_t n_rows);
+void skv_prune_look(void *user, size_t i_layer, skv_rows q, size_t n_rows);
 
 /* ---- lazyllm.c ---- */
 

@@ -80,19 +80,19 @@ static void look_with_head(skv_prune_probe *p, size_t i_layer, const float *q, s
     }
 }
 
-void skv_prune_look(void *user, size_t i_layer, const float *q, size_t ld, size_t n_rows)
+void skv_prune_look(void *user, size_t i_layer, skv_rows q, size_t n_rows)
 {
     skv_prune_probe *p = user;
     const skv_layer_shape *shape = &p->model->config->layers[i_layer];
     skv_backend *be = p->model->be;
     const size_t Dh = skv_config_head_dim(p->model->config, i_layer);
-    const size_t n_bytes = shape->n_heads * Dh * sizeof *q;
     size_t n = p->n_rows;
     size_t from = shape->window > 0 && n > shape->window ? n - shape->window : 0;
     p->work->attention += 2 * (double)(shape->n_heads * Dh) * (double)(n - from);
-    const float *last = be->map(be, q + (n_rows - 1) * ld, n_bytes, SKV_MAP_READ);
+    const skv_mapped last =
+        be->map(be, skv_rows_from(q, n_rows - 1, 0), 1, shape->n_heads * Dh, SKV_MAP_READ);
     for (size_t head = 0; head < shape->n_heads; head++) {
-        look_with_head(p, i_layer, last + head * Dh, head, from);
+        look_with_head(p, i_layer, last.at + head * Dh, head, from);
     }
     be->unmap(be, last);
 }

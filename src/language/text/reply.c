@@ -12,7 +12,11 @@
 #include "text/reply_call.h"
 #include "text/reply_form.h"
 
-enum { TEXT_BYTES_MAX = 1 << 28, HEAD_BYTES_MAX = 512 };
+enum {
+    TEXT_BYTES_MAX = 1 << 28,
+    HEAD_BYTES_MAX = 512,
+    SLICE_BYTES = 256 /* that are read at a time: a mark that is missing is looked for in no more */
+};
 
 typedef enum reply_place {
     PLACE_BEGIN,   /* where a thought may begin */
@@ -45,6 +49,8 @@ struct skv_reply {
     skv_buf held;
     size_t n_done;  /* of held */
     size_t n_blank; /* of held, which is nothing else and was waited with; 0: it is none of that */
+    size_t n_front, front_at; /* of held, blanks that stand in front where n_done was front_at */
+    size_t n_looked;          /* bytes that were looked at for marks: a test holds them linear */
     skv_raw_scan scan;
     skv_reply_call call;
 };
@@ -61,13 +67,17 @@ skv_status skv_reply_create(const skv_reply_options *options, skv_reply **out, s
 {
     const skv_thought_marks thinks = options->format.thinks;
     const bool harmony = thinks == SKV_THOUGHTS_HARMONY;
-    skv_reply *r = skv_alloc_zero(1, sizeof *r);
+    const skv_reply_memory *m = &options->memory;
+    const skv_buf empty = {.max = TEXT_BYTES_MAX, .memory = {m->take, m->give, m->user}};
+    const bool counted = !m->take || m->take(m->user, sizeof(skv_reply));
+    skv_reply *r = counted ? skv_alloc_zero(1, sizeof *r) : NULL;
+    if (!r && counted && m->give) m->give(m->user, sizeof *r);
     SKV_REQUIRE(r, err, SKV_MEMORY, "reply: no memory");
     r->options = *options;
     r->form = skv_reply_form_at(harmony ? SKV_CALLS_HARMONY : options->format.calls);
     r->thought = skv_thought_form_at(thinks);
-    skv_buf_init(&r->held, TEXT_BYTES_MAX);
-    skv_reply_call_init(&r->call, options->names, options->n_names, TEXT_BYTES_MAX);
+    r->held = empty;
+    skv_reply_call_init(&r->call, options->names, options->n_names, &empty);
     r->call.wants_id = r->form && r->form->own_id == SKV_ID_MEMBER;
     r->skips_blanks = options->in_thought;
     r->place = place_of_text(r);
@@ -79,9 +89,16 @@ skv_status skv_reply_create(const skv_reply_options *options, skv_reply **out, s
 void skv_reply_free(skv_reply *reply)
 {
     if (!reply) return;
+    const skv_reply_memory memory = reply->options.memory;
     skv_buf_release(&reply->held);
     skv_reply_call_release(&reply->call);
     skv_free(reply);
+    if (memory.give) memory.give(memory.user, sizeof *reply);
+}
+
+size_t skv_reply_looked(const skv_reply *reply)
+{
+    return reply->n_looked;
 }
 
 /* ---- what is held ---- */
@@ -101,17 +118,24 @@ static bool is_blank(char c)
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
-static size_t blanks(const char *text, size_t n)
+/* Those in front of what is held are looked at once. */
+static size_t blanks(skv_reply *r, const char *text, size_t n)
 {
-    size_t k = 0;
+    const bool front = n > 0 && text == held(r);
+    const size_t known = front && r->front_at == r->n_done ? r->n_front : 0;
+    size_t k = known < n ? known : n;
     while (k < n && is_blank(text[k])) k++;
+    r->n_looked += k - (known < k ? known : k);
+    if (front) r->n_front = k, r->front_at = r->n_done;
     return k;
 }
 
-static size_t without_last_blanks(const char *text, size_t n)
+static size_t without_last_blanks(skv_reply *r, const char *text, size_t n)
 {
-    while (n > 0 && is_blank(text[n - 1])) n--;
-    return n;
+    size_t k = n;
+    while (k > 0 && is_blank(text[k - 1])) k--;
+    r->n_looked += n - k;
+    return k;
 }
 
 typedef enum match { MATCH_NO, MATCH_PART, MATCH_WHOLE } match;
@@ -125,18 +149,18 @@ static match match_mark(const skv_reply *r, const char *text, size_t n, const ch
 }
 
 /* The first place where the mark stands, or may; n: nowhere. */
-static size_t find_mark(const skv_reply *r, const char *text, size_t n, const char *mark,
-                        match *found)
+static size_t find_mark(skv_reply *r, const char *text, size_t n, const char *mark, match *found)
 {
-    for (size_t i = 0; i < n; i++) {
+    size_t i = 0;
+    for (*found = MATCH_NO; i < n; i++) {
         const char *at = memchr(text + i, mark[0], n - i);
+        i = at ? (size_t)(at - text) : n;
         if (!at) break;
-        i = (size_t)(at - text);
         *found = match_mark(r, at, n - i, mark);
-        if (*found != MATCH_NO) return i;
+        if (*found != MATCH_NO) break;
     }
-    *found = MATCH_NO;
-    return n;
+    r->n_looked += i;
+    return i;
 }
 
 static void tell(const skv_reply *r, skv_reply_kind kind, const char *text, size_t n)
@@ -148,7 +172,7 @@ static void tell(const skv_reply *r, skv_reply_kind kind, const char *text, size
 /* Drops blanks that nobody wants; false: there was nothing else. */
 static bool skip_blanks(skv_reply *r)
 {
-    if (r->skips_blanks) r->n_done += blanks(held(r), n_held(r));
+    if (r->skips_blanks) r->n_done += blanks(r, held(r), n_held(r));
     r->skips_blanks = r->skips_blanks && n_held(r) == 0;
     return n_held(r) > 0;
 }
@@ -160,7 +184,7 @@ static bool take_until(skv_reply *r, skv_reply_kind kind, const char *mark)
     if (!skip_blanks(r)) return false;
     const char *text = held(r);
     const size_t n = n_held(r), at = find_mark(r, text, n, mark, &found);
-    const size_t shown = r->last && found == MATCH_NO ? n : without_last_blanks(text, at);
+    const size_t shown = r->last && found == MATCH_NO ? n : without_last_blanks(r, text, at);
     tell(r, kind, text, shown);
     r->n_done += found == MATCH_WHOLE ? at + strlen(mark) : shown;
     return found == MATCH_WHOLE;
@@ -180,7 +204,7 @@ static match take_mark(skv_reply *r, const char *mark)
 {
     if (!mark) return MATCH_NO;
     const char *text = held(r);
-    const size_t n = n_held(r), k = blanks(text, n);
+    const size_t n = n_held(r), k = blanks(r, text, n);
     if (k == n && !r->last) return MATCH_PART;
     const match found = match_mark(r, text + k, n - k, mark);
     if (found == MATCH_WHOLE) take_raw(r, k + strlen(mark));
@@ -218,7 +242,7 @@ static void tell_call(skv_reply *r, bool whole)
     }
     call->told = true;
     if (call->args.size > 0) tell(r, SKV_REPLY_ARGUMENTS, call->args.data, call->args.size);
-    skv_buf_clear(&call->args);
+    skv_reply_call_clear(call, &call->args);
     call->n_raw_told = call->raw.size;
 }
 
@@ -243,7 +267,7 @@ static void give_up_call(skv_reply *r)
 static void end_call(skv_reply *r)
 {
     tell(r, SKV_REPLY_CALL_END, "", 0);
-    skv_buf_clear(&r->call.raw);
+    skv_reply_call_clear(&r->call, &r->call.raw);
     r->call.told = r->call.needs_args = false;
     r->begun = true;
     r->ended = r->closed = false;
@@ -371,7 +395,8 @@ static void take_id(skv_reply *r, const char *text, size_t n, const char *name, 
     case SKV_ID_MEMBER: return;
     }
     if (from >= end) return;
-    const size_t n_id = without_last_blanks(from, (size_t)(end - from)), k = blanks(from, n_id);
+    const size_t n_id = without_last_blanks(r, from, (size_t)(end - from)),
+                 k = blanks(r, from, n_id);
     skv_reply_call_set_id(&r->call, from + k, n_id - k);
 }
 
@@ -395,27 +420,40 @@ static bool step_head(skv_reply *r)
     return true;
 }
 
+/* Goes on to the end of the call, unless its name is no function's: then nothing of it was read,
+ * however the text was cut. */
+static skv_raw_state scan_raw(skv_reply *r)
+{
+    skv_raw_scan *scan = &r->scan;
+    const char *text = held(r);
+    skv_raw_state state = skv_raw_scan_text(r->form, scan, text, n_held(r));
+    if (state == SKV_RAW_NAMED) {
+        const skv_raw_span name = scan->name;
+        const bool known = skv_reply_call_knows(&r->call, text + name.from, name.to - name.from);
+        state = known ? skv_raw_scan_text(r->form, scan, text, n_held(r)) : SKV_RAW_BAD;
+        if (!known) scan->pos = 0;
+    }
+    r->n_looked += scan->n_looked;
+    scan->n_looked = 0;
+    return state;
+}
+
 static bool step_raw(skv_reply *r)
 {
     skv_reply_call *call = &r->call;
-    if (r->scan.pos == 0) take_raw(r, blanks(held(r), n_held(r)));
-    skv_raw_state state = skv_raw_scan_text(r->form, &r->scan, held(r), n_held(r));
-    const skv_raw_span name = r->scan.name;
-    const bool unknown =
-        name.to > 0 && !skv_reply_call_knows(call, held(r) + name.from, name.to - name.from);
-    if (unknown) state = SKV_RAW_BAD; /* however the text was cut */
+    if (r->scan.pos == 0) take_raw(r, blanks(r, held(r), n_held(r)));
+    const skv_raw_state state = scan_raw(r);
     if (state == SKV_RAW_MORE && !r->last) return false;
     skv_reply_call_begin(call, false);
-    /* What was cut off is text to its end: marks inside it begin nothing. */
-    if (state == SKV_RAW_MORE) take_raw(r, n_held(r));
+    /* What was cut off is text to its end, and what is no call is text as far as it was read: marks
+     * inside it begin nothing. */
+    const char *text = held(r);
+    const size_t n = state == SKV_RAW_MORE ? n_held(r) : r->scan.pos;
+    take_raw(r, n);
     if (state == SKV_RAW_ENDED) {
-        const char *text = held(r);
-        const size_t n = r->scan.pos;
-        take_raw(r, n);
         call->has_name = call->has_args =
             skv_raw_convert(&r->options, r->form, text, n, &call->name, &call->args) &&
-            skv_json_scan_is_whole(call->args.data, call->args.size) &&
-            skv_reply_call_knows(call, call->name.data, call->name.size);
+            skv_json_scan_is_whole(call->args.data, call->args.size);
         tell_call(r, true);
         if (call->told) {
             end_call(r);
@@ -445,7 +483,7 @@ static bool take_header(skv_reply *r, const char *text, size_t n)
     match found = MATCH_NO;
     if (name && !r->options.no_calls && skv_reply_call_knows(&r->call, name, n_name)) {
         skv_reply_call_begin_named(&r->call, name, n_name);
-        skv_buf_clear(&r->call.raw);
+        skv_reply_call_clear(&r->call, &r->call.raw);
         take_raw(r, n + strlen(form->separator));
         r->place = PLACE_CALL;
         return true;
@@ -463,7 +501,7 @@ static bool step_header(skv_reply *r)
 {
     match found;
     const char *text = held(r);
-    const size_t n = n_held(r), k = blanks(text, n);
+    const size_t n = n_held(r), k = blanks(r, text, n);
     if (k == n) {
         if (!r->last) return false;
     } else if (may_be_header(r->form, text[k])) {
@@ -491,7 +529,7 @@ static bool step_body(skv_reply *r)
 static bool step_begin(skv_reply *r)
 {
     const char *text = held(r);
-    const size_t n = n_held(r), k = blanks(text, n);
+    const size_t n = n_held(r), k = blanks(r, text, n);
     if (k == n && !r->last) return false;
     const match found = match_mark(r, text + k, n - k, r->thought->begin);
     if (found == MATCH_PART) return false;
@@ -517,7 +555,7 @@ static bool step_first(skv_reply *r)
 {
     if (!skip_blanks(r) && !r->last) return false;
     const char *text = held(r), first = r->form->list ? '[' : '{';
-    const size_t n = n_held(r), k = blanks(text, n);
+    const size_t n = n_held(r), k = blanks(r, text, n);
     if (k == n && !r->last) return false;
     const match marked = match_mark(r, text + k, n - k, r->form->open);
     if (marked == MATCH_PART) return false;
@@ -526,7 +564,7 @@ static bool step_first(skv_reply *r)
     r->begun = true;
     r->place = PLACE_TEXT;
     if (!object) return true;
-    skv_buf_clear(&r->call.raw);
+    skv_reply_call_clear(&r->call, &r->call.raw);
     take_raw(r, k);
     r->place = PLACE_LIST;
     if (!r->form->list) begin_call(r);
@@ -556,11 +594,11 @@ static bool step_text(skv_reply *r)
         mark = bare;
         found = bare_found;
     }
-    const size_t shown = r->last && found == MATCH_NO ? n : without_last_blanks(text, at);
+    const size_t shown = r->last && found == MATCH_NO ? n : without_last_blanks(r, text, at);
     tell(r, SKV_REPLY_TEXT, text, shown);
     r->n_done += shown;
     if (found != MATCH_WHOLE) return false;
-    skv_buf_clear(&r->call.raw);
+    skv_reply_call_clear(&r->call, &r->call.raw);
     take_raw(r, at - shown + strlen(mark));
     if (is_bare) {
         begin_call(r);
@@ -575,9 +613,9 @@ static bool step_choice(skv_reply *r)
 {
     if (!skip_blanks(r) && !r->last) return false;
     const char *text = held(r);
-    const size_t n = n_held(r), k = blanks(text, n);
+    const size_t n = n_held(r), k = blanks(r, text, n);
     if (k == n && !r->last) return false;
-    skv_buf_clear(&r->call.raw);
+    skv_reply_call_clear(&r->call, &r->call.raw);
     const match found = match_mark(r, text + k, n - k, r->form->begin);
     if (found == MATCH_PART) return false;
     if (found == MATCH_WHOLE) {
@@ -604,7 +642,7 @@ static bool step_plain(skv_reply *r)
 static match take_behind(skv_reply *r, const char *mark)
 {
     const char *text = held(r);
-    const size_t n = n_held(r), k = blanks(text, n);
+    const size_t n = n_held(r), k = blanks(r, text, n);
     if (!mark) return MATCH_NO;
     if (k == n) return MATCH_PART;
     if (r->last && n - k < strlen(mark) && memcmp(text + k, mark, n - k) == 0) return MATCH_PART;
@@ -633,7 +671,7 @@ static bool step_behind(skv_reply *r)
     match found = r->ended ? MATCH_NO : take_behind(r, form->end);
     if (found == MATCH_PART) return false;
     r->ended = true;
-    skv_buf_clear(&r->call.raw);
+    skv_reply_call_clear(&r->call, &r->call.raw);
     found = next_call(r);
     if (found != MATCH_NO) return found == MATCH_WHOLE;
     if (form->list && !r->closed && take_behind(r, "]") == MATCH_PART) return false;
@@ -695,23 +733,43 @@ static bool waits_with_blanks(const skv_reply *r)
 static skv_status run(skv_reply *r, skv_error *err)
 {
     while (step(r)) continue;
-    const bool failed =
-        r->held.failed || r->call.raw.failed || r->call.args.failed || r->call.name.failed;
+    const bool failed = r->held.failed || r->call.failed || r->call.raw.failed ||
+                        r->call.args.failed || r->call.name.failed;
     SKV_REQUIRE(!failed, err, SKV_MEMORY, "reply: no memory for its text");
     const size_t n = n_held(r);
+    if (r->front_at != r->n_done) r->n_front = 0;
+    r->front_at = 0;
     if (n > 0 && r->n_done > 0) memmove(r->held.data, r->held.data + r->n_done, n);
     r->held.size = n;
     r->n_done = 0;
-    r->n_blank = waits_with_blanks(r) && n > 0 && blanks(r->held.data, n) == n ? n : 0;
+    r->n_blank = waits_with_blanks(r) && n > 0 && blanks(r, r->held.data, n) == n ? n : 0;
     return SKV_OK;
+}
+
+static skv_status push_slice(skv_reply *r, const char *text, size_t n, skv_error *err)
+{
+    skv_buf_append(&r->held, text, n);
+    if (r->n_blank == 0 || r->held.failed || blanks(r, text, n) < n) return run(r, err);
+    r->n_blank += n;
+    return SKV_OK;
+}
+
+/* The bytes of the next slice, which ends between characters. */
+static size_t slice_of(const char *text, size_t n)
+{
+    size_t k = SLICE_BYTES;
+    if (n <= k) return n;
+    while (k > SLICE_BYTES - 3 && ((unsigned char)text[k] & 0xc0) == 0x80) k--;
+    return k;
 }
 
 skv_status skv_reply_push(skv_reply *reply, const char *text, size_t n, skv_error *err)
 {
-    skv_reply *r = reply;
-    if (n > 0) skv_buf_append(&r->held, text, n);
-    if (r->n_blank == 0 || r->held.failed || blanks(text, n) < n) return run(r, err);
-    r->n_blank += n;
+    for (size_t i = 0; i < n;) {
+        const size_t n_slice = slice_of(text + i, n - i);
+        SKV_TRY(push_slice(reply, text + i, n_slice, err));
+        i += n_slice;
+    }
     return SKV_OK;
 }
 

@@ -6,14 +6,11 @@
 enum { WORD_MAX = 64, ID_MAX = 64 };
 
 void skv_reply_call_init(skv_reply_call *call, const char *const *names, size_t n_names,
-                         size_t max_bytes)
+                         const skv_buf *empty)
 {
     *call = (skv_reply_call){.names = names, .n_names = n_names};
-    skv_buf_init(&call->raw, max_bytes);
-    skv_buf_init(&call->word, WORD_MAX);
-    skv_buf_init(&call->name, max_bytes);
-    skv_buf_init(&call->id, max_bytes);
-    skv_buf_init(&call->args, max_bytes);
+    call->raw = call->word = call->name = call->id = call->args = *empty;
+    call->word.max = WORD_MAX;
 }
 
 void skv_reply_call_release(skv_reply_call *call)
@@ -25,13 +22,19 @@ void skv_reply_call_release(skv_reply_call *call)
     skv_buf_release(&call->args);
 }
 
+void skv_reply_call_clear(skv_reply_call *call, skv_buf *text)
+{
+    call->failed = call->failed || (text->failed && !text->full);
+    skv_buf_clear(text);
+}
+
 void skv_reply_call_begin(skv_reply_call *call, bool keyed)
 {
     skv_json_scan_init(&call->scan);
-    skv_buf_clear(&call->word);
-    skv_buf_clear(&call->name);
-    skv_buf_clear(&call->id);
-    skv_buf_clear(&call->args);
+    skv_reply_call_clear(call, &call->word);
+    skv_reply_call_clear(call, &call->name);
+    skv_reply_call_clear(call, &call->id);
+    skv_reply_call_clear(call, &call->args);
     call->field = SKV_CALL_NO_FIELD;
     call->has_name = call->has_args = call->in_args = call->told = false;
     call->quoted = call->saw_args = false;
@@ -50,7 +53,7 @@ void skv_reply_call_begin_named(skv_reply_call *call, const char *name, size_t n
 
 void skv_reply_call_set_id(skv_reply_call *call, const char *id, size_t n)
 {
-    skv_buf_clear(&call->id);
+    skv_reply_call_clear(call, &call->id);
     if (n > ID_MAX) return;
     for (size_t i = 0; i < n; i++) {
         const char c = id[i];
@@ -102,7 +105,7 @@ static bool begin_member(skv_reply_call *call)
         return true;
     }
     call->field = call->wants_id && word_is(call, "id") ? SKV_CALL_ID : SKV_CALL_NOTE;
-    if (call->field == SKV_CALL_ID) skv_buf_clear(&call->id);
+    if (call->field == SKV_CALL_ID) skv_reply_call_clear(call, &call->id);
     return word_is(call, "type") || word_is(call, "id") || word_is(call, "tool_call_id");
 }
 
@@ -115,7 +118,7 @@ static bool in_text(skv_json_place place)
 static bool take_word(skv_reply_call *call, skv_json_place before, char c)
 {
     if (!in_text(before)) {
-        if (call->scan.place == SKV_JSON_STRING) skv_buf_clear(&call->word);
+        if (call->scan.place == SKV_JSON_STRING) skv_reply_call_clear(call, &call->word);
         return true;
     }
     if (call->scan.place == SKV_JSON_COLON) return begin_member(call);
@@ -147,7 +150,7 @@ static bool take_id(skv_reply_call *call, skv_json_place before, char c)
     }
     if (call->scan.place != SKV_JSON_BEHIND) return skv_buf_byte(&call->id, c);
     skv_buf id = call->id;
-    skv_buf_init(&call->id, id.max);
+    call->id = (skv_buf){.max = id.max, .memory = id.memory};
     skv_reply_call_set_id(call, id.size > 0 ? id.data : "", id.size);
     skv_buf_release(&id);
     return true;
@@ -156,9 +159,8 @@ static bool take_id(skv_reply_call *call, skv_json_place before, char c)
 /* Arguments that were written as a text: what the text says, {} where it says nothing. */
 static bool end_quoted(skv_reply_call *call)
 {
-    skv_buf text;
+    skv_buf text = {.max = call->args.max, .memory = call->args.memory};
     skv_json_scan scan;
-    skv_buf_init(&text, call->args.max);
     skv_json_unescape(call->args.data ? call->args.data : "", call->args.size, &text);
     skv_json_scan_init(&scan);
     bool blank = true, ended = false, ok = !text.failed;
@@ -173,7 +175,7 @@ static bool end_quoted(skv_reply_call *call)
         ended = ended || place == SKV_JSON_ENDED;
     }
     ok = ok && (ended || blank);
-    skv_buf_clear(&call->args);
+    skv_reply_call_clear(call, &call->args);
     if (ok && !blank) skv_buf_append(&call->args, text.data, text.size);
     if (ok && blank) skv_buf_text(&call->args, "{}");
     call->has_args = ok;

@@ -37,13 +37,17 @@ typedef struct skv_reply_call {
     size_t n_outer;    /* objects around the arguments: 1; 0 where they come alone */
     bool told;         /* the name was told */
     size_t n_raw_told; /* bytes of raw that were told in some form */
+    bool failed;       /* no memory was there for a text that is gone */
 } skv_reply_call;
 
 typedef enum skv_call_state { SKV_CALL_MORE, SKV_CALL_ENDED, SKV_CALL_BAD } skv_call_state;
 
+/** `empty` has the maximum of its texts, and whom to ask for their memory. */
 void skv_reply_call_init(skv_reply_call *call, const char *const *names, size_t n_names,
-                         size_t max_bytes);
+                         const skv_buf *empty);
 void skv_reply_call_release(skv_reply_call *call);
+/** Empties one of its texts. */
+void skv_reply_call_clear(skv_reply_call *call, skv_buf *text);
 /** A new call. What has been read of it since its mark is in `raw` already. */
 void skv_reply_call_begin(skv_reply_call *call, bool keyed);
 /** A call whose name is known: its arguments come. */

@@ -249,6 +249,12 @@ const skv_reply_form *skv_reply_form_at(skv_call_syntax syntax)
     return syntax == SKV_CALLS_NONE ? NULL : &forms[syntax];
 }
 
+bool skv_call_syntax_lacks_types(skv_call_syntax syntax)
+{
+    const skv_reply_form *form = skv_reply_form_at(syntax);
+    return form && form->spelling == SKV_SPELL_XML;
+}
+
 const skv_thought_form *skv_thought_form_at(skv_thought_marks marks)
 {
     return &thoughts[marks];

@@ -62,6 +62,9 @@ typedef struct skv_thought_form {
 const skv_reply_form *skv_reply_form_at(skv_call_syntax syntax);
 const skv_thought_form *skv_thought_form_at(skv_thought_marks marks);
 
+/** How many bytes have been looked at for marks and blanks, each as often as it was. */
+size_t skv_reply_looked(const skv_reply *reply);
+
 /* ---- spellings that are no JSON, read as a whole ---- */
 
 /* Where a call of XML is. */
@@ -82,17 +85,20 @@ typedef struct skv_raw_scan {
     size_t depth;
     char quote; /* of the string around pos; 0: none */
     skv_raw_place place;
-    skv_raw_span name, key, value; /* of XML: those that came last */
+    skv_raw_span name, key, value; /* the last two, of XML: those that came last */
+    size_t n_looked;               /* bytes that were looked at */
 } skv_raw_scan;
 
 typedef enum skv_raw_state {
     SKV_RAW_MORE,
+    SKV_RAW_NAMED,     /* the name is there: told once */
     SKV_RAW_PARAMETER, /* one of XML is whole */
     SKV_RAW_ENDED,
     SKV_RAW_BAD
 } skv_raw_state;
 
-/** Goes on to the end of the call that text begins with; ENDED: it is text[0..scan->pos). */
+/** Goes on to the name of the call that text begins with, and then to its end; ENDED: it is
+ * text[0..scan->pos). BAD: it is none, and nothing in text[0..scan->pos) begins another. */
 skv_raw_state skv_raw_scan_text(const skv_reply_form *form, skv_raw_scan *scan, const char *text,
                                 size_t n);
 /** The name and, as JSON, the arguments of a whole call; false: it is none. */

@@ -8,7 +8,7 @@
 #include "text/reply_form.h"
 
 /* Of a parameter whose values are listed: nested unions and references, and values. */
-enum { LISTED_DEPTH_MAX = 8, LISTED_MAX = 4096 };
+enum { LISTED_DEPTH_MAX = 8, LISTED_MAX = SKV_GRAMMAR_TEXT_MAX / 4 /* a value's bytes */ };
 
 /* ---- from a template ---- */
 
@@ -169,6 +169,7 @@ static void add_until(skv_buf *out, const char *mark)
 typedef struct function {
     json_t *schema; /* borrowed, of its parameters; NULL: any object */
     bool loose;     /* what a grammar cannot follow of it is left out */
+    skv_budget *budget;
 } function;
 
 static void end_schema(skv_buf *out, bool loose)
@@ -217,7 +218,7 @@ static bool is_ascii(const char *text)
 static bool is_bare(const skv_reply_form *form, const function *f, const json_t *property)
 {
     return !form->typed && is_ascii(form->value_end) &&
-           (skv_reply_schema_types(f->schema, property) & SKV_TYPE_STRING);
+           (skv_reply_schema_types(f->schema, property, f->budget) & SKV_TYPE_STRING);
 }
 
 /* Adds the values that a schema lists one by one; false: it allows others too. */
@@ -276,7 +277,10 @@ static void add_bare_value(skv_buf *out, const skv_reply_form *form, const funct
                            const json_t *property)
 {
     json_t *values = json_array();
-    if (list_values(f, property, LISTED_DEPTH_MAX, values) && json_array_size(values) > 0) {
+    const bool all = list_values(f, property, LISTED_DEPTH_MAX, values);
+    const bool many = json_array_size(values) > LISTED_MAX;
+    out->failed = out->failed || (many && !f->loose); /* as if they had been written */
+    if (all && !many && json_array_size(values) > 0) {
         const bool line = form->behind_key[strlen(form->behind_key) - 1] == '\n';
         add_choice(out, values);
         skv_buf_text(out, line ? ",\"\\n" : ",\"");
@@ -421,7 +425,8 @@ static skv_status add_call(skv_buf *out, const skv_reply_form *form, const json_
 {
     const char *name = json_string_value(json_object_get(tool, "name"));
     const function f = {.schema = json_object_get(tool, "parameters"),
-                        .loose = json_is_true(json_object_get(tool, "loose"))};
+                        .loose = json_is_true(json_object_get(tool, "loose")),
+                        .budget = out->budget};
     SKV_REQUIRE(name, err, SKV_ARGUMENT, "tools: one has no name");
     add_head(out, form, name);
     switch (form->spelling) {
@@ -693,8 +698,9 @@ skv_status skv_reply_grammar(const skv_reply_rules *rules, char **text, size_t *
                 "tools: %zu calls, 1 to %d", rules->max_calls, SKV_REPLY_CALLS_MAX);
     SKV_TRY(load_tools(rules, budget, &tools, &n_bytes, err));
     skv_buf marked;
-    skv_buf_init(&marked, SKV_GRAMMAR_TEXT_MAX);
+    skv_buf_init_within(&marked, SKV_GRAMMAR_TEXT_MAX, budget);
     skv_status status = write_grammar(&marked, rules, tools, err);
+    if (status == SKV_OK) status = skv_budget_check(budget, "tools", err);
     if (status == SKV_OK) status = finish_grammar(rules, &marked, text, n, err);
     skv_buf_release(&marked);
     json_decref(tools);

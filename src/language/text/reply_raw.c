@@ -3,7 +3,7 @@
 
 #include "text/reply_form.h"
 
-enum { QUOTED_BY_MARK = 1, NAME_BYTES_MAX = 256, BLANKS_MAX = 64 };
+enum { QUOTED_BY_MARK = 1, NAME_BYTES_MAX = 256 };
 
 static bool is_blank(char c)
 {
@@ -36,17 +36,21 @@ static size_t find(const char *text, size_t from, size_t n, const char *mark)
 
 /* ---- where a call ends ---- */
 
-bool skv_raw_ends_mark(char behind)
+/* prefix NAME and the first bracket, which pos ends behind. */
+static skv_raw_state scan_name(const skv_reply_form *form, skv_raw_scan *scan, const char *text,
+                               size_t n, char first)
 {
-    return behind == ',' || behind == '}' || behind == ']' || behind == ':';
-}
-
-skv_raw_state skv_raw_ends_quote(const char *text, size_t n)
-{
-    size_t k = 0;
-    while (k < n && k < BLANKS_MAX && is_blank(text[k])) k++;
-    if (k == n) return SKV_RAW_MORE;
-    return text[k] == ')' || skv_raw_ends_mark(text[k]) ? SKV_RAW_ENDED : SKV_RAW_BAD;
+    const size_t n_prefix = form->prefix ? strlen(form->prefix) : 0;
+    for (; scan->pos < n; scan->pos++) {
+        const char c = text[scan->pos];
+        if (scan->pos > NAME_BYTES_MAX || (c != first && !is_word(c) && c != ':')) break;
+        if (c != first) continue;
+        const bool prefixed = n_prefix == 0 || starts(text, scan->pos, form->prefix);
+        scan->name = (skv_raw_span){n_prefix, scan->pos++};
+        scan->depth = 1;
+        return prefixed && scan->name.to > n_prefix ? SKV_RAW_NAMED : SKV_RAW_BAD;
+    }
+    return scan->pos < n ? SKV_RAW_BAD : SKV_RAW_MORE;
 }
 
 /* Behind the bracket that closes the first one. */
@@ -78,10 +82,6 @@ static skv_raw_state scan_brackets(skv_raw_scan *scan, const char *text, size_t 
                                           : SKV_RAW_BAD;
             if (end == SKV_RAW_MORE) return SKV_RAW_MORE;
             if (end == SKV_RAW_ENDED) scan->quote = 0;
-        } else if (scan->depth == 0) {
-            if (c != first && (!is_word(c) && c != ':')) return SKV_RAW_BAD;
-            if (c == first) scan->depth = 1;
-            if (scan->pos > NAME_BYTES_MAX) return SKV_RAW_BAD;
         } else if (c == '"' || c == '\'') {
             scan->quote = c;
         } else if (c == '(' || c == '[' || c == '{') {
@@ -94,6 +94,17 @@ static skv_raw_state scan_brackets(skv_raw_scan *scan, const char *text, size_t 
     return SKV_RAW_MORE;
 }
 
+static skv_raw_state scan_call(const skv_reply_form *form, skv_raw_scan *scan, const char *text,
+                               size_t n)
+{
+    const char first = form->spelling == SKV_SPELL_GEMMA ? '{' : '(';
+    const size_t from = scan->pos;
+    const skv_raw_state state = scan->depth == 0 ? scan_name(form, scan, text, n, first)
+                                                 : scan_brackets(scan, text, n, first);
+    scan->n_looked += scan->pos - from;
+    return state;
+}
+
 skv_raw_state skv_raw_scan_text(const skv_reply_form *form, skv_raw_scan *scan, const char *text,
                                 size_t n)
 {
@@ -102,8 +113,8 @@ skv_raw_state skv_raw_scan_text(const skv_reply_form *form, skv_raw_scan *scan, 
     case SKV_SPELL_XML: do { state = skv_xml_next(form, scan, text, n);
         } while (state == SKV_RAW_PARAMETER);
         return state;
-    case SKV_SPELL_PYTHON: return scan_brackets(scan, text, n, '(');
-    case SKV_SPELL_GEMMA: return scan_brackets(scan, text, n, '{');
+    case SKV_SPELL_PYTHON:
+    case SKV_SPELL_GEMMA: return scan_call(form, scan, text, n);
     case SKV_SPELL_OBJECT:
     case SKV_SPELL_KEYED:
     case SKV_SPELL_NAMED:

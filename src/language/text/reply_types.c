@@ -5,12 +5,13 @@
 #include "skv/reply.h"
 #include "text/reply_form.h"
 
-/* What is looked at for one answer: schemas, and values that they list. */
-enum { DEPTH_MAX = 16, SCHEMAS_MAX = 256, VALUES_MAX = 1 << 14 };
+/* Of one parameter: what lies deeper, or behind more schemas, is of any type. */
+enum { DEPTH_MAX = 16, SCHEMAS_MAX = 1024 };
 
 typedef struct walk {
     const json_t *root;
-    size_t depth, n_seen, n_values;
+    skv_budget *budget;
+    size_t depth, n_seen;
 } walk;
 
 static unsigned types_of(walk *w, const json_t *schema);
@@ -46,15 +47,6 @@ static unsigned type_of_value(const json_t *value)
     return SKV_TYPE_ANY;
 }
 
-/* Whether a list is read: not once they are too many. */
-static bool may_read(walk *w, const json_t *list)
-{
-    const size_t n = json_array_size(list);
-    if (n > VALUES_MAX - w->n_values) return false;
-    w->n_values += n;
-    return true;
-}
-
 /* A name, or a list of them. */
 static unsigned types_named(walk *w, const json_t *type)
 {
@@ -62,7 +54,7 @@ static unsigned types_named(walk *w, const json_t *type)
     size_t i;
     unsigned types = 0;
     if (!json_is_array(type)) return type_named(type);
-    if (!may_read(w, type)) return SKV_TYPE_ANY;
+    if (!skv_budget_work(w->budget, json_array_size(type))) return SKV_TYPE_ANY;
     json_array_foreach(type, i, one) types |= type_named(one);
     return types;
 }
@@ -72,7 +64,7 @@ static unsigned types_listed(walk *w, const json_t *values)
     const json_t *one;
     size_t i;
     unsigned types = 0;
-    if (!may_read(w, values)) return SKV_TYPE_ANY;
+    if (!skv_budget_work(w->budget, json_array_size(values))) return SKV_TYPE_ANY;
     json_array_foreach(values, i, one) types |= type_of_value(one);
     return types;
 }
@@ -110,9 +102,9 @@ static unsigned types_of_all(walk *w, const json_t *schemas)
 static unsigned types_of(walk *w, const json_t *schema)
 {
     static const char *const unions[] = {"anyOf", "oneOf"};
-    if (!json_is_object(schema) || w->depth == DEPTH_MAX || w->n_seen++ >= SCHEMAS_MAX) {
-        return SKV_TYPE_ANY;
-    }
+    const bool reads = json_is_object(schema) && w->depth < DEPTH_MAX && w->n_seen < SCHEMAS_MAX;
+    if (!reads || !skv_budget_work(w->budget, 1)) return SKV_TYPE_ANY;
+    w->n_seen++;
     unsigned types = SKV_TYPE_ANY;
     const json_t *type = json_object_get(schema, "type"), *values = json_object_get(schema, "enum"),
                  *only = json_object_get(schema, "const"),
@@ -132,9 +124,11 @@ static unsigned types_of(walk *w, const json_t *schema)
     return types;
 }
 
-unsigned skv_reply_schema_types(const json_t *root, const json_t *schema)
+unsigned skv_reply_schema_types(const json_t *root, const json_t *schema, skv_budget *budget)
 {
-    walk w = {.root = root};
+    skv_budget own;
+    if (!budget) skv_budget_init(&own, NULL);
+    walk w = {.root = root, .budget = budget ? budget : &own};
     const unsigned types = types_of(&w, schema);
     return types == 0 ? SKV_TYPE_ANY : types;
 }

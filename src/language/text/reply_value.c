@@ -9,6 +9,8 @@
 /* Digits that every reader of JSON keeps, and that a real has with its exponent. */
 enum { PLAIN_DIGITS_MAX = 15, REAL_DIGITS_MAX = 19 };
 
+enum { BLANKS_MAX = 64 }; /* between a quotation mark and what tells whether it ends a text */
+
 static bool is_blank(char c)
 {
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';
@@ -38,6 +40,19 @@ static void trim(const char **text, size_t *n)
 }
 
 /* ---- strings ---- */
+
+bool skv_raw_ends_mark(char behind)
+{
+    return behind == ',' || behind == '}' || behind == ']' || behind == ':';
+}
+
+skv_raw_state skv_raw_ends_quote(const char *text, size_t n)
+{
+    size_t k = 0;
+    while (k < n && k < BLANKS_MAX && is_blank(text[k])) k++;
+    if (k == n) return SKV_RAW_MORE;
+    return text[k] == ')' || skv_raw_ends_mark(text[k]) ? SKV_RAW_ENDED : SKV_RAW_BAD;
+}
 
 /* n digits of a base of 16; false: they are none. */
 static bool read_hex(const char *text, size_t n, uint32_t *code)
@@ -348,11 +363,9 @@ static bool list_members(const char *text, size_t n, skv_buf *out)
 
 void skv_raw_drop_doubled(skv_buf *args, size_t begin)
 {
-    skv_buf list, kept;
+    skv_buf list = {.max = args->max, .memory = args->memory}, kept = list;
     char *text = args->data + begin;
     bool any = false;
-    skv_buf_init(&list, args->max);
-    skv_buf_init(&kept, args->max);
     const bool listed = list_members(text, args->size - begin, &list);
     member *all = (member *)(void *)list.data;
     const size_t n = list.size / sizeof *all;

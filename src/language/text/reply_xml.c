@@ -38,13 +38,14 @@ static match match_at(const xml *x, size_t at, const char *mark)
 /* The first place of the mark from `from` on; n: nowhere. */
 static size_t find(const xml *x, size_t from, const char *mark)
 {
-    for (size_t i = from; i < x->n; i++) {
+    size_t i = from;
+    for (; i < x->n; i++) {
         const char *at = memchr(x->text + i, mark[0], x->n - i);
-        if (!at) break;
-        i = (size_t)(at - x->text);
-        if (match_at(x, i, mark) == MATCH_WHOLE) return i;
+        i = at ? (size_t)(at - x->text) : x->n;
+        if (!at || match_at(x, i, mark) == MATCH_WHOLE) break;
     }
-    return x->n;
+    x->scan->n_looked += i - from;
+    return i;
 }
 
 static bool stop(xml *x, skv_raw_state state)
@@ -55,7 +56,9 @@ static bool stop(xml *x, skv_raw_state state)
 
 static void skip_blanks(xml *x)
 {
+    const size_t from = x->scan->pos;
     while (x->scan->pos < x->n && is_blank(x->text[x->scan->pos])) x->scan->pos++;
+    x->scan->n_looked += x->scan->pos - from;
 }
 
 static bool read_name(xml *x)
@@ -67,6 +70,7 @@ static bool read_name(xml *x)
     } else {
         while (from < x->n && is_blank(x->text[from])) from++;
         for (to = from; to < x->n && !is_blank(x->text[to]) && x->text[to] != '<';) to++;
+        x->scan->n_looked += to;
     }
     if (to > NAME_BYTES_MAX) return stop(x, SKV_RAW_BAD);
     if (to == x->n) return stop(x, SKV_RAW_MORE);
@@ -76,7 +80,7 @@ static bool read_name(xml *x)
     if (from == to) return stop(x, SKV_RAW_BAD);
     x->scan->name = (skv_raw_span){from, to};
     x->scan->place = SKV_RAW_KEYS;
-    return true;
+    return stop(x, SKV_RAW_NAMED);
 }
 
 /* Whether a parameter or the end stands here, or may. */
@@ -101,11 +105,24 @@ static bool read_keys(xml *x)
     return true;
 }
 
+/* The same from pos on, which goes as far as no mark can begin; n: nowhere yet. */
+static size_t find_on(xml *x, const char *mark)
+{
+    const size_t n_mark = strlen(mark), at = find(x, x->scan->pos, mark);
+    if (at == x->n && x->n >= n_mark && x->scan->pos < x->n - n_mark + 1) {
+        x->scan->pos = x->n - n_mark + 1;
+    }
+    return at;
+}
+
 static bool read_key(xml *x)
 {
     skv_raw_span *key = &x->scan->key;
-    key->to = find(x, key->from, x->form->value);
-    if (key->to - key->from > KEY_BYTES_MAX) return stop(x, SKV_RAW_BAD);
+    key->to = find_on(x, x->form->value);
+    if (key->to - key->from > KEY_BYTES_MAX) {
+        x->scan->pos = key->from;
+        return stop(x, SKV_RAW_BAD);
+    }
     if (key->to == x->n) return stop(x, SKV_RAW_MORE);
     x->scan->pos = x->scan->value.from = key->to + strlen(x->form->value);
     x->scan->place = SKV_RAW_VALUE;
@@ -115,13 +132,10 @@ static bool read_key(xml *x)
 static bool read_value(xml *x)
 {
     skv_raw_scan *scan = x->scan;
-    const size_t n_mark = strlen(x->form->value_end), at = find(x, scan->pos, x->form->value_end);
-    if (at == x->n) {
-        if (x->n >= n_mark && scan->pos < x->n - n_mark + 1) scan->pos = x->n - n_mark + 1;
-        return stop(x, SKV_RAW_MORE);
-    }
+    const size_t at = find_on(x, x->form->value_end);
+    if (at == x->n) return stop(x, SKV_RAW_MORE);
     scan->value.to = at;
-    scan->pos = at + n_mark;
+    scan->pos = at + strlen(x->form->value_end);
     scan->place = SKV_RAW_BEHIND;
     return true;
 }
@@ -157,10 +171,10 @@ skv_raw_state skv_xml_next(const skv_reply_form *form, skv_raw_scan *scan, const
 
 /* What the mark around a value says of its type, or the function's schema does. */
 static unsigned types_of(const skv_reply_options *options, const skv_reply_form *form,
-                         const skv_raw_scan *scan, const char *text, size_t n_key)
+                         skv_raw_scan *scan, const char *text, size_t n_key)
 {
     const char *key = text + scan->key.from;
-    const xml head = {.text = text, .n = scan->key.to};
+    const xml head = {.scan = scan, .text = text, .n = scan->key.to};
     if (form->typed && find(&head, scan->key.from, "string=\"") < head.n) {
         const bool is_text = find(&head, scan->key.from, "string=\"true\"") < head.n;
         return is_text ? SKV_TYPE_STRING : (SKV_TYPE_ANY & ~SKV_TYPE_STRING) | SKV_TYPE_QUOTED;
@@ -192,10 +206,10 @@ bool skv_xml_convert(const skv_reply_options *options, const skv_reply_form *for
                      size_t n, skv_buf *name, skv_buf *args)
 {
     skv_raw_scan scan = {0};
-    skv_raw_state state = SKV_RAW_PARAMETER;
+    skv_raw_state state = SKV_RAW_NAMED;
     const size_t begin = args->size;
     skv_buf_byte(args, '{');
-    while (state == SKV_RAW_PARAMETER && !args->failed) {
+    while ((state == SKV_RAW_NAMED || state == SKV_RAW_PARAMETER) && !args->failed) {
         state = skv_xml_next(form, &scan, text, n);
         if (state == SKV_RAW_PARAMETER) put_parameter(options, form, &scan, text, args);
     }

@@ -1,6 +1,7 @@
 /* The set of strings (a trie whose edges are hashed) and the search for added tokens. */
 #include "text/tokenizer_added.h"
 
+#include "base/marks.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "text/unicode_class.h"
@@ -195,26 +196,11 @@ static skv_added_match strip(const skv_added_token *token, const char *text, siz
     return (skv_added_match){.start = start < done ? done : start, .end = end, .token = token};
 }
 
-/* How many marks are at or before a byte: an odd number means data. */
-static size_t marks_before(const skv_added_text *in, size_t at)
-{
-    size_t low = 0, high = in->n_marks;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (in->marks[middle] <= at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 /* Whether a byte of text[start..end) is data; *behind: where the first of these data end. */
 static bool touches_data(const skv_added_text *in, size_t start, size_t end, size_t *behind)
 {
-    size_t i = marks_before(in, start);
-    if (i % 2 == 0 && (i == in->n_marks || in->marks[i] >= end)) return false;
-    size_t i_end = i % 2 == 0 ? i + 1 : i;
+    size_t i_end;
+    if (!skv_marks_touch(in->marks, in->n_marks, start, end, &i_end)) return false;
     *behind = i_end < in->n_marks ? in->marks[i_end] : in->n;
     return true;
 }

@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "base/marks.h"
 #include "base/mem.h"
 #include "format/json_doc.h"
 
@@ -36,13 +37,55 @@ skv_status skv_data_mark(skv_data_tokens *t, size_t from, bool loss, skv_error *
     return SKV_OK;
 }
 
+static skv_status put_as(const skv_data_writer *w, const char *text, size_t n,
+                         skv_encode_options options, bool loss, skv_data_tokens *out,
+                         skv_error *err)
+{
+    const size_t from = out->ids.n;
+    if (n > 0) SKV_TRY(skv_tokenizer_encode(w->tokenizer, text, n, options, &out->ids, err));
+    return skv_data_mark(out, from, loss, err);
+}
+
 static skv_status put(const skv_data_writer *w, const char *text, size_t n, bool special, bool loss,
                       skv_data_tokens *out, skv_error *err)
 {
-    const size_t from = out->ids.n;
-    const skv_encode_options options = {.parse_special = special};
-    if (n > 0) SKV_TRY(skv_tokenizer_encode(w->tokenizer, text, n, options, &out->ids, err));
-    return skv_data_mark(out, from, loss, err);
+    return put_as(w, text, n, (skv_encode_options){.parse_special = special}, loss, out, err);
+}
+
+/* A conversation as its template writes it, and which bytes of it are data: in these, no special
+ * token is read. */
+typedef struct rendered {
+    skv_buf text, marks;
+} rendered;
+
+static void rendered_init(rendered *r, size_t max)
+{
+    skv_buf_init(&r->text, max);
+    skv_buf_init(&r->marks, max);
+}
+
+static void rendered_release(rendered *r)
+{
+    skv_buf_release(&r->text);
+    skv_buf_release(&r->marks);
+}
+
+/* The bytes from..to. */
+static skv_status put_part(const skv_data_writer *w, const rendered *r, size_t from, size_t to,
+                           bool loss, skv_data_tokens *out, skv_error *err)
+{
+    const size_t *at = (const size_t *)(const void *)r->marks.data;
+    const size_t n_all = r->marks.size / sizeof *at;
+    const size_t first = skv_marks_before(at, n_all, from), end = skv_marks_before(at, n_all, to);
+    skv_text_marks data = {.at = skv_alloc(end - first + 2, sizeof *at)};
+    SKV_REQUIRE(data.at, err, SKV_MEMORY, "data: no memory for a conversation");
+    if (first % 2 == 1) data.at[data.n++] = 0;
+    for (size_t i = first; i < end; i++) data.at[data.n++] = at[i] - from;
+    if (data.n % 2 == 1) data.at[data.n++] = to - from;
+    const skv_encode_options options = {.parse_special = true, .data = &data};
+    const skv_status status = put_as(w, r->text.data + from, to - from, options, loss, out, err);
+    skv_free(data.at);
+    return status;
 }
 
 static skv_status put_begin(const skv_data_writer *w, skv_data_tokens *out, skv_error *err)
@@ -65,13 +108,14 @@ static void set_special(const skv_tokenizer *t, int32_t id, char out[64])
 }
 
 static skv_status render(const skv_data_writer *w, const char *messages, bool generation,
-                         skv_buf *out, skv_error *err)
+                         rendered *out, skv_error *err)
 {
+    const skv_template_options options = {.marks = &out->marks};
     const skv_chat_input input = {.messages_json = messages,
                                   .bos_token = w->bos,
                                   .eos_token = w->eos,
                                   .add_generation_prompt = generation};
-    return skv_chat_render(w->chat, &input, NULL, out, err);
+    return skv_chat_render(w->chat, &input, &options, &out->text, err);
 }
 
 /* Words that no template writes by itself. */
@@ -115,19 +159,19 @@ static void plain_frame(skv_data_writer *w)
 
 static skv_status learn_frame(skv_data_writer *w, skv_error *err)
 {
-    skv_buf whole, asked;
-    skv_buf_init(&whole, LINE_MAX);
-    skv_buf_init(&asked, LINE_MAX);
+    rendered whole, asked;
+    rendered_init(&whole, LINE_MAX);
+    rendered_init(&asked, LINE_MAX);
     skv_status status =
         render(w, "[" TURNS_1 ", " TURN("user", ASK_2) ", " TURN("assistant", TELL_2) "]", false,
                &whole, err);
     if (status == SKV_OK) status = render(w, "[" TURN("user", ASK_1) "]", true, &asked, err);
-    if (status == SKV_OK && !cut_frame(w, whole.data, asked.data)) {
+    if (status == SKV_OK && !cut_frame(w, whole.text.data, asked.text.data)) {
         status = skv_fail(err, SKV_UNSUPPORTED,
                           "chat template: a conversation does not go on from its prompt");
     }
-    skv_buf_release(&whole);
-    skv_buf_release(&asked);
+    rendered_release(&whole);
+    rendered_release(&asked);
     return status;
 }
 
@@ -237,7 +281,7 @@ skv_status skv_data_put_document(const skv_data_writer *w, const skv_document *d
 
 /* Renders the first n messages. */
 static skv_status render_first(const skv_data_writer *w, const json_t *messages, size_t n,
-                               bool generation, skv_buf *out, skv_error *err)
+                               bool generation, rendered *out, skv_error *err)
 {
     json_t *some = json_array();
     bool made = some;
@@ -256,37 +300,36 @@ static skv_status render_first(const skv_data_writer *w, const json_t *messages,
 
 /* A template may write a turn differently once others follow it (thoughts left out of earlier
  * answers): then there is no one place where the answer stands. */
-static bool begins_with(const skv_buf *whole, const skv_buf *part)
+static bool begins_with(const rendered *whole, const rendered *part)
 {
-    return part->size <= whole->size &&
-           (part->size == 0 || memcmp(whole->data, part->data, part->size) == 0);
+    const skv_buf *all = &whole->text, *some = &part->text;
+    return some->size <= all->size &&
+           (some->size == 0 || memcmp(all->data, some->data, some->size) == 0);
 }
 
 /* Tokens of the answer that is message i, and of what stands before it since `*at`. */
 static skv_status put_message(const skv_data_writer *w, const json_t *messages, size_t i,
-                              const skv_buf *whole, size_t *at, skv_data_tokens *out,
+                              const rendered *whole, size_t *at, skv_data_tokens *out,
                               skv_error *err)
 {
-    skv_buf before, after;
-    skv_buf_init(&before, RENDER_MAX);
-    skv_buf_init(&after, RENDER_MAX);
+    rendered before, after;
+    rendered_init(&before, RENDER_MAX);
+    rendered_init(&after, RENDER_MAX);
     skv_status status = render_first(w, messages, i, true, &before, err);
     if (status == SKV_OK) status = render_first(w, messages, i + 1, false, &after, err);
     if (status == SKV_OK && (!begins_with(whole, &before) || !begins_with(whole, &after) ||
-                             before.size < *at || after.size < before.size)) {
+                             before.text.size < *at || after.text.size < before.text.size)) {
         status =
             skv_fail(err, SKV_UNSUPPORTED,
                      "message %zu: the chat template writes it differently once others follow", i);
     }
+    if (status == SKV_OK) status = put_part(w, whole, *at, before.text.size, false, out, err);
     if (status == SKV_OK) {
-        status = put(w, whole->data + *at, before.size - *at, true, false, out, err);
+        status = put_part(w, whole, before.text.size, after.text.size, true, out, err);
     }
-    if (status == SKV_OK) {
-        status = put(w, whole->data + before.size, after.size - before.size, true, true, out, err);
-    }
-    *at = after.size;
-    skv_buf_release(&before);
-    skv_buf_release(&after);
+    *at = after.text.size;
+    rendered_release(&before);
+    rendered_release(&after);
     return status;
 }
 
@@ -294,8 +337,8 @@ static skv_status put_messages(const skv_data_writer *w, const json_t *messages,
                                skv_data_tokens *out, skv_error *err)
 {
     SKV_REQUIRE(w->chat, err, SKV_UNSUPPORTED, "messages, and the model has no chat template");
-    skv_buf whole;
-    skv_buf_init(&whole, RENDER_MAX);
+    rendered whole;
+    rendered_init(&whole, RENDER_MAX);
     const size_t n = json_array_size(messages);
     size_t at = 0;
     skv_status status = render_first(w, messages, n, false, &whole, err);
@@ -307,9 +350,9 @@ static skv_status put_messages(const skv_data_writer *w, const json_t *messages,
     /* What follows the last answer teaches nothing. Without one the text is there to be read: only
      * the hidden loss has terms of it. */
     if (status == SKV_OK && at == 0) {
-        status = put(w, whole.data, whole.size, true, false, out, err);
+        status = put_part(w, &whole, 0, whole.text.size, false, out, err);
     }
-    skv_buf_release(&whole);
+    rendered_release(&whole);
     return status;
 }
 

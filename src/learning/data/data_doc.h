@@ -3,7 +3,8 @@
  * of JSON ({"text"}, {"segments"}, {"messages"}, {"prompt", "answer"}).
  *
  * Conversations are written as the model's chat template has it. Of them only the answers are
- * learnt, each with the token that ends it.
+ * learnt, each with the token that ends it. No text of a document becomes a special token: only the
+ * template writes these.
  */
 #ifndef SKV_DATA_DATA_DOC_H
 #define SKV_DATA_DATA_DOC_H

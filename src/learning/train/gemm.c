@@ -245,6 +245,7 @@ static void run_blocks(const slab *s, size_t b0, size_t b1, size_t n0, size_t i_
             store_tile(c, a->ldc, tile, mm->nr, n, m, add);
         }
     }
+    skv_matmul_finish(mm);
 }
 
 static void store_tile(float *c, size_t ldc, const float *tile, size_t nr, size_t n, size_t m,

@@ -195,7 +195,8 @@ static bool read_request(answer *a, api_error *error)
     const answer_dialect *d = a->dialect;
     return read_body(a, error) && request_check_model(ex, a->body, error) &&
            request_params_read(ex, a->body, d->api, &a->params, error) &&
-           (!d->in_parts || tool_request_read(ex, a->body, &a->tools, error));
+           (!d->in_parts || (tool_request_read(ex, a->body, &a->tools, error) &&
+                             tool_request_read_types(ex, &a->tools, error)));
 }
 
 static bool begin(answer *a, api_error *error)

@@ -2,10 +2,8 @@
  * vLLM (guided_*, structured_outputs) and of llama.cpp (grammar, json_schema). */
 #include "request_input.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "server_impl.h"
 #include "skv/grammar.h"
@@ -213,32 +211,6 @@ static bool keep_grammar(exchange *ex, shared_rules *out, api_error *error)
     return true;
 }
 
-/* Waits until few others compile; leave_compiler follows. */
-static bool enter_compiler(exchange *ex, api_error *error)
-{
-    const struct timespec nap = {.tv_nsec = 1000000};
-    const uint64_t begun_ns = skv_now_ns();
-    const uint64_t end_ns = begun_ns + LIMIT_GRAMMAR_WAIT_SECONDS * UINT64_C(1000000000);
-    while (atomic_fetch_add(&ex->server->n_compiling, 1) >= LIMIT_GRAMMARS_AT_ONCE) {
-        atomic_fetch_sub(&ex->server->n_compiling, 1);
-        if (skv_now_ns() > end_ns || exchange_stopped(ex)) {
-            (void)api_fail(error, 503, NULL, "other requests are compiling their grammars");
-            error->retry_after_s = LIMIT_MEMORY_RETRY_SECONDS;
-            return false;
-        }
-        (void)nanosleep(&nap, NULL);
-    }
-    skv_budget_waited(&ex->reading, skv_now_ns() - begun_ns);
-    ex->compiles = true;
-    return true;
-}
-
-static void leave_compiler(exchange *ex)
-{
-    ex->compiles = false;
-    atomic_fetch_sub(&ex->server->n_compiling, 1);
-}
-
 typedef struct matcher_maker {
     const exchange *ex;
     shared_rules *rules;
@@ -268,10 +240,10 @@ static bool compile(exchange *ex, const wish *w, const char *text, size_t n, sha
                     api_error *error)
 {
     skv_error err;
-    if (!enter_compiler(ex, error)) return false;
+    if (!compile_enter(ex, error)) return false;
     const skv_grammar_source source = {w->kind, {text, n}, w->lead};
     skv_status status = skv_grammar_compile_behind(&source, ex->budget, &out->grammar, &err);
-    leave_compiler(ex);
+    compile_leave(ex);
     if (status == SKV_OK && !keep_grammar(ex, out, error)) return false;
     if (status == SKV_OK) status = make_matcher(ex, out, &err);
     if (status == SKV_OK) return true;

@@ -143,12 +143,39 @@ static void took(void *arg)
     (void)peers_set_phase(ex->server, ex->peer, PEER_WRITING);
 }
 
+/* Tells the log, and has the system drop what it still holds for the client when the connection is
+ * closed: megabytes that it would go on sending as slowly. */
+static void give_up_reader(exchange *ex, size_t n_all, bool is_cut)
+{
+    api_error error;
+    const struct linger none = {.l_onoff = 1};
+    (void)setsockopt(ex->fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+    const double seconds = ex->server->options.stall_seconds;
+    if (is_cut) {
+        (void)api_fail(&error, 408, NULL, "the client took nothing for %.3g s", seconds);
+    } else {
+        (void)api_fail(&error, 408, NULL,
+                       "the client took the response too slowly: less than %.0f bytes/s in %.3g s "
+                       "of waiting for it",
+                       http_pace_rate(n_all), (double)ex->pace.waited_ns * 1e-9);
+    }
+    error.code = "slow_reader";
+    exchange_note(ex, &error);
+    if (!is_cut) peers_count_late(ex->server);
+}
+
 static bool send_parts(exchange *ex, struct iovec *parts, size_t n_parts)
 {
+    size_t n_all = 0;
+    for (size_t i = 0; i < n_parts; i++) n_all += parts[i].iov_len;
+    ex->pace.grace_seconds = ex->server->options.stall_seconds;
+    ex->pace.wrote = took;
+    ex->pace.user = ex;
     const peer_phase before = peers_set_phase(ex->server, ex->peer, PEER_WRITING);
-    const bool sent = http_wire_write(ex->fd, parts, n_parts, took, ex);
-    (void)peers_set_phase(ex->server, ex->peer, before);
+    const bool sent = http_wire_write(ex->fd, parts, n_parts, &ex->pace);
+    const bool is_cut = peers_set_phase(ex->server, ex->peer, before) == PEER_CUT;
     if (!sent) ex->closes = true;
+    if (!sent && (is_cut || ex->pace.is_slow)) give_up_reader(ex, n_all, is_cut);
     return sent;
 }
 

@@ -23,7 +23,7 @@ typedef struct exchange {
     bool may_ping;       /* its client reads events, so comments may come before them */
     bool streams;        /* the head of a stream of events was sent */
     bool rated;          /* it counts for the rates of its key */
-    bool compiles;       /* a grammar: it counts in server->n_compiling */
+    bool compiles;       /* a grammar: it has a slot (compile_slots.h), since slot_ns */
     bool never_fits;     /* memory that it asked for is more than its share can ever have */
     const char *origin;  /* borrowed from the head: of the page that may read it; NULL: none */
     uint64_t tenant;     /* the number of its key; 0: none needed */
@@ -33,10 +33,11 @@ typedef struct exchange {
     char method[17], path[257];
     char methods[64];  /* that the path has, where it has not this one: "GET, HEAD" */
     char left_out[96]; /* types of tools that the request has and the model did not get */
-    uint64_t begun_ns;
+    uint64_t begun_ns, slot_ns;
     /* Reading it, up to the submission of its answers, without what follows: waiting for its model
      * to be loaded, and for memory. */
     uint64_t read_ns, load_ns, memory_ns;
+    http_pace pace;             /* of the client in taking the response */
     int status;                 /* of the response; 0: none was begun */
     struct generation *running; /* borrowed: its answers on their way; NULL: none */
     skv_job_stats used;         /* by its answers, once they are settled */

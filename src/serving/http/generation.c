@@ -99,6 +99,7 @@ static bool submit(generation *g, size_t i, api_error *error)
     job.ids = prompt->ids;
     job.n_ids = prompt->n_ids;
     job.text = prompt->known;
+    job.tries_again = g->n_begun > g->n_done;
     job.notify = wake;
     job.user = g;
     const skv_status status = submit_patiently(&s);

@@ -2,14 +2,17 @@
 #include "http_wire.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "skv/tools.h"
 
 enum {
     PIECE_BYTES = 16 << 10, /* a client has to take so many before its deadline begins anew */
+    LOOK_MS = 200,          /* how often is tried whether a client has taken something */
     SIZE_LINE_BYTES = 256   /* of a chunk: its length, and extensions that nobody reads */
 };
 
@@ -44,25 +47,64 @@ static void skip_written(struct iovec **parts, size_t *n_parts, size_t n)
     (*parts)->iov_len -= n;
 }
 
-bool http_wire_write(int fd, struct iovec *parts, size_t n_parts, void (*wrote)(void *user),
-                     void *user)
+double http_pace_rate(size_t n_all)
 {
-    size_t n_piece = 0;
+    const double rate = (double)n_all / LIMIT_READ_SECONDS;
+    return rate > LIMIT_READ_BYTES_A_SECOND ? rate : LIMIT_READ_BYTES_A_SECOND;
+}
+
+/* Bytes that the system holds for the client. */
+static size_t count_queued(int fd)
+{
+    int n = 0;
+    return ioctl(fd, SIOCOUTQ, &n) == 0 && n > 0 ? (size_t)n : 0;
+}
+
+/* Waits until there is room, or may be: the system tells of it when a third of a buffer of
+ * megabytes is empty, for which a slow client takes minutes. Returns the bytes that the client has
+ * taken. If the whole process stood still, that time does not count. */
+static size_t wait_for_room(int fd, http_pace *pace)
+{
+    const uint64_t begun_ns = skv_now_ns(), most_ns = 2 * LOOK_MS * UINT64_C(1000000);
+    const size_t n_before = count_queued(fd);
+    struct pollfd socket = {.fd = fd, .events = POLLOUT};
+    (void)poll(&socket, 1, LOOK_MS);
+    const size_t n_after = count_queued(fd), n = n_before > n_after ? n_before - n_after : 0;
+    const uint64_t waited_ns = skv_now_ns() - begun_ns;
+    pace->waited_ns += waited_ns < most_ns ? waited_ns : most_ns;
+    pace->n_taken += n;
+    return n;
+}
+
+/* Of n_all bytes that are written. */
+static bool keeps_pace(http_pace *pace, size_t n_all)
+{
+    const double seconds = (double)pace->waited_ns * 1e-9;
+    pace->is_slow =
+        seconds > pace->grace_seconds && (double)pace->n_taken < seconds * http_pace_rate(n_all);
+    if (seconds > 2 * pace->grace_seconds) {
+        pace->waited_ns /= 2;
+        pace->n_taken /= 2;
+    }
+    return !pace->is_slow;
+}
+
+bool http_wire_write(int fd, struct iovec *parts, size_t n_parts, http_pace *pace)
+{
+    size_t n_piece = 0, n_all = 0;
+    for (size_t i = 0; i < n_parts; i++) n_all += parts[i].iov_len;
     skip_written(&parts, &n_parts, 0);
     while (n_parts > 0) {
         const struct msghdr message = {.msg_iov = parts, .msg_iovlen = n_parts};
         const ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            struct pollfd socket = {.fd = fd, .events = POLLOUT};
-            (void)poll(&socket, 1, -1);
-            continue;
-        }
-        if (n < 0) return false;
-        skip_written(&parts, &n_parts, (size_t)n);
-        n_piece += (size_t)n;
-        if (n_piece >= PIECE_BYTES) wrote(user);
+        const bool waits = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+        if (n < 0 && !waits) return false;
+        if (n > 0) skip_written(&parts, &n_parts, (size_t)n);
+        n_piece += waits ? wait_for_room(fd, pace) : (size_t)n;
+        if (n_piece >= PIECE_BYTES) pace->wrote(pace->user);
         n_piece %= PIECE_BYTES;
+        if (waits && !keeps_pace(pace, n_all)) return false;
     }
     return true;
 }

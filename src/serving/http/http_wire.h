@@ -18,9 +18,22 @@ typedef struct http_wire {
 
 /** Waits for more bytes; false: there are none to come, or there is no room for them. */
 bool http_wire_fill(http_wire *wire);
-/** Writes all parts, and tells how far it is: `wrote` is called after each piece that was taken. */
-bool http_wire_write(int fd, struct iovec *parts, size_t n_parts, void (*wrote)(void *user),
-                     void *user);
+/* How fast a client takes what is written to it. Only the time that a write waits for the client
+ * counts, and only what was taken since the first of these waits: a stream whose events come slowly
+ * waits for none. */
+typedef struct http_pace {
+    double grace_seconds;      /* of waiting, before the rate counts */
+    uint64_t waited_ns;        /* of late: half of it is forgotten with each two graces */
+    size_t n_taken;            /* in the same time */
+    bool is_slow;              /* it was too slow: nothing more is written */
+    void (*wrote)(void *user); /* called after each piece that was taken */
+    void *user;                /* borrowed */
+} http_pace;
+
+/** The bytes of a second that have to be taken of n_all bytes that are written at once. */
+double http_pace_rate(size_t n_all);
+/** Writes all parts; false: the client is gone, or too slow. */
+bool http_wire_write(int fd, struct iovec *parts, size_t n_parts, http_pace *pace);
 /** After the last response: reads what the client still sends, for a while, and throws it away.
  * A socket that is closed before loses the response with it. */
 void http_wire_linger(http_wire *wire);

@@ -144,7 +144,7 @@ bool memory_wait(exchange *ex, memory_try_fn *tries, void *user)
     const peer_phase phase = peers_set_phase(ex->server, ex->peer, PEER_WORKING);
     memory_turn turn = {0};
     /* While it waits others may compile. */
-    if (ex->compiles) atomic_fetch_sub(&ex->server->n_compiling, 1);
+    compile_pause(ex);
     take_turn(ex, &turn);
     bool there = false;
     while (!(there = tries(user, is_first(ex, &turn)))) {
@@ -152,7 +152,7 @@ bool memory_wait(exchange *ex, memory_try_fn *tries, void *user)
         (void)nanosleep(&nap, NULL);
     }
     end_turn(ex, &turn);
-    if (ex->compiles) atomic_fetch_add(&ex->server->n_compiling, 1);
+    compile_go_on(ex);
     (void)peers_set_phase(ex->server, ex->peer, phase);
     const uint64_t waited_ns = skv_now_ns() - begun_ns;
     ex->memory_ns += waited_ns;

@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "compile_slots.h"
 #include "skv/budget.h"
 
 struct api_error;
@@ -34,11 +35,14 @@ typedef struct memory_share {
     const void *first;    /* the request that need not leave room; NULL: none */
     memory_turn *turns;   /* borrowed, those that wait, the one that has waited longest first */
     memory_turn **last;   /* where the next one is put */
+    compile_share compiling;
 } memory_share;
 
 typedef struct memory_table {
     pthread_mutex_t lock; /* guards what follows */
     size_t n_waiting;     /* requests, of all shares */
+    uint32_t n_compiling; /* grammars, of all shares */
+    uint64_t n_turns;     /* that were had in compiling */
     memory_share common;
     memory_share *shares; /* owned */
 } memory_table;

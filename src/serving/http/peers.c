@@ -231,6 +231,13 @@ peer_phase peers_set_phase(http_server *server, http_peer *peer, peer_phase phas
     return before;
 }
 
+void peers_count_late(http_server *server)
+{
+    pthread_mutex_lock(&server->lock);
+    server->n_timed_out_peers++;
+    pthread_mutex_unlock(&server->lock);
+}
+
 void peers_count_body(http_server *server, http_peer *peer, size_t n)
 {
     pthread_mutex_lock(&server->lock);

@@ -11,17 +11,29 @@ static reply_part *last_of(const reply_parts *parts, part_kind kind)
     return part && part->kind == kind ? part : NULL;
 }
 
+/* Room for one more part. */
+static bool make_room(reply_parts *parts)
+{
+    const skv_buf_memory memory = exchange_text(parts->ex).memory;
+    const size_t room = parts->room > 0 ? 2 * parts->room : 1;
+    const size_t n_more = (room - parts->room) * sizeof *parts->at;
+    if (parts->n < parts->room) return true;
+    if (!memory.take(memory.user, n_more)) return false;
+    reply_part *at = realloc(parts->at, room * sizeof *at);
+    if (!at) {
+        memory.give(memory.user, n_more);
+        return false;
+    }
+    parts->at = at;
+    parts->room = room;
+    return true;
+}
+
 static reply_part *add_part(reply_parts *parts, part_kind kind)
 {
-    if (parts->n == parts->room) {
-        const size_t room = parts->room > 0 ? 2 * parts->room : 4;
-        reply_part *at = realloc(parts->at, room * sizeof *at);
-        if (!at) {
-            parts->failed = true;
-            return NULL;
-        }
-        parts->at = at;
-        parts->room = room;
+    if (!make_room(parts)) {
+        parts->failed = true;
+        return NULL;
     }
     reply_part *part = &parts->at[parts->n++];
     *part = (reply_part){.kind = kind,
@@ -134,8 +146,10 @@ bool reply_parts_open(reply_parts *parts, exchange *ex, const tool_request *tool
                       const skv_reply_options *options, bool streams)
 {
     skv_reply_options o = *options;
+    const skv_buf_memory memory = exchange_text(ex).memory;
     o.tell = take_piece;
     o.user = parts;
+    o.memory = (skv_reply_memory){memory.take, memory.give, memory.user};
     *parts = (reply_parts){.ex = ex, .tools = tools, .streams = streams};
     return skv_reply_create(&o, &parts->reader, NULL) == SKV_OK;
 }
@@ -144,6 +158,7 @@ void reply_parts_release(reply_parts *parts)
 {
     for (size_t i = 0; i < parts->n; i++) release_part(&parts->at[i]);
     free(parts->at);
+    if (parts->room > 0) exchange_give(parts->ex, parts->room * sizeof *parts->at);
     skv_reply_free(parts->reader);
     *parts = (reply_parts){.n = 0};
 }

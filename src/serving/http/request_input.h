@@ -167,6 +167,8 @@ typedef struct tool_request {
     json_t *tools;        /* owned: as templates want them; NULL: none */
     const char **names;   /* owned, [n]: they point into `tools` */
     tool_origin *origins; /* owned, [n] */
+    /* Owned: for each tool an object with the types of its parameters; NULL: calls tell them. */
+    json_t *types;
     size_t n;
     tool_choice choice;
     size_t i_named; /* of NAMED */
@@ -176,6 +178,8 @@ typedef struct tool_request {
 
 /** Reads "tools", "tool_choice" and "parallel_tool_calls" of a chat's body. */
 bool tool_request_read(const exchange *ex, const json_t *body, tool_request *out, api_error *error);
+/** What reading calls of these tools needs of their schemas; counts in the request's budget. */
+bool tool_request_read_types(const exchange *ex, tool_request *out, api_error *error);
 void tool_request_release(tool_request *request);
 
 /** What the function of this name was; NULL: there is none. */

@@ -121,7 +121,8 @@ static const char *error_name(const exchange *ex)
 static const char *reason_of(const exchange *ex)
 {
     const int status = ex->refusal.status;
-    return status == 429 || status == 500 || status == 503 ? ex->refusal.message : "";
+    const bool ours = status == 408 || status == 429 || status == 500 || status == 503;
+    return ours ? ex->refusal.message : "";
 }
 
 /* ---- JSON ---- */

@@ -124,7 +124,6 @@ struct http_server {
     struct request_log *log; /* owned; NULL: none */
     int64_t started_s;
     _Atomic uint64_t n_requests, n_drawn;
-    _Atomic uint32_t n_compiling; /* grammars */
     /* Owned: what requests hold beside the KV memory, at most --memory; and who shares it. */
     skv_account *account;
     memory_table memory;
@@ -231,6 +230,8 @@ void peers_cut_all(http_server *server);
 void peers_remove(http_server *server, http_peer *peer);
 /** Returns the phase before. */
 peer_phase peers_set_phase(http_server *server, http_peer *peer, peer_phase phase);
+/** A connection that is given up for its slowness, but not by the thread that keeps deadlines. */
+void peers_count_late(http_server *server);
 void peers_count_body(http_server *server, http_peer *peer, size_t n);
 
 /* ---- request_log.c: a line for every request that has ended ---- */

@@ -25,13 +25,18 @@ enum {
     LIMIT_IDLE_SECONDS = 60,          /* between two requests of a connection */
     LIMIT_BODY_BYTES_A_SECOND = 1024, /* slower bodies are cut off ... */
     LIMIT_BODY_SLOW_SECONDS = 10,     /* ... after this long */
+    /* Of what is written a client takes so much a second, and all that is written at once within so
+     * many seconds. It is cut off once writes have waited for it for --stall-timeout (exchange.c).
+     */
+    LIMIT_READ_BYTES_A_SECOND = 1024,
+    LIMIT_READ_SECONDS = 600,
 
     /* ---- the end (server.c): --shutdown-timeout is for requests ---- */
     LIMIT_FLUSH_SECONDS = 20, /* then for writing --cache-dir; not longer than requests had */
     LIMIT_STOP_SECONDS = 5,   /* then for everything else: who has not ended by then is cut off */
 
     /* ---- grammars (constrain.c) ---- */
-    LIMIT_GRAMMARS_AT_ONCE = 2,     /* compiled at one time, so that the worker keeps processors */
+    LIMIT_GRAMMARS_AT_ONCE = 2,     /* compiled at one time (compile_slots.c) */
     LIMIT_GRAMMAR_WAIT_SECONDS = 5, /* a request waits this long for its turn, then 503 */
 
     /* ---- what reading one request may take (exchange.c): 400 ---- */

@@ -295,6 +295,7 @@ bool tool_request_read(const exchange *ex, const json_t *body, tool_request *out
 void tool_request_release(tool_request *request)
 {
     json_decref(request->tools);
+    json_decref(request->types);
     free(request->names);
     free(request->origins);
     *request = (tool_request){.parallel = true};
@@ -489,6 +490,40 @@ bool tool_request_constrains(const exchange *ex, const tool_request *request)
     return tool_request_forces(request) || (may_call && (request->strict || untrained));
 }
 
+/* The types of a function's parameters by their names. */
+static bool add_types(const exchange *ex, const json_t *schema, json_t *types, api_error *error)
+{
+    const char *name;
+    json_t *property;
+    json_object_foreach(json_object_get(schema, "properties"), name, property)
+    {
+        if (!request_hold(ex, JSON_MEMBER_BYTES, "tools", error)) return false;
+        const unsigned some = skv_reply_schema_types(schema, property, ex->budget);
+        if (!request_work(ex, 1, "tools", error)) return false;
+        if (json_object_setn_new(types, name, strlen(name), json_integer(some)) != 0) {
+            return api_fail(error, 503, NULL, "no memory");
+        }
+    }
+    return true;
+}
+
+bool tool_request_read_types(const exchange *ex, tool_request *out, api_error *error)
+{
+    const bool wanted = out->n > 0 && out->choice != TOOL_CHOICE_NONE;
+    if (!wanted || !skv_call_syntax_lacks_types(ex->model->reply_format.calls)) return true;
+    if (!request_hold(ex, (out->n + 1) * JSON_CONTAINER_BYTES, "tools", error)) return false;
+    out->types = json_array();
+    for (size_t i = 0; i < out->n; i++) {
+        const json_t *function = json_object_get(json_array_get(out->tools, i), "function");
+        json_t *types = json_object();
+        if (!types || json_array_append_new(out->types, types) != 0) {
+            return api_fail(error, 503, NULL, "no memory");
+        }
+        if (!add_types(ex, json_object_get(function, "parameters"), types, error)) return false;
+    }
+    return true;
+}
+
 unsigned tool_request_types(const void *functions, const char *function, size_t n_function,
                             const char *parameter, size_t n_parameter)
 {
@@ -496,11 +531,8 @@ unsigned tool_request_types(const void *functions, const char *function, size_t 
     for (size_t i = 0; i < request->n; i++) {
         const char *name = request->names[i];
         if (strlen(name) != n_function || memcmp(name, function, n_function) != 0) continue;
-        const json_t *schema = json_object_get(
-            json_object_get(json_array_get(request->tools, i), "function"), "parameters");
-        const json_t *property =
-            json_object_getn(json_object_get(schema, "properties"), parameter, n_parameter);
-        return property ? skv_reply_schema_types(schema, property) : 0;
+        return (unsigned)json_integer_value(
+            json_object_getn(json_array_get(request->types, i), parameter, n_parameter));
     }
     return 0;
 }

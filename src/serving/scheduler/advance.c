@@ -294,7 +294,7 @@ static void set_stepping(skv_scheduler *s, const skv_job *job)
     pthread_mutex_unlock(&s->lock);
 }
 
-static void take_hidden(void *user, size_t i_layer, const float *x, size_t n_rows)
+static void take_hidden(void *user, size_t i_layer, skv_rows x, size_t n_rows)
 {
     pass *p = user;
     p->n_taken += skv_worker_take_rows(p->s, i_layer, x, p->n_taken, n_rows);

@@ -27,7 +27,7 @@ skv_status skv_worker_open_rows(skv_scheduler *s, skv_error *err)
     return SKV_OK;
 }
 
-size_t skv_worker_take_rows(skv_scheduler *s, size_t i_layer, const float *x, size_t at, size_t n)
+size_t skv_worker_take_rows(skv_scheduler *s, size_t i_layer, skv_rows x, size_t at, size_t n)
 {
     if (i_layer != skv_boundary_layer(s->engine)) return 0;
     const size_t n_bytes = skv_boundary_row_bytes(s->engine);

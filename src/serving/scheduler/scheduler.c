@@ -416,7 +416,7 @@ static skv_status enqueue(skv_scheduler *s, skv_lane *lane, skv_error *err)
     size_t *n_own = &s->n_queued_of[p->tenant % SKV_TENANTS];
     bool full = *n_own > 0 && (s->n_queued >= s->options.max_queued ||
                                s->n_queued_tokens + p->n_ids > s->options.max_queued_tokens);
-    if (full) s->n_rejected++;
+    if (full && !p->tries_again) s->n_rejected++;
     SKV_REQUIRE(!full, err, SKV_FULL, "queue: %zu requests with %zu prompt tokens are waiting",
                 s->n_queued, s->n_queued_tokens);
     lane->job->number = s->n_submitted++;

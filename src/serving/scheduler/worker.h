@@ -217,7 +217,7 @@ void skv_worker_tell_stored(skv_scheduler *s);
 SKV_MUST_CHECK skv_status skv_worker_open_rows(skv_scheduler *s, skv_error *err);
 /** The sink of a step's hidden states; needs step_rows. Takes them as rows from `at` on and returns
  * how many it has taken. */
-size_t skv_worker_take_rows(skv_scheduler *s, size_t i_layer, const float *x, size_t at, size_t n);
+size_t skv_worker_take_rows(skv_scheduler *s, size_t i_layer, skv_rows x, size_t at, size_t n);
 /** After a step: n rows of a lane, the first of them row step_row of the step. Blocks that they
  * complete are queued for the disk. */
 void skv_worker_keep_rows(skv_scheduler *s, skv_lane *lane, size_t step_row, size_t n);

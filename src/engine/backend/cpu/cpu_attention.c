@@ -106,11 +106,12 @@ static skv_attention kernel_args(const attention_job *job, const skv_cpu_task *t
 {
     const skv_attention_args *a = job->args;
     size_t row = t->item->row0 + t->q0, column = t->i_head * job->n_group * a->head_dim;
+    const float *sinks = skv_cpu_vec(a->sinks);
     return (skv_attention){
-        .out = a->out + row * a->ld_out + column,
-        .q = a->q + row * a->ld_q + column,
-        .ld_out = a->ld_out,
-        .ld_q = a->ld_q,
+        .out = skv_cpu_at(skv_rows_from(a->out, row, column)),
+        .q = skv_cpu_at(skv_rows_from(a->q, row, column)),
+        .ld_out = a->out.ld,
+        .ld_q = a->q.ld,
         .n_q = t->n_q,
         .n_group = job->n_group,
         .head_dim = a->head_dim,
@@ -120,7 +121,7 @@ static skv_attention kernel_args(const attention_job *job, const skv_cpu_task *t
         .window = a->window,
         .scale = a->scale,
         .softcap = a->softcap,
-        .sinks = a->sinks ? a->sinks + t->i_head * job->n_group : NULL,
+        .sinks = sinks ? sinks + t->i_head * job->n_group : NULL,
         .invariant = job->be->limits.batch_invariant,
         .singly = t->singly,
     };
@@ -137,7 +138,7 @@ static void run_task(void *arg, size_t i_task, size_t i_thread)
         return;
     }
     if (t->rows) { /* every token sees every row of the portion */
-        a.q = job->args->q + t->i_head * job->n_group * a.head_dim;
+        a.q = skv_cpu_at(job->args->q) + t->i_head * job->n_group * a.head_dim;
         a.rows = t->rows;
         a.n_past = t->row1;
         a.window = 0;

@@ -1,48 +1,13 @@
 /* The CPU back end: its life, its workspace and its table of operations. */
 #include "backend/cpu/cpu_backend.h"
 
-#include <string.h>
-
 #include "backend/cpu/verify.h"
 #include "base/mem.h"
 #include "base/size.h"
 
-static void *cpu_alloc(skv_backend *base, size_t n_bytes)
+static size_t vote_norms_bytes(const skv_backend_limits *limits)
 {
-    (void)base;
-    return skv_map_zero(n_bytes);
-}
-
-static void cpu_release(skv_backend *base, void *block, size_t n_bytes)
-{
-    (void)base;
-    skv_unmap(block, n_bytes);
-}
-
-static void cpu_put(skv_backend *base, void *dst, const void *host, size_t n_bytes)
-{
-    (void)base;
-    memcpy(dst, host, n_bytes);
-}
-
-static void cpu_get(skv_backend *base, void *host, const void *src, size_t n_bytes)
-{
-    (void)base;
-    memcpy(host, src, n_bytes);
-}
-
-static void *cpu_map(skv_backend *base, const void *at, size_t n_bytes, skv_map_access access)
-{
-    (void)base;
-    (void)n_bytes;
-    (void)access;
-    return (void *)(uintptr_t)at;
-}
-
-static void cpu_unmap(skv_backend *base, const void *host)
-{
-    (void)base;
-    (void)host;
+    return limits->max_rows * limits->max_heads * sizeof(float);
 }
 
 /* What one thread needs at any time: a product's rows and tiles, or an attention task. */
@@ -56,13 +21,14 @@ static size_t thread_scratch(const skv_cpu_backend *be, const skv_backend_limits
     return skv_round_up(skv_max_size(linear, attention), 4096);
 }
 
-static size_t cpu_reserve_bytes(const skv_backend *base, const skv_backend_limits *limits)
+static skv_bytes cpu_reserve_bytes(const skv_backend *base, const skv_backend_limits *limits)
 {
     const skv_cpu_backend *be = (const skv_cpu_backend *)base;
-    return skv_cpu_packed_bytes(be, limits) + limits->max_groups * skv_cpu_product_bytes() +
-           skv_pool_threads(be->pool) * thread_scratch(be, limits) +
-           skv_cpu_attention_partials(be, limits) * sizeof(float) +
-           skv_cpu_attention_tasks(be, limits) * skv_cpu_attention_task_bytes();
+    return (skv_bytes){
+        .host = skv_cpu_packed_bytes(be, limits) + limits->max_groups * skv_cpu_product_bytes() +
+                skv_pool_threads(be->pool) * thread_scratch(be, limits) + vote_norms_bytes(limits) +
+                skv_cpu_attention_partials(be, limits) * sizeof(float) +
+                skv_cpu_attention_tasks(be, limits) * skv_cpu_attention_task_bytes()};
 }
 
 static void release_workspace(skv_cpu_backend *be)
@@ -72,8 +38,9 @@ static void release_workspace(skv_cpu_backend *be)
     skv_unmap(be->partials, be->n_partials * sizeof *be->partials);
     skv_unmap(be->tasks, be->n_tasks_max * skv_cpu_attention_task_bytes());
     skv_unmap(be->products, be->limits.max_groups * skv_cpu_product_bytes());
+    skv_unmap(be->vote_norms, vote_norms_bytes(&be->limits));
     be->packed = be->scratch = NULL;
-    be->partials = NULL;
+    be->partials = be->vote_norms = NULL;
     be->tasks = NULL;
     be->products = NULL;
 }
@@ -91,12 +58,13 @@ static skv_status cpu_reserve(skv_backend *base, const skv_backend_limits *limit
     be->scratch = skv_map_zero(skv_pool_threads(be->pool) * be->scratch_bytes);
     be->partials = skv_map_zero(be->n_partials * sizeof *be->partials);
     be->tasks = skv_map_zero(be->n_tasks_max * skv_cpu_attention_task_bytes());
+    be->vote_norms = skv_map_zero(vote_norms_bytes(limits));
     const size_t product_bytes = limits->max_groups * skv_cpu_product_bytes();
     if (product_bytes > 0) be->products = skv_map_zero(product_bytes);
-    SKV_REQUIRE(be->packed && be->scratch && be->partials && be->tasks &&
+    SKV_REQUIRE(be->packed && be->scratch && be->partials && be->tasks && be->vote_norms &&
                     (product_bytes == 0 || be->products),
                 err, SKV_MEMORY, "workspace: no memory for %zu bytes",
-                cpu_reserve_bytes(base, limits));
+                cpu_reserve_bytes(base, limits).host);
     return SKV_OK;
 }
 
@@ -109,25 +77,29 @@ static void cpu_free(skv_backend *base)
     skv_free(be);
 }
 
-skv_status skv_backend_cpu_create(skv_pool *threads, skv_cpu_level level, skv_backend **out,
+skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backend **out,
                                   skv_error *err)
 {
+    const skv_cpu_level level = options->level;
     unsigned features = skv_cpu_verified();
     SKV_REQUIRE(skv_cpu_level_runs(level, features), err, SKV_UNSUPPORTED,
                 "cpu: this processor does not run %s", skv_cpu_level_name(level));
     skv_cpu_backend *be = skv_alloc_zero(1, sizeof *be);
     SKV_REQUIRE(be, err, SKV_MEMORY, "cpu: no memory");
-    be->pool = threads;
+    be->pool = options->threads;
     be->base = (skv_backend){
         .name = "cpu",
         .free = cpu_free,
-        .alloc = cpu_alloc,
-        .release = cpu_release,
-        .put = cpu_put,
-        .get = cpu_get,
-        .copy = cpu_put,
-        .map = cpu_map,
-        .unmap = cpu_unmap,
+        .areas_create = skv_cpu_areas_create,
+        .areas_free = skv_cpu_areas_free,
+        .areas_bytes = skv_cpu_areas_bytes,
+        .map = skv_cpu_map,
+        .unmap = skv_cpu_unmap,
+        .pages_create = skv_cpu_pages_create,
+        .pages_free = skv_cpu_pages_free,
+        .page_read = skv_cpu_page_copy,
+        .page_write = skv_cpu_page_copy,
+        .page_copy = skv_cpu_page_copy,
         .reserve = cpu_reserve,
         .reserve_bytes = cpu_reserve_bytes,
         .linear_bytes = skv_cpu_linear_bytes,
@@ -146,6 +118,7 @@ skv_status skv_backend_cpu_create(skv_pool *threads, skv_cpu_level level, skv_ba
         .glu = skv_cpu_glu,
         .embed_gate = skv_cpu_embed_gate,
         .gather = skv_cpu_gather,
+        .copy_rows = skv_cpu_copy_rows,
         .scale = skv_cpu_scale,
         .softcap = skv_cpu_softcap,
         .row_bytes = skv_cpu_row_bytes,

@@ -4,8 +4,24 @@
 
 #include "backend/cpu/cpu_state.h"
 
+/* cpu_backend.c */
+SKV_MUST_CHECK skv_status skv_backend_cpu_create(const skv_backend_options *options,
+                                                 skv_backend **out, skv_error *err);
+
+/* cpu_areas.c */
+skv_status skv_cpu_areas_create(skv_backend *base, const skv_area_spec *specs, size_t n,
+                                skv_area **out, skv_error *err);
+void skv_cpu_areas_free(skv_backend *base, skv_area **areas, size_t n);
+skv_bytes skv_cpu_areas_bytes(const skv_backend *base, const skv_area_spec *specs, size_t n);
+skv_mapped skv_cpu_map(skv_backend *base, skv_rows rows, size_t n_rows, size_t n,
+                       skv_map_access access);
+void skv_cpu_unmap(skv_backend *base, skv_mapped mapped);
+void *skv_cpu_pages_create(skv_backend *base, size_t n_bytes);
+void skv_cpu_pages_free(skv_backend *base, void *pages, size_t n_bytes);
+void skv_cpu_page_copy(skv_backend *base, void *to, const void *from, size_t n_bytes);
+
 /* cpu_linear.c */
-size_t skv_cpu_linear_bytes(const skv_backend *base, const skv_linear_spec *spec);
+skv_bytes skv_cpu_linear_bytes(const skv_backend *base, const skv_linear_spec *spec);
 skv_status skv_cpu_linear_create(skv_backend *base, const skv_linear_spec *spec, skv_linear **out,
                                  skv_error *err);
 void skv_cpu_linear_free(skv_backend *base, skv_linear *w);
@@ -40,15 +56,16 @@ void skv_cpu_norm(skv_backend *base, const skv_norm_args *args);
 void skv_cpu_norm_add(skv_backend *base, const skv_norm_add_args *args);
 void skv_cpu_glu(skv_backend *base, const skv_glu_args *args);
 void skv_cpu_embed_gate(skv_backend *base, const skv_embed_gate_args *args);
-void skv_cpu_gather(skv_backend *base, float *x, size_t n, const uint32_t *rows, size_t n_rows);
-void skv_cpu_scale(skv_backend *base, float *x, size_t n, float factor);
-void skv_cpu_softcap(skv_backend *base, float *x, size_t n, float cap);
+void skv_cpu_gather(skv_backend *base, skv_rows x, size_t n, const uint32_t *rows, size_t n_rows);
+void skv_cpu_copy_rows(skv_backend *base, skv_rows to, skv_rows from, size_t n_rows, size_t n);
+void skv_cpu_scale(skv_backend *base, skv_rows x, size_t n_rows, size_t n, float factor);
+void skv_cpu_softcap(skv_backend *base, skv_rows x, size_t n_rows, size_t n, float cap);
 
 /* cpu_saved_rows.c */
 size_t skv_cpu_row_bytes(const skv_backend *base, skv_weight_type type, size_t K);
-void skv_cpu_save_rows(skv_backend *base, skv_weight_type type, unsigned char *host, const float *x,
-                       size_t n, size_t K);
-void skv_cpu_load_rows(skv_backend *base, skv_weight_type type, float *x, const unsigned char *host,
-                       size_t n, size_t K);
+void skv_cpu_save_rows(skv_backend *base, skv_weight_type type, unsigned char *host, skv_rows x,
+                       size_t n, size_t K, skv_norm norm);
+void skv_cpu_load_rows(skv_backend *base, skv_weight_type type, skv_rows x,
+                       const unsigned char *host, size_t n, size_t K);
 
 #endif

@@ -18,9 +18,10 @@ enum { TASK_TOKENS_MIN = 8, TASK_TOKENS_MAX = 32 }; /* of the first pass: they s
 typedef struct votes_job {
     const skv_cpu_backend *be;
     const skv_votes_args *args;
-    size_t n_group;  /* query heads to a KV head */
-    size_t n_blocks; /* tasks of a KV head */
-    size_t n_tokens; /* of a task of the first pass */
+    const float *q, *sinks; /* [n_q, ld] and [n_heads] or NULL: of args */
+    size_t n_group;         /* query heads to a KV head */
+    size_t n_blocks;        /* tasks of a KV head */
+    size_t n_tokens;        /* of a task of the first pass */
 } votes_job;
 
 /* A task's part of the scratch. */
@@ -98,7 +99,7 @@ static void score_block(const votes_job *job, size_t h, size_t i0, size_t n_quer
     const size_t Dh = a->head_dim, panel_bytes = m->w_bytes(Dh);
     for (size_t i = 0; i < n_queries; i++) {
         const size_t j = (i0 + i) / job->n_group, g = (i0 + i) % job->n_group;
-        const float *q = a->q + j * a->ld_q + (h * job->n_group + g) * Dh;
+        const float *q = job->q + j * a->q.ld + (h * job->n_group + g) * Dh;
         for (size_t d = 0; d < Dh; d++) page->rows[i * Dh + d] = a->scale * q[d];
     }
     m->pack_x(page->block, page->rows, Dh, n_queries, Dh);
@@ -151,14 +152,14 @@ static float add_logs(float a, float b)
 static float *norm_of(const votes_job *job, size_t h, size_t i)
 {
     const size_t j = i / job->n_group, g = i % job->n_group;
-    return job->args->norms + j * job->args->n_heads + h * job->n_group + g;
+    return job->be->vote_norms + j * job->args->n_heads + h * job->n_group + g;
 }
 
 static void add_to_norm(const votes_job *job, size_t h, size_t i, size_t row, const float *x,
                         size_t n)
 {
     float *norm = norm_of(job, h, i);
-    const float *sinks = job->args->sinks;
+    const float *sinks = job->sinks;
     const float own = job->be->kernels.logsumexp(x, n, NULL);
     if (row > hidden_rows(job->args, h, i / job->n_group)) {
         *norm = add_logs(*norm, own);
@@ -202,7 +203,11 @@ static void add_votes(void *arg, size_t i_task, size_t i_thread)
 void skv_cpu_votes(skv_backend *base, const skv_votes_args *args)
 {
     skv_cpu_backend *be = (skv_cpu_backend *)base;
-    votes_job job = {.be = be, .args = args, .n_group = args->n_heads / args->n_kv_heads};
+    votes_job job = {.be = be,
+                     .args = args,
+                     .q = skv_cpu_at(args->q),
+                     .sinks = skv_cpu_vec(args->sinks),
+                     .n_group = args->n_heads / args->n_kv_heads};
     const size_t n_threads = skv_pool_threads(be->pool);
     job.n_tokens = skv_ceil_div(args->n_q * args->n_kv_heads, 2 * n_threads);
     job.n_tokens = skv_max_size(TASK_TOKENS_MIN, skv_min_size(job.n_tokens, TASK_TOKENS_MAX));

@@ -21,13 +21,15 @@
 enum {
     PARTS_MAX = 4 * 512,   /* a K and a V for every layer, and to spare */
     NR_MAX = 64,           /* widest panel of any kernel */
-    MR_MAX = 16,           /* tallest block of any kernel */
+    PAIRS_MAX = 4,         /* pairs of panels that share a piece of a block */
+    MR_MAX = 32,           /* tallest block of any kernel */
     SMALL_WORK = 1 << 17,  /* multiply-adds below which threads are not worth waking */
     PACK_ROWS = 24,        /* rows of X that one task norms and packs, about */
     TASKS_A_THREAD = 16,   /* tasks that balance the threads */
     STRIP_BYTES = 1 << 18, /* of the weights that a strip reads at a time, about */
     STRIP_MAX = 16,        /* panels of a strip */
-    BLOCKS_A_PART = 8,     /* blocks of rows that a task has at least when it shares a panel */
+    ROWS_A_PART = 48,      /* rows that a task has at least when it shares a panel */
+    TASKS_LEFT = 4,        /* tasks that wide strips leave to a thread at least */
     ROWS_A_THREAD = 64     /* rows from which a thread is better off with rows of its own */
 };
 
@@ -66,7 +68,7 @@ size_t skv_cpu_linear_scratch(const skv_cpu_backend *be, size_t max_K)
 {
     (void)be;
     size_t rows = skv_round_up(MR_MAX * max_K * sizeof(float), SKV_ALIGN);
-    size_t tiles = 2 * MR_MAX * NR_MAX * sizeof(float);
+    size_t tiles = 2 * PAIRS_MAX * MR_MAX * NR_MAX * sizeof(float);
     return rows + tiles;
 }
 
@@ -101,7 +103,7 @@ static size_t panel_bytes(const skv_matmul *mm, const skv_linear_spec *spec, siz
     return skv_round_up(n_bytes, SKV_ALIGN);
 }
 
-size_t skv_cpu_linear_bytes(const skv_backend *base, const skv_linear_spec *spec)
+skv_bytes skv_cpu_linear_bytes(const skv_backend *base, const skv_linear_spec *spec)
 {
     const skv_cpu_backend *be = (const skv_cpu_backend *)base;
     const skv_matmul *mm = matmul_of(be, spec->type, spec->K);
@@ -109,7 +111,7 @@ size_t skv_cpu_linear_bytes(const skv_backend *base, const skv_linear_spec *spec
     for (size_t i = 0; i < spec->n_parts; i++) {
         n_bytes += skv_ceil_div(spec->parts[i].n_rows, mm->nr) * panel_bytes(mm, spec, i);
     }
-    return n_bytes;
+    return (skv_bytes){.host = n_bytes};
 }
 
 /* A scale, or a weight, that is no number: the first that a thread met. */
@@ -263,7 +265,7 @@ static skv_status fill_panels(skv_cpu_backend *be, skv_linear *w, const skv_line
                               skv_error *err)
 {
     pack_job job = {.be = be, .mm = matmul_of(be, spec->type, spec->K), .spec = spec, .w = w};
-    size_t n_bytes = skv_cpu_linear_bytes(&be->base, spec);
+    const size_t n_bytes = skv_cpu_linear_bytes(&be->base, spec).host;
     w->panels = skv_cpu_take_weights(be, n_bytes);
     SKV_REQUIRE(w->panels, err, SKV_MEMORY, "weights: no memory for %zu panels, %zu bytes",
                 w->n_panels, n_bytes);
@@ -325,6 +327,8 @@ typedef struct skv_cpu_product {
     skv_cpu_backend *be;
     const skv_matmul *mm;
     skv_linear_args args;
+    const float *x, *norm; /* of args: [*, ld], and [K] or NULL */
+    float *y;              /* [n_rows, ld] */
     unsigned char *packed; /* its rows, [n_blocks][block_bytes] */
     const skv_linear *w;
     size_t n_blocks, block_bytes;
@@ -389,16 +393,15 @@ static const float *normed_rows(const product *p, size_t row0, size_t m, float *
 {
     const skv_linear_args *a = &p->args;
     size_t K = p->w->K;
-    if (!a->norm.weight && !a->rows) {
-        *ld = a->ldx;
-        return a->x + row0 * a->ldx;
+    if (!p->norm && !a->rows) {
+        *ld = a->x.ld;
+        return p->x + row0 * a->x.ld;
     }
     *ld = K;
     for (size_t i = 0; i < m; i++) {
-        const float *x = a->x + (a->rows ? a->rows[row0 + i] : row0 + i) * a->ldx;
-        if (a->norm.weight) {
-            p->be->kernels.rmsnorm(scratch + i * K, x, a->norm.weight, a->norm.offset, a->norm.eps,
-                                   K);
+        const float *x = p->x + (a->rows ? a->rows[row0 + i] : row0 + i) * a->x.ld;
+        if (p->norm) {
+            p->be->kernels.rmsnorm(scratch + i * K, x, p->norm, a->norm.offset, a->norm.eps, K);
         } else {
             memcpy(scratch + i * K, x, K * sizeof *x);
         }
@@ -465,7 +468,7 @@ static void panel_partial(const product *p, block_range blocks, panel_of_strip p
         tile_all_k(p, tile, b, panel.at, b == blocks.first);
         add_bias(p, tile, p->mm->nr, m, panel.column, panel.n);
         for (size_t i = 0; i < m; i++) {
-            float *y = a->y + (block_row(p, b) + i) * a->ldy + (panel.column - p->column0);
+            float *y = p->y + (block_row(p, b) + i) * a->y.ld + (panel.column - p->column0);
             const float *c = tile + i * p->mm->nr;
             if (a->epilogue == SKV_EPILOGUE_ADD) {
                 p->be->kernels.axpy(y, 1.0f, c, panel.n);
@@ -489,12 +492,12 @@ static void strip_direct(const product *p, block_range blocks, const panel_of_st
         for (size_t b = blocks.first; b < blocks.last; b++) {
             const unsigned char *block = p->packed + b * p->block_bytes;
             size_t m = block_rows(p, b);
-            float *y = a->y + block_row(p, b) * a->ldy;
+            float *y = p->y + block_row(p, b) * a->y.ld;
             unsigned mode = tile_mode(b == blocks.first, add);
             for (size_t i = 0; i < n_panels; i++) {
                 float *c = y + (panels[i].column - p->column0);
-                p->mm->tile(c, a->ldy, block, panels[i].at, m, K, k0, k1, mode);
-                if (k1 == K) add_bias(p, c, a->ldy, m, panels[i].column, p->mm->nr);
+                p->mm->tile(c, a->y.ld, block, panels[i].at, m, K, k0, k1, mode);
+                if (k1 == K) add_bias(p, c, a->y.ld, m, panels[i].column, p->mm->nr);
             }
         }
     }
@@ -529,30 +532,65 @@ static void clamp_pair(const skv_linear_args *a, float *gate, float *up, size_t 
     }
 }
 
-/* A block times a panel of gate and the panel of up beside it. */
-static void block_pair(const product *p, size_t b, size_t i_pair, bool first, float *tiles)
+/* y of a block for one pair of panels, from the products gate [m, nr] and up [m, nr]. */
+static void finish_pair(const product *p, size_t b, size_t i_pair, float *gate, float *up)
 {
     const skv_linear_args *a = &p->args;
     size_t nr = p->mm->nr, column = i_pair * nr, n = skv_min_size(nr, p->w->N - column);
-    const unsigned char *gate_panel = panel_at(p->w, 2 * i_pair, nr);
-    const unsigned char *up_panel = panel_at(p->w, 2 * i_pair + 1, nr);
     skv_glu_fn *glu = a->epilogue == SKV_EPILOGUE_GELU_GLU ? p->be->kernels.gelu_tanh_glu
                                                            : p->be->kernels.silu_glu;
     bool clamped = a->epilogue == SKV_EPILOGUE_CLAMPED;
-    float *gate = tiles, *up = tiles + MR_MAX * NR_MAX;
     size_t m = block_rows(p, b);
-    float *y = a->y + block_row(p, b) * a->ldy + column;
-    /* The lines to write come from far away: they are asked for while the tiles are computed. */
-    for (size_t i = 0; i < m; i++) {
-        for (size_t j = 0; j < n; j += 16) __builtin_prefetch(y + i * a->ldy + j, 1);
-    }
-    tile_all_k(p, gate, b, gate_panel, first);
-    tile_all_k(p, up, b, up_panel, first);
+    float *y = p->y + block_row(p, b) * a->y.ld + column;
     add_bias(p, gate, nr, m, column, n);
     add_bias(p, up, nr, m, p->w->N + column, n);
     for (size_t i = 0; i < m; i++) {
         if (clamped) clamp_pair(a, gate + i * nr, up + i * nr, n);
-        glu(y + i * a->ldy, gate + i * nr, up + i * nr, n);
+        glu(y + i * a->y.ld, gate + i * nr, up + i * nr, n);
+    }
+}
+
+/* The lines to write come from far away: they are asked for while the tiles are computed. */
+static void prefetch_result(const product *p, size_t b, size_t i_pair)
+{
+    const size_t nr = p->mm->nr, n = skv_min_size(nr, p->w->N - i_pair * nr);
+    const size_t ld = p->args.y.ld;
+    float *y = p->y + block_row(p, b) * ld + i_pair * nr;
+    for (size_t i = 0; i < block_rows(p, b); i++) {
+        for (size_t j = 0; j < n; j += 16) __builtin_prefetch(y + i * ld + j, 1);
+    }
+}
+
+/* A block times panels of gate and the panels of up beside them, pairs [first, last): a piece of
+ * the block along K meets all of them while it is in the cache. */
+static void block_pairs(const product *p, size_t b, size_t first, size_t last, bool from_memory,
+                        float *tiles)
+{
+    const size_t nr = p->mm->nr, K = p->w->K, tile = MR_MAX * NR_MAX, m = block_rows(p, b);
+    const unsigned char *block = p->packed + b * p->block_bytes;
+    for (size_t i = first; i < last; i++) prefetch_result(p, b, i);
+    for (size_t k0 = 0; k0 < K; k0 += p->mm->kc) {
+        const size_t k1 = skv_min_size(K, k0 + p->mm->kc);
+        const unsigned mode = tile_mode(from_memory, k0 > 0);
+        for (size_t i = 2 * first; i < 2 * last; i++) {
+            float *c = tiles + (i - 2 * first) * tile;
+            p->mm->tile(c, nr, block, panel_at(p->w, i, nr), m, K, k0, k1, mode);
+        }
+    }
+    for (size_t i = first; i < last; i++) {
+        float *gate = tiles + 2 * (i - first) * tile;
+        finish_pair(p, b, i, gate, gate + tile);
+    }
+}
+
+/* Pairs of panels [first, last). Where K is one piece, they gain nothing from each other. */
+static void run_pairs(const product *p, block_range blocks, size_t first, size_t last, float *tiles)
+{
+    const size_t n_pairs = p->w->K > p->mm->kc ? PAIRS_MAX : 1;
+    for (size_t b = blocks.first; b < blocks.last; b++) {
+        for (size_t i = first; i < last; i += n_pairs) {
+            block_pairs(p, b, i, skv_min_size(i + n_pairs, last), b == blocks.first, tiles);
+        }
     }
 }
 
@@ -566,25 +604,34 @@ static void run_task(void *arg, size_t i_task, size_t i_thread)
     block_range blocks = {p->n_blocks * i_part / p->n_row_parts,
                           p->n_blocks * (i_part + 1) / p->n_row_parts};
     float *tiles = skv_cpu_scratch(p->be, i_thread);
-    if (!p->paired) {
+    if (p->paired) {
+        run_pairs(p, blocks, first, last, tiles);
+    } else {
         run_strip(p, blocks, p->panel0 + first, p->panel0 + last, tiles);
-        return;
     }
-    for (size_t b = blocks.first; b < blocks.last; b++) {
-        for (size_t i = first; i < last; i++) block_pair(p, b, i, b == blocks.first, tiles);
-    }
+    skv_matmul_finish(p->mm);
+}
+
+/* Blocks of rows that a task has at least when it shares a panel. */
+static size_t blocks_a_part(const product *p)
+{
+    return skv_ceil_div(ROWS_A_PART, p->mm->mr);
 }
 
 /* Strips that the columns make. With few blocks of rows a strip is a panel: they gain nothing from
  * a wider one, and many strips balance the threads. */
-static size_t count_strips(const product *p, size_t n_columns)
+static size_t count_strips(const product *p, size_t n_columns, bool alone)
 {
     const linear_part *part = &p->w->parts[p->args.part0];
-    /* A pair passes by with all of K. */
+    const size_t n_parts = p->n_blocks / blocks_a_part(p);
+    /* A pair passes by with all of K, or with others. */
     size_t piece = p->paired ? 2 * part->panel_bytes
                              : part->panel_bytes * skv_min_size(p->mm->kc, p->w->K) / p->w->K;
     size_t width = skv_max_size(1, skv_min_size(STRIP_BYTES / skv_max_size(piece, 1), STRIP_MAX));
-    if (p->n_blocks < BLOCKS_A_PART) width = 1;
+    const size_t widest =
+        n_columns * n_parts / (TASKS_LEFT * (alone ? 1 : skv_pool_threads(p->be->pool)));
+    width = skv_max_size(1, skv_min_size(width, widest));
+    if (n_parts == 0) width = 1;
     return skv_ceil_div(n_columns, width);
 }
 
@@ -598,11 +645,11 @@ static void deal_out(product *p, size_t n_columns, bool alone)
 {
     const size_t n_threads = skv_pool_threads(p->be->pool);
     p->n_columns = n_columns;
-    p->n_strips = count_strips(p, n_columns);
+    p->n_strips = count_strips(p, n_columns, alone);
     p->n_row_parts = 1;
     if (alone) return;
     size_t wanted = skv_ceil_div(TASKS_A_THREAD * n_threads, p->n_strips);
-    p->n_row_parts = skv_max_size(1, skv_min_size(wanted, p->n_blocks / BLOCKS_A_PART));
+    p->n_row_parts = skv_max_size(1, skv_min_size(wanted, p->n_blocks / blocks_a_part(p)));
     p->by_rows = p->args.n_rows >= ROWS_A_THREAD * n_threads;
     if (p->by_rows) p->n_row_parts = skv_round_up(p->n_row_parts, n_threads);
 }
@@ -626,7 +673,14 @@ static product plan_product(skv_cpu_backend *be, const skv_linear_args *args, un
     const skv_linear *w = args->w;
     const skv_matmul *mm = matmul_of(be, w->type, w->K);
     size_t part1 = args->part1 ? args->part1 : w->n_parts;
-    product p = {.be = be, .mm = mm, .args = *args, .w = w, .packed = packed};
+    product p = {.be = be,
+                 .mm = mm,
+                 .args = *args,
+                 .x = skv_cpu_at(args->x),
+                 .norm = skv_cpu_vec(args->norm.weight),
+                 .y = skv_cpu_at(args->y),
+                 .w = w,
+                 .packed = packed};
     p.n_blocks = skv_ceil_div(args->n_rows, mm->mr);
     p.block_bytes = skv_round_up(mm->x_bytes(mm->mr, w->K), SKV_ALIGN);
     p.blocks_per_task = skv_ceil_div(PACK_ROWS, mm->mr);
@@ -676,11 +730,11 @@ void skv_cpu_linear_groups(skv_backend *base, const skv_linear_args *args,
         if (groups[g].n_rows == 0) continue;
         one.w = groups[g].w;
         one.n_rows = groups[g].n_rows;
-        one.y += row0 * args->ldy;
+        one.y = skv_rows_from(one.y, row0, 0);
         if (args->rows) {
             one.rows += row0;
         } else {
-            one.x += row0 * args->ldx;
+            one.x = skv_rows_from(one.x, row0, 0);
         }
         product *p = &be->products[n++];
         *p = plan_product(be, &one, packed, &work);

@@ -29,11 +29,24 @@ static void for_rows(skv_backend *base, const void *args, size_t n_rows,
     skv_pool_run_stretches(be->pool, skv_ceil_div(n_rows, ROWS_PER_TASK), run_rows, &job);
 }
 
-/* The products before left row i + 1 in the third-level cache. */
+/* The products before left row i + 1 in the third-level cache; x is row i. */
 static void fetch_next(const float *x, size_t ld, size_t n, size_t i, size_t n_rows)
 {
     if (i + 1 == n_rows) return;
-    for (size_t d = 0; d < n; d += 16) __builtin_prefetch(x + (i + 1) * ld + d, 1);
+    for (size_t d = 0; d < n; d += 16) __builtin_prefetch(x + ld + d, 1);
+}
+
+/* Row i of rows. */
+static float *row_of(skv_rows rows, size_t i)
+{
+    return skv_cpu_at(rows) + i * rows.ld;
+}
+
+/* y [n] = norm(x) */
+static void norm_one(const skv_cpu_backend *be, const skv_norm *norm, float *y, const float *x,
+                     size_t n)
+{
+    be->kernels.rmsnorm(y, x, skv_cpu_vec(norm->weight), norm->offset, norm->eps, n);
 }
 
 /* x [n_heads, head_dim]: one norm a head, or one over all. */
@@ -41,20 +54,21 @@ static void norm_heads(const skv_cpu_backend *be, float *x, size_t n_heads, size
                        const skv_norm *norm)
 {
     const size_t n = norm->joined ? n_heads * head_dim : head_dim;
-    for (size_t at = 0; norm->weight && at < n_heads * head_dim; at += n) {
-        be->kernels.rmsnorm(x + at, x + at, norm->weight, norm->offset, norm->eps, n);
+    for (size_t at = 0; norm->weight.area && at < n_heads * head_dim; at += n) {
+        norm_one(be, norm, x + at, x + at, n);
     }
 }
 
 static void rotate_row(const skv_cpu_backend *be, const void *args, size_t i)
 {
     const skv_rotate_args *a = args;
-    size_t half = a->n_rot / 2, row = a->rows ? a->rows[i] : i;
-    fetch_next(a->q, a->ldq, a->n_heads * a->head_dim, i, a->n_rows);
-    norm_heads(be, a->q + i * a->ldq, a->n_heads, a->head_dim, &a->norm);
-    for (size_t h = 0; h < a->n_heads; h++) {
-        float *q = a->q + i * a->ldq + h * a->head_dim;
-        be->kernels.rope(q, a->cos + row * half, a->sin + row * half, a->n_rot);
+    const size_t row = a->rows ? a->rows[i] : i;
+    const float *cosine = row_of(a->cos, row), *sine = row_of(a->sin, row);
+    float *q = row_of(a->q, i);
+    fetch_next(q, a->q.ld, a->n_heads * a->head_dim, i, a->n_rows);
+    norm_heads(be, q, a->n_heads, a->head_dim, &a->norm);
+    for (size_t h = 0; h < a->n_heads; h++, q += a->head_dim) {
+        be->kernels.rope(q, cosine, sine, a->n_rot);
     }
 }
 
@@ -67,19 +81,21 @@ static void store_row(const skv_cpu_backend *be, const void *args, size_t i)
 {
     const skv_store_args *a = args;
     const size_t *dropped = a->dropped[i];
-    size_t half = a->n_rot / 2;
-    fetch_next(a->k, a->ld, a->n_heads * a->head_dim, i, a->n_rows);
-    fetch_next(a->v, a->ld, a->n_heads * a->head_dim, i, a->n_rows);
-    if (a->norm.joined) norm_heads(be, a->k + i * a->ld, a->n_heads, a->head_dim, &a->norm);
+    const float *cosine = row_of(a->cos, i), *sine = row_of(a->sin, i);
+    float *k_row = row_of(a->k, i);
+    const float *v_row = row_of(a->v, i);
+    fetch_next(k_row, a->k.ld, a->n_heads * a->head_dim, i, a->n_rows);
+    fetch_next(v_row, a->v.ld, a->n_heads * a->head_dim, i, a->n_rows);
+    if (a->norm.joined) norm_heads(be, k_row, a->n_heads, a->head_dim, &a->norm);
     for (size_t h = 0; h < a->n_heads; h++) {
-        float *k = a->k + i * a->ld + h * a->head_dim, normed[SKV_HEAD_DIM_MAX];
-        const float *v = a->v + i * a->ld + h * a->head_dim;
+        float *k = k_row + h * a->head_dim, normed[SKV_HEAD_DIM_MAX];
+        const float *v = v_row + h * a->head_dim;
         if (a->v_eps > 0) { /* before k changes: v may be k */
             be->kernels.rmsnorm(normed, v, NULL, 0, a->v_eps, a->head_dim);
             v = normed;
         }
         if (!a->norm.joined) norm_heads(be, k, 1, a->head_dim, &a->norm);
-        be->kernels.rope(k, a->cos + i * half, a->sin + i * half, a->n_rot);
+        be->kernels.rope(k, cosine, sine, a->n_rot);
         for (size_t track = h * a->n_copies; track < (h + 1) * a->n_copies; track++) {
             size_t row = a->kv_rows[i] - (dropped ? dropped[track] : 0);
             void *page = a->tables[i][track * a->table_stride + row / SKV_PAGE_ROWS];
@@ -96,8 +112,7 @@ void skv_cpu_store(skv_backend *base, const skv_store_args *args)
 static void norm_row(const skv_cpu_backend *be, const void *args, size_t i)
 {
     const skv_norm_args *a = args;
-    be->kernels.rmsnorm(a->y + i * a->n, a->x + i * a->n, a->norm.weight, a->norm.offset,
-                        a->norm.eps, a->n);
+    norm_one(be, &a->norm, row_of(a->y, i), row_of(a->x, i), a->n);
 }
 
 void skv_cpu_norm(skv_backend *base, const skv_norm_args *args)
@@ -108,9 +123,8 @@ void skv_cpu_norm(skv_backend *base, const skv_norm_args *args)
 static void norm_add_row(const skv_cpu_backend *be, const void *args, size_t i)
 {
     const skv_norm_add_args *a = args;
-    float *y = a->y + i * a->n;
-    float *x = a->x + i * a->n;
-    be->kernels.rmsnorm(y, y, a->norm.weight, a->norm.offset, a->norm.eps, a->n);
+    float *y = row_of(a->y, i), *x = row_of(a->x, i);
+    norm_one(be, &a->norm, y, y, a->n);
     be->kernels.axpy(x, 1.0f, y, a->n);
     const float scale = a->scale;
     if (scale == 0 || scale == 1) return;
@@ -125,10 +139,10 @@ void skv_cpu_norm_add(skv_backend *base, const skv_norm_add_args *args)
 static void glu_row(const skv_cpu_backend *be, const void *args, size_t i)
 {
     const skv_glu_args *a = args;
-    const float *x = a->x + i * 2 * a->n;
+    const float *x = row_of(a->x, i);
     skv_glu_fn *glu =
         a->epilogue == SKV_EPILOGUE_GELU_GLU ? be->kernels.gelu_tanh_glu : be->kernels.silu_glu;
-    glu(a->y + i * a->ldy, x, x + a->n, a->n);
+    glu(row_of(a->y, i), x, x + a->n, a->n);
 }
 
 void skv_cpu_glu(skv_backend *base, const skv_glu_args *args)
@@ -139,9 +153,9 @@ void skv_cpu_glu(skv_backend *base, const skv_glu_args *args)
 static void embed_gate_row(const skv_cpu_backend *be, const void *args, size_t i)
 {
     const skv_embed_gate_args *a = args;
-    float *gate = a->gate + i * a->n, *e = a->part + i * a->n;
-    const float *token = a->token + (a->rows ? a->rows[i] : i) * a->ld_token;
-    be->kernels.rmsnorm(e, e, a->norm.weight, a->norm.offset, a->norm.eps, a->n);
+    float *gate = row_of(a->gate, i), *e = row_of(a->part, i);
+    const float *token = row_of(a->token, a->rows ? a->rows[i] : i);
+    norm_one(be, &a->norm, e, e, a->n);
     for (size_t d = 0; d < a->n; d++) e[d] = (e[d] + token[d]) * 0.70710678f;
     be->kernels.gelu_tanh_glu(gate, gate, e, a->n);
 }
@@ -154,10 +168,10 @@ void skv_cpu_embed_gate(skv_backend *base, const skv_embed_gate_args *args)
 static void mix_row(const skv_cpu_backend *be, const void *args, size_t i)
 {
     const skv_mix_args *a = args;
-    float *x = a->x + i * a->n;
+    float *x = row_of(a->x, i);
     if (a->store) memset(x, 0, a->n * sizeof *x);
     for (size_t j = i * a->n_terms; j < (i + 1) * a->n_terms; j++) {
-        be->kernels.axpy(x, a->weights[j], a->y + a->places[j] * a->n, a->n);
+        be->kernels.axpy(x, a->weights[j], row_of(a->y, a->places[j]), a->n);
     }
 }
 
@@ -166,23 +180,36 @@ void skv_cpu_mix(skv_backend *base, const skv_mix_args *args)
     for_rows(base, args, args->n_rows, mix_row);
 }
 
-void skv_cpu_gather(skv_backend *base, float *x, size_t n, const uint32_t *rows, size_t n_rows)
+void skv_cpu_gather(skv_backend *base, skv_rows x, size_t n, const uint32_t *rows, size_t n_rows)
 {
     (void)base;
     /* rows ascend, so row i is never behind rows[i] and nothing is overwritten too early. */
     for (size_t i = 0; i < n_rows; i++) {
-        if (rows[i] != i) memmove(x + i * n, x + rows[i] * n, n * sizeof *x);
+        if (rows[i] != i) memmove(row_of(x, i), row_of(x, rows[i]), n * sizeof(float));
     }
 }
 
-void skv_cpu_scale(skv_backend *base, float *x, size_t n, float factor)
+void skv_cpu_copy_rows(skv_backend *base, skv_rows to, skv_rows from, size_t n_rows, size_t n)
 {
     (void)base;
-    for (size_t i = 0; i < n; i++) x[i] *= factor;
+    for (size_t i = 0; i < n_rows; i++) memcpy(row_of(to, i), row_of(from, i), n * sizeof(float));
 }
 
-void skv_cpu_softcap(skv_backend *base, float *x, size_t n, float cap)
+void skv_cpu_scale(skv_backend *base, skv_rows rows, size_t n_rows, size_t n, float factor)
 {
-    skv_cpu_backend *be = (skv_cpu_backend *)base;
-    be->kernels.softcap(x, cap, n);
+    (void)base;
+    for (size_t i = 0; i < n_rows; i++) {
+        float *x = row_of(rows, i);
+        for (size_t d = 0; d < n; d++) x[d] *= factor;
+    }
+}
+
+void skv_cpu_softcap(skv_backend *base, skv_rows rows, size_t n_rows, size_t n, float cap)
+{
+    const skv_cpu_backend *be = (const skv_cpu_backend *)base;
+    if (rows.ld == n) {
+        be->kernels.softcap(skv_cpu_at(rows), cap, n_rows * n);
+        return;
+    }
+    for (size_t i = 0; i < n_rows; i++) be->kernels.softcap(row_of(rows, i), cap, n);
 }

@@ -17,11 +17,12 @@ typedef struct row_form {
 } row_form;
 
 /* Narrow products read f32 rows beside bf16 weights. */
-static row_form form_of(skv_weight_type type, size_t K)
+static row_form form_of(const skv_backend *base, skv_weight_type type, size_t K)
 {
+    const skv_cpu_backend *be = (const skv_cpu_backend *)base;
     switch (type) {
     case SKV_WEIGHT_BF16: return (row_form){K <= SKV_NARROW_K ? ROWS_F32 : ROWS_BF16, 0};
-    case SKV_WEIGHT_I8: return (row_form){ROWS_I8, skv_i8_group(K)};
+    case SKV_WEIGHT_I8: return (row_form){ROWS_I8, skv_matmul_group(&be->kernels.i8, K)};
     case SKV_WEIGHT_QUANT: return (row_form){ROWS_I8, SKV_QUANT_GROUP};
     case SKV_WEIGHT_F32:
     case SKV_WEIGHT_QUANT_F32: break;
@@ -31,8 +32,7 @@ static row_form form_of(skv_weight_type type, size_t K)
 
 size_t skv_cpu_row_bytes(const skv_backend *base, skv_weight_type type, size_t K)
 {
-    (void)base;
-    row_form form = form_of(type, K);
+    row_form form = form_of(base, type, K);
     switch (form.kind) {
     case ROWS_F32: break;
     case ROWS_BF16: return K * sizeof(uint16_t);
@@ -95,18 +95,26 @@ static void read_i8(float *x, const unsigned char *in, size_t K, size_t group)
 /* ---- rows ---- */
 
 typedef struct row_job {
+    const skv_cpu_backend *be;
     row_form form;
-    float *x; /* [n, K] */
+    skv_rows x; /* [n, K] */
     unsigned char *bytes;
     size_t K, row_bytes;
+    skv_norm norm;
 } row_job;
 
 static void save_row(void *arg, size_t i, size_t i_thread)
 {
     const row_job *job = arg;
-    const float *x = job->x + i * job->K;
+    const skv_norm *norm = &job->norm;
+    const float *x = skv_cpu_at(job->x) + i * job->x.ld;
     unsigned char *out = job->bytes + i * job->row_bytes;
-    (void)i_thread;
+    if (norm->weight.area) {
+        float *normed = skv_cpu_scratch(job->be, i_thread);
+        job->be->kernels.rmsnorm(normed, x, skv_cpu_vec(norm->weight), norm->offset, norm->eps,
+                                 job->K);
+        x = normed;
+    }
     switch (job->form.kind) {
     case ROWS_F32: memcpy(out, x, job->row_bytes); break;
     case ROWS_BF16: write_bf16(out, x, job->K); break;
@@ -117,7 +125,7 @@ static void save_row(void *arg, size_t i, size_t i_thread)
 static void load_row(void *arg, size_t i, size_t i_thread)
 {
     const row_job *job = arg;
-    float *x = job->x + i * job->K;
+    float *x = skv_cpu_at(job->x) + i * job->x.ld;
     const unsigned char *in = job->bytes + i * job->row_bytes;
     (void)i_thread;
     switch (job->form.kind) {
@@ -127,18 +135,24 @@ static void load_row(void *arg, size_t i, size_t i_thread)
     }
 }
 
-void skv_cpu_save_rows(skv_backend *base, skv_weight_type type, unsigned char *host, const float *x,
-                       size_t n, size_t K)
+static void run_rows(skv_backend *base, skv_weight_type type, row_job job, size_t n,
+                     skv_task_fn *fn)
 {
-    row_job job = {form_of(type, K), (float *)(uintptr_t)x, host, K,
-                   skv_cpu_row_bytes(base, type, K)};
-    skv_pool_run(((skv_cpu_backend *)base)->pool, n, save_row, &job);
+    job.be = (const skv_cpu_backend *)base;
+    job.form = form_of(base, type, job.K);
+    job.row_bytes = skv_cpu_row_bytes(base, type, job.K);
+    skv_pool_run(job.be->pool, n, fn, &job);
 }
 
-void skv_cpu_load_rows(skv_backend *base, skv_weight_type type, float *x, const unsigned char *host,
-                       size_t n, size_t K)
+void skv_cpu_save_rows(skv_backend *base, skv_weight_type type, unsigned char *host, skv_rows x,
+                       size_t n, size_t K, skv_norm norm)
 {
-    row_job job = {form_of(type, K), x, (unsigned char *)(uintptr_t)host, K,
-                   skv_cpu_row_bytes(base, type, K)};
-    skv_pool_run(((skv_cpu_backend *)base)->pool, n, load_row, &job);
+    run_rows(base, type, (row_job){.x = x, .bytes = host, .K = K, .norm = norm}, n, save_row);
+}
+
+void skv_cpu_load_rows(skv_backend *base, skv_weight_type type, skv_rows x,
+                       const unsigned char *host, size_t n, size_t K)
+{
+    unsigned char *bytes = (unsigned char *)(uintptr_t)host; /* which are only read */
+    run_rows(base, type, (row_job){.x = x, .bytes = bytes, .K = K}, n, load_row);
 }

@@ -14,6 +14,24 @@ typedef struct skv_cpu_chunk {
     size_t size, used;          /* bytes */
 } skv_cpu_chunk;
 
+/* The floats of a tensor. */
+struct skv_area {
+    float *at;            /* [n_rows, n_columns] as they were asked for */
+    unsigned char *block; /* owned by the first of those created together: where all of them lie */
+    size_t block_bytes;
+};
+
+/* Where rows or a vector begin; NULL: there are none. */
+static inline float *skv_cpu_at(skv_rows rows)
+{
+    return rows.area ? rows.area->at + rows.at : NULL;
+}
+
+static inline const float *skv_cpu_vec(skv_vec vec)
+{
+    return vec.area ? vec.area->at + vec.at : NULL;
+}
+
 typedef struct skv_cpu_backend {
     skv_backend base; /* first: a skv_backend * is this */
     skv_pool *pool;   /* borrowed */
@@ -27,6 +45,7 @@ typedef struct skv_cpu_backend {
     size_t n_partials;          /* floats */
     struct skv_cpu_task *tasks; /* attention tasks: owned */
     size_t n_tasks_max;
+    float *vote_norms;                /* [max_rows][max_heads], owned: of tokens that vote */
     struct skv_cpu_product *products; /* [limits.max_groups], owned: products that run at once */
     skv_cpu_chunk *chunks;            /* owned: weights, the newest chunk first */
 } skv_cpu_backend;

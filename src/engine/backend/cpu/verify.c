@@ -10,10 +10,11 @@
 #include <stdint.h>
 
 #include "base/mem.h"
+#include "base/size.h"
 
 enum {
     NARROW_K = 45, /* groups of SKV_I8_GROUP_NARROW and a tail of 13 */
-    WIDE_K = 523,  /* groups of SKV_I8_GROUP and a tail of 11 */
+    WIDE_K = 523,  /* groups of skv_matmul.group, and a tail of 11 */
     PEAKS = 11     /* the +-127 of a group is one of this many first elements */
 };
 
@@ -37,9 +38,10 @@ static int operand(uint32_t row, uint32_t k, uint32_t group)
 }
 
 /* ints and floats [n, K] */
-static void fill(int16_t *ints, float *floats, size_t first, size_t n, size_t K)
+static void fill(const exact_check *t, int16_t *ints, float *floats, size_t first, size_t n)
 {
-    const uint32_t group = (uint32_t)skv_i8_group(K);
+    const size_t K = t->K;
+    const uint32_t group = (uint32_t)skv_matmul_group(t->mm, K);
     for (size_t i = 0; i < n; i++) {
         for (size_t k = 0; k < K; k++, ints++, floats++) {
             *ints = (int16_t)operand((uint32_t)(first + i), (uint32_t)k, group);
@@ -66,7 +68,7 @@ static void multiply_ints(const exact_check *t)
 static bool rows_are_exact(const exact_check *t, size_t m)
 {
     const skv_matmul *mm = t->mm;
-    const size_t nr = mm->nr, K = t->K, split = K > SKV_I8_GROUP ? SKV_I8_GROUP : K;
+    const size_t nr = mm->nr, K = t->K, split = skv_min_size(skv_matmul_group(mm, K), K);
     mm->pack_x(t->block, t->x, K, m, K);
     for (size_t i = 0; i < m * nr; i++) t->c[i] = 1e33f;
     mm->tile(t->c, nr, t->block, t->panel, m, K, 0, split, 0);
@@ -83,8 +85,8 @@ static bool all_exact(exact_check *t)
     const skv_matmul *mm = t->mm;
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         t->K = lengths[i];
-        fill(t->x_ints, t->x, 0, mm->mr, t->K);
-        fill(t->w_ints, t->w, mm->mr, mm->nr, t->K);
+        fill(t, t->x_ints, t->x, 0, mm->mr);
+        fill(t, t->w_ints, t->w, mm->mr, mm->nr);
         multiply_ints(t);
         mm->pack_w(t->panel, t->w, t->K, mm->nr - 1, t->K);
         for (size_t m = 1; m <= mm->mr; m++) {
@@ -109,6 +111,7 @@ bool skv_matmul_is_exact(const skv_matmul *mm)
     };
     bool exact = t.x_ints && t.w_ints && t.x && t.w && t.c && t.expected && t.block && t.panel &&
                  all_exact(&t);
+    skv_matmul_finish(mm);
     void *const blocks[] = {t.x_ints, t.w_ints, t.x, t.w, t.c, t.expected, t.block, t.panel};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) skv_free(blocks[i]);
     return exact;

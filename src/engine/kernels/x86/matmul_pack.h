@@ -34,8 +34,9 @@ typedef struct skv_pack_rows {
 
 void skv_pack_w_f32_avx2(void *panel, skv_pack_rows w, size_t nr);
 void skv_pack_w_bf16_avx2(void *panel, skv_pack_rows w, size_t nr);
-/* The codes are xored with `flip`: 0 leaves them signed, 0x80 adds 128. */
-void skv_pack_w_i8_avx2(void *panel, skv_pack_rows w, size_t nr, uint8_t flip);
+/* Groups of `length` along K. The codes are xored with `flip`: 0 leaves them signed, 0x80 adds
+ * 128. */
+void skv_pack_w_i8_avx2(void *panel, skv_pack_rows w, size_t nr, size_t length, uint8_t flip);
 void skv_pack_w_i8_pairs_avx2(void *panel, skv_pack_rows w, size_t nr);
 
 void skv_pack_x_f32_avx2(void *block, skv_pack_rows x);

@@ -239,10 +239,9 @@ static void pack_w_i8_group(unsigned char *out, skv_pack_rows w, size_t nr, uint
     }
 }
 
-void skv_pack_w_i8_avx2(void *panel, skv_pack_rows w, size_t nr, uint8_t flip)
+void skv_pack_w_i8_avx2(void *panel, skv_pack_rows w, size_t nr, size_t length, uint8_t flip)
 {
     unsigned char *out = panel;
-    size_t length = skv_i8_group(w.K);
     for (size_t k = 0; k < w.K; k += length) {
         skv_pack_rows group = {w.rows + k, w.ld, w.n, skv_min_size(length, w.K - k)};
         pack_w_i8_group(out, group, nr, flip);
@@ -272,7 +271,7 @@ static void split_units(unsigned char *units, size_t n_units, size_t nr)
 
 void skv_pack_w_i8_pairs_avx2(void *panel, skv_pack_rows w, size_t nr)
 {
-    skv_pack_w_i8_avx2(panel, w, nr, 0);
+    skv_pack_w_i8_avx2(panel, w, nr, skv_i8_group(w.K), 0);
     unsigned char *group = panel;
     size_t length = skv_i8_group(w.K), n_units = skv_ceil_div(w.K, SKV_UNIT);
     for (; n_units; group += skv_pack_w_i8_group(nr, length)) {

@@ -1,6 +1,8 @@
 /* Marks of data in texts: see jinja_mark.h. */
 #include "text/jinja/jinja_mark.h"
 
+#include "base/marks.h"
+
 static const size_t from_the_start[] = {0};
 
 const skv_jmarks skv_j_data = {.at = from_the_start, .n = 1};
@@ -11,25 +13,11 @@ static size_t start_of(const skv_jstr *s)
     return s->marks->base ? (size_t)(s->data - s->marks->base) : 0;
 }
 
-/* How many marks are at or before this byte of the whole text: an odd number means data. */
-static size_t marks_before(const skv_jmarks *marks, size_t at)
-{
-    size_t low = 0, high = marks->n;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (marks->at[middle] <= at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 /* Whether byte `at` of the text is data. */
 static bool is_data(const skv_jstr *s, size_t at)
 {
     if (!s->marks || s->marks == &skv_j_data) return s->marks;
-    return marks_before(s->marks, start_of(s) + at) % 2 == 1;
+    return skv_marks_before(s->marks->at, s->marks->n, start_of(s) + at) % 2 == 1;
 }
 
 void skv_jmarker_init(skv_jmarker *m, skv_budget *budget)
@@ -62,10 +50,10 @@ void skv_jmarker_copy(skv_jmarker *m, size_t at, const skv_jstr *s, size_t from,
     if (from == to) return;
     set_data(m, at, is_data(s, from));
     if (s->marks && s->marks != &skv_j_data) {
-        const size_t start = start_of(s);
-        for (size_t i = marks_before(s->marks, start + from); i < s->marks->n; i++) {
-            if (s->marks->at[i] >= start + to) break;
-            set_data(m, at + s->marks->at[i] - start - from, i % 2 == 0);
+        const size_t start = start_of(s), *marks = s->marks->at, n = s->marks->n;
+        for (size_t i = skv_marks_before(marks, n, start + from); i < n; i++) {
+            if (marks[i] >= start + to) break;
+            set_data(m, at + marks[i] - start - from, i % 2 == 0);
         }
     }
     set_data(m, at + to - from, before);
