@@ -351,7 +351,8 @@ struct skv_backend {
     void (*areas_free)(skv_backend *be, skv_area **areas, size_t n);
     skv_bytes (*areas_bytes)(const skv_backend *be, const skv_area_spec *specs, size_t n);
     /* Host memory that stands for n_rows rows of n columns until unmap, which comes before any
-     * operation on the area. The processor returns its own memory. */
+     * operation on the area. READ and BOTH hold what all operations so far have computed. The
+     * processor returns its own memory. */
     skv_mapped (*map)(skv_backend *be, skv_rows rows, size_t n_rows, size_t n,
                       skv_map_access access);
     void (*unmap)(skv_backend *be, skv_mapped mapped);
