@@ -395,6 +395,15 @@ static void make_hostile(const skv_tokenizer *t, skv_rng *rng, pieces *hostile, 
             const size_t k = skv_rng_below(rng, n_special);
             text = texts[k];
             n = lengths[k];
+            /* The template may begin what data end. */
+            if (data && n > 1 && skv_rng_below(rng, 4) == 0) {
+                from = 1 + skv_rng_below(rng, n - 1);
+                put_piece(hostile, text, from, false);
+                put_piece(neutral, text, from, false);
+                put_piece(hostile, text + from, n - from, true);
+                put_piece(neutral, "w", 1, true);
+                continue;
+            }
             /* Data may complete what a neighbour has begun. */
             if (data && skv_rng_below(rng, 3) == 0) from = skv_rng_below(rng, n);
             if (data && skv_rng_below(rng, 3) == 0) n = from + skv_rng_below(rng, n - from + 1);

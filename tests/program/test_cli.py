@@ -975,7 +975,10 @@ class TextTest(CliTest):
         self.near(out["logprobs"][:n], want["logprobs"])
         starts = range(0, out["n"], n)
         self.assertGreater(len(starts), 5)
+        text_ids = self.json_of("tokenize", STORIES, "--file", text, "--json")["ids"]
+        self.assertEqual([id for i, id in enumerate(out["ids"]) if i not in starts], text_ids)
         for start in starts:
+            self.assertEqual(out["ids"][start], reference["bos"])
             ids = self.write("ids.json", out["ids"][start : start + n])
             alone = self.json_of("score", STORIES, "--ids-file", ids, "--json")["logprobs"]
             self.near(out["logprobs"][start : start + n], alone)

@@ -5,7 +5,8 @@
 
 openai (chats and Responses), anthropic, ollama and langchain-openai each hold the conversation in their own words, whole and
 streamed, while this script holds it in OpenAI's. The small model cannot call tools: a grammar makes it say what the template
-writes for the answer that is due. Checked at every request: the client reads that text and these calls; what it sends is the
+writes for the answer that is due. Thoughts, where a template can be told to have them, pictures in results, results that are
+errors, and requests that are refused and repeated come at random from the seed. Checked at every request: the client reads that text and these calls; what it sends is the
 prompt that our words make, by the number of its tokens; and all that was read or written before comes from the prefix cache,
 unless the template writes the past otherwise. `--template` names files of ../shared/assets/templates. tests/clients/requirements.txt and clients-requirements.txt
 say what Python needs: LangChain wants another openai than the others, so it has a virtual environment of its own.
@@ -53,13 +54,17 @@ class Script:
 
     def __init__(self):
         self.texts, self.sent = [], None
+        self.more, self.spoils = {}, False  # what the next request has besides; whether it is one that is refused
 
     def put(self, request):
         body = json.loads(request.content) if request.method == "POST" and request.content else {}
         if not self.texts or not ({"messages", "input"} & set(body)) or "count" in request.url.path or body.get("thread"):
             return request  # a thread is refused, and sent again without
+        body |= self.more
+        if self.spoils:
+            body |= {"top_k": -7, "options": {"top_k": -7}}
         self.sent = dict(body)
-        body["grammar"] = literal(self.texts.pop(0))
+        body["grammar"] = literal(self.texts[0] if self.spoils else self.texts.pop(0))
         headers = [(k, v) for k, v in request.headers.items() if k.lower() != "content-length"]
         return type(request)(request.method, request.url, headers=headers, json=body, extensions=request.extensions)
 
@@ -93,6 +98,10 @@ class Answer:
         self.n_prompt, self.n_cached, self.n_said, self.finish = n_prompt, n_cached, n_said, finish
 
 
+PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+LEFT_OUT = "[{}: left out, this model reads text only]"
+
+
 # ---- clients: each holds the conversation in its own words ----
 
 
@@ -100,6 +109,8 @@ class Client:
     modes = ("whole", "stream", "async")
     counts = "/tokenize"  # where its requests are counted; None: nowhere
     system = "You are an agent. Use the tools."
+    picture = "image_url"  # the type of a picture in a result; None: it can have none
+    thinks = True  # thoughts go back with the conversation
 
     def __init__(self, url, script):
         self.url, self.script, self.history = url, script, []
@@ -127,8 +138,10 @@ class OpenaiChat(Client):
         self.history.append({"role": "user", "content": [{"type": "text", "text": text}]})
 
     def results(self, results):
-        for id, _, text, _ in results:
-            self.history.append({"role": "tool", "tool_call_id": id, "content": text})
+        for id, _, text, _, picture in results:
+            image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + PICTURE}}
+            content = [{"type": "text", "text": text}, image] if picture else text
+            self.history.append({"role": "tool", "tool_call_id": id, "content": content})
 
     def read(self, completion):
         choice, usage = completion.choices[0], completion.usage
@@ -159,7 +172,7 @@ class OpenaiChat(Client):
 
 
 class OpenaiResponses(Client):
-    counts = "/v1/responses/input_tokens"
+    counts, picture = "/v1/responses/input_tokens", "input_image"
     system = "Use the tools: you are an agent."  # no two clients begin alike, so that none finds another's prompts
 
     def __init__(self, url, script):
@@ -176,8 +189,10 @@ class OpenaiResponses(Client):
         self.history.append({"role": "user", "content": text})
 
     def results(self, results):
-        for id, _, text, _ in results:
-            self.history.append({"type": "function_call_output", "call_id": id, "output": text})
+        for id, _, text, _, picture in results:
+            image = {"type": "input_image", "detail": "auto", "image_url": "data:image/png;base64," + PICTURE}
+            output = [{"type": "input_text", "text": text}, image] if picture else text
+            self.history.append({"type": "function_call_output", "call_id": id, "output": output})
 
     def read(self, response):
         self.history += response.output
@@ -206,7 +221,7 @@ class OpenaiResponses(Client):
 
 
 class Anthropic(Client):
-    counts = "/v1/messages/count_tokens"
+    counts, picture = "/v1/messages/count_tokens", "image"
     system = "As an agent, use the tools."
 
     def __init__(self, url, script):
@@ -223,8 +238,11 @@ class Anthropic(Client):
         self.history.append({"role": "user", "content": text})
 
     def results(self, results):
-        blocks = [{"type": "tool_result", "tool_use_id": id, "is_error": bad, **({"content": text} if text else {})}
-                  for id, _, text, bad in results]  # fmt: skip
+        source = {"type": "base64", "media_type": "image/png", "data": PICTURE}
+        blocks = []
+        for id, _, text, bad, picture in results:
+            content = [{"type": "text", "text": text}, {"type": "image", "source": source}] if picture else text
+            blocks.append({"type": "tool_result", "tool_use_id": id, "is_error": bad, **({"content": content} if content else {})})
         self.history.append({"role": "user", "content": blocks})
 
     def read(self, message):
@@ -257,7 +275,7 @@ class Anthropic(Client):
 class Ollama(Client):
     """It knows no ids of calls, no count of cached tokens, and parts of no kind."""
 
-    counts = None
+    counts = picture = None
     system = "Tools are there for you, the agent."
 
     def __init__(self, url, script):
@@ -274,7 +292,7 @@ class Ollama(Client):
         self.history.append({"role": "user", "content": text})
 
     def results(self, results):
-        for _, name, text, _ in results:
+        for _, name, text, _, _ in results:
             self.history.append({"role": "tool", "tool_name": name, "content": text})
 
     def read(self, answers):
@@ -298,6 +316,7 @@ class Ollama(Client):
 
 class Langchain(Client):
     system = "Agent, use the tools."
+    thinks = False
 
     def __init__(self, url, script):
         import langchain_core.messages
@@ -318,8 +337,10 @@ class Langchain(Client):
         self.history.append(self.kinds.HumanMessage(text))
 
     def results(self, results):
-        for id, name, text, bad in results:
-            self.history.append(self.kinds.ToolMessage(text, tool_call_id=id, name=name, status="error" if bad else "success"))
+        for id, name, text, bad, picture in results:
+            image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + PICTURE}}
+            content = [{"type": "text", "text": text}, image] if picture else text
+            self.history.append(self.kinds.ToolMessage(content, tool_call_id=id, name=name, status="error" if bad else "success"))
 
     def read(self, message):
         self.history.append(message)
@@ -368,11 +389,11 @@ def a_call(draw):
 
 
 def a_result(draw):
-    """(text, whether it is an error)"""
+    """(text, whether it is an error, whether a picture is with it)"""
     kind = draw.choice(["short", "short", "empty", "error", "large", "odd"])
-    text = {"short": "ok", "empty": "", "error": "Error: no such file", "large": "line of a file\n" * draw.randint(20, 120),
+    text = {"short": "ok", "empty": "", "error": "Error: no such file", "large": "line of a file\n" * draw.randint(5, 30),
             "odd": 'a "b"\t\\ {"c": [1]} ünï 😀\n\n'}[kind]  # fmt: skip
-    return text, kind == "error"
+    return text, kind == "error", bool(text) and draw.random() < 0.2
 
 
 class Conversation:
@@ -382,11 +403,13 @@ class Conversation:
         self.known = self.n_last = 0  # tokens of the last request with its answer; of its prompt
         self.told = self.prompt = ""  # their texts
         self.n_rewritten = 0  # requests whose template writes the past otherwise than it was read
+        self.more = {}  # what the next request has besides
+        self.n_thoughts = self.n_pictures = self.n_refused = 0
         self.misses, self.faults, self.n_requests, self.n_cached, self.n_prompt = [], [], 0, 0, 0
 
     def render(self, messages, begins):
         status, _, answer = self.server.ask("POST", "/apply-template", {
-            "messages": messages, "tools": CHAT_TOOLS, "add_generation_prompt": begins})  # fmt: skip
+            "messages": messages, "tools": CHAT_TOOLS, "add_generation_prompt": begins, **self.more})  # fmt: skip
         return answer["prompt"] if status == 200 else None
 
     def wanted(self, message):
@@ -414,7 +437,7 @@ class Conversation:
     def check_prompt(self):
         if not self.client.counts:
             return
-        want = self.server.post("/tokenize", messages=self.messages, tools=CHAT_TOOLS)["count"]
+        want = self.server.post("/tokenize", messages=self.messages, tools=CHAT_TOOLS, **self.more)["count"]
         sent = {k: v for k, v in self.client.script.sent.items() if k != "stream"}
         got = self.server.post(self.client.counts, **sent)
         if got.get("count", got.get("input_tokens")) != want:
@@ -447,17 +470,48 @@ class Conversation:
         self.n_prompt += n_prompt
         self.n_cached += hits
 
+    def think(self, message):
+        """The answer begins with a thought, where the template writes one that it is told to have."""
+        if not self.client.thinks or self.draw.random() > 0.3:
+            return message
+        self.more = {"chat_template_kwargs": {"enable_thinking": True}}
+        thinker = {**message, "reasoning_content": self.draw.choice(["Let me see.", "One, two:\n1,5 \"x\" {}"])}
+        text = self.wanted(thinker)
+        if text and thinker["reasoning_content"] in text and text != self.wanted(message):
+            self.n_thoughts += 1
+            return thinker
+        self.more = {}
+        return message
+
+    def refuse(self, mode):
+        """A request that no server takes leaves the conversation as it was."""
+        if self.draw.random() > 0.15:
+            return
+        self.client.script.spoils, n = True, len(self.client.history)
+        try:
+            self.client.ask(mode)
+            self.fault("a request that should have been refused", mode)
+        except Exception as e:  # whatever a client makes of it
+            if "top_k" not in str(e) or len(self.client.history) != n:
+                self.fault("refusal", mode, repr(e))
+        self.client.script.spoils = False
+        self.n_refused += 1
+
     def answer(self, last, mode):
-        message = self.plan(last)
+        self.more = {}
+        message = self.think(self.plan(last))
         text = self.wanted(message)
         beside = message["content"] if message.get("tool_calls") else ""
         if text is not None and beside and (beside not in text or "<|channel|>analysis" in text):
             message["content"] = ""  # many templates write no text beside calls, or make it a thought
             text = self.wanted(message)
         if text is None:
+            self.more = {}
             message = self.plan(True)
             text = self.wanted(message) or message["content"]
         self.client.script.texts.append(text)
+        self.client.script.more = self.more
+        self.refuse(mode)
         before = self.server.metrics()["prefix_cache_hits_total"]
         answer = self.client.ask(mode)
         self.check(message, answer, self.server.metrics()["prefix_cache_hits_total"] - before)
@@ -479,8 +533,13 @@ class Conversation:
             results = [(id, name, *a_result(self.draw)) for id, name, _ in answer.calls]
             if not results:
                 return
-            for id, name, text, _ in results:
-                self.messages.append({"role": "tool", "content": text, **({"tool_call_id": id} if id else {"name": name})})
+            if not self.client.picture:
+                results = [(*result[:4], False) for result in results]
+            for id, name, text, _, picture in results:
+                self.n_pictures += picture
+                left = {"type": "text", "text": LEFT_OUT.format(self.client.picture)}
+                content = [{"type": "text", "text": text}, left] if picture else text
+                self.messages.append({"role": "tool", "content": content, **({"tool_call_id": id} if id else {"name": name})})
             self.client.results(results)
         self.answer(True, "whole")
 
@@ -499,7 +558,7 @@ def find_template(name):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--turns", type=int, default=20)
+    parser.add_argument("--turns", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--client", default=",".join(CLIENTS))
     parser.add_argument("--template", default=",".join(TEMPLATES))
@@ -516,7 +575,7 @@ def main():
                 for i in range(args.turns):
                     talk.turn(i)
                 client.close()
-                print(f"{template}, {name}: {args.turns} turns, {talk.n_requests} requests, {talk.n_prompt} tokens of prompts, "
+                print(f"{template}, {name}: {args.turns} turns, {talk.n_requests} requests, {talk.n_refused} refused, {talk.n_thoughts} thoughts, {talk.n_pictures} pictures, {talk.n_prompt} tokens of prompts, "
                       f"{talk.n_cached:.0f} cached, {talk.n_rewritten} times the past was written otherwise, {len(talk.misses)} misses, {len(talk.faults)} faults", flush=True)
                 for one in talk.misses[:5]:
                     print("    miss: request {}: {:.0f} of {} cached, prompt {}".format(*one))

@@ -1,11 +1,12 @@
 /* Turns of those who compile: see compile_slots.h. */
 #include "compile_slots.h"
 
-#include <time.h>
-
 #include "exchange.h"
 
-enum { NAP_MS = 1, SLICE_MS = 50 /* that a grammar is compiled while others wait */ };
+enum {
+    LOOK_MS = 100, /* how often a request that waits looks for its client */
+    SLICE_MS = 50  /* that a grammar is compiled while others wait */
+};
 
 static const uint64_t NS_A_MS = 1000000;
 
@@ -56,37 +57,53 @@ static void drop_turn(exchange *ex, const compile_turn *turn)
     pthread_mutex_lock(&table->lock);
     compile_turn **at = &ex->share->compiling.turns;
     while (*at && *at != turn) at = &(*at)->next;
-    if (*at) *at = turn->next;
+    if (*at) {
+        *at = turn->next;
+        (void)pthread_cond_broadcast(&table->slot_freed); /* another may be the first now */
+    }
     pthread_mutex_unlock(&table->lock);
 }
 
+/* With the lock held. */
 static bool try_enter(exchange *ex, const compile_turn *turn)
 {
     memory_table *table = &ex->server->memory;
     compile_share *own = &ex->share->compiling;
-    pthread_mutex_lock(&table->lock);
     const bool mine = table->n_compiling < LIMIT_GRAMMARS_AT_ONCE &&
                       next_share(table) == ex->share && own->turns == turn;
-    if (mine) {
-        own->turns = turn->next;
-        own->last_turn = ++table->n_turns;
-        count(ex, 1);
+    if (!mine) return false;
+    own->turns = turn->next;
+    own->last_turn = ++table->n_turns;
+    count(ex, 1);
+    (void)pthread_cond_broadcast(&table->slot_freed); /* there may be another */
+    return true;
+}
+
+/* Tries until a slot is free, or it is time to look whether the client is there. */
+static bool try_for_a_while(exchange *ex, const compile_turn *turn)
+{
+    memory_table *table = &ex->server->memory;
+    const struct timespec end = server_time_in(LOOK_MS / 1000.0);
+    int code = 0;
+    pthread_mutex_lock(&table->lock);
+    bool entered = try_enter(ex, turn);
+    while (!entered && code == 0) {
+        code = pthread_cond_timedwait(&table->slot_freed, &table->lock, &end);
+        entered = try_enter(ex, turn);
     }
     pthread_mutex_unlock(&table->lock);
-    return mine;
+    return entered;
 }
 
 /* False: the client has left, or it took longer than max_ns. */
 static bool wait_for_slot(exchange *ex, uint64_t max_ns)
 {
-    const struct timespec nap = {.tv_nsec = NAP_MS * 1000000L};
     const uint64_t begun_ns = skv_now_ns();
     compile_turn turn = {0};
     put_turn(ex, &turn);
     bool entered = false;
-    while (!(entered = try_enter(ex, &turn))) {
+    while (!(entered = try_for_a_while(ex, &turn))) {
         if (skv_now_ns() - begun_ns > max_ns || exchange_stopped(ex)) break;
-        (void)nanosleep(&nap, NULL);
     }
     drop_turn(ex, &turn);
     skv_budget_waited(&ex->reading, skv_now_ns() - begun_ns);
@@ -97,9 +114,11 @@ static bool wait_for_slot(exchange *ex, uint64_t max_ns)
 
 static void give_slot(exchange *ex)
 {
-    pthread_mutex_lock(&ex->server->memory.lock);
+    memory_table *table = &ex->server->memory;
+    pthread_mutex_lock(&table->lock);
     count(ex, -1);
-    pthread_mutex_unlock(&ex->server->memory.lock);
+    (void)pthread_cond_broadcast(&table->slot_freed);
+    pthread_mutex_unlock(&table->lock);
     ex->compiles = false;
 }
 

@@ -43,6 +43,7 @@ typedef struct memory_table {
     size_t n_waiting;     /* requests, of all shares */
     uint32_t n_compiling; /* grammars, of all shares */
     uint64_t n_turns;     /* that were had in compiling */
+    pthread_cond_t slot_freed;
     memory_share common;
     memory_share *shares; /* owned */
 } memory_table;

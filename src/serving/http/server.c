@@ -117,6 +117,7 @@ bool server_start(const server_options *options, http_server **out, char *error)
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&server->changed, &attributes);
     pthread_cond_init(&server->reaper_stops, &attributes);
+    pthread_cond_init(&server->memory.slot_freed, &attributes);
     pthread_condattr_destroy(&attributes);
     if (!read_template_vars(server, error) || !start_parts(server, error)) {
         server_stop(server);
@@ -270,6 +271,7 @@ void server_stop(http_server *server)
     pthread_mutex_destroy(&server->lock);
     pthread_cond_destroy(&server->changed);
     pthread_cond_destroy(&server->reaper_stops);
+    pthread_cond_destroy(&server->memory.slot_freed);
     json_decref(server->template_vars);
     free(server);
 }
