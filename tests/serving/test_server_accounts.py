@@ -493,8 +493,8 @@ class AnswersTest(base.ServerTest):
         self.assertEqual(set(picked[-1]), {"index", "generation_settings/seed"})
 
 
-class LostCallsTest(Bounded):
-    """Calls that the template leaves out are read and written once more, as texts."""
+class LostCalls(Bounded):
+    """A server whose template leaves calls out."""
 
     @classmethod
     def setUpClass(cls):
@@ -503,6 +503,10 @@ class LostCallsTest(Bounded):
         cls.file.flush()
         cls.words = (*Bounded.words, "--template", cls.file.name, "--tool-format", "mistral")
         super().setUpClass()
+
+
+class LostCallsTest(LostCalls):
+    """Calls that the template leaves out are read and written once more, as texts."""
 
     def test_arguments_of_many_values(self):
         for one, n in (([], 560000), (1, 1800000), ({}, 400000)):
@@ -513,8 +517,11 @@ class LostCallsTest(Bounded):
         self.quiet()
 
 
+class AnswerCallsTest(LostCalls):
+    """What an answer is told apart into counts."""
+
     def test_calls_of_an_answer(self):
-        """What an answer is told apart into counts: the same text with tools takes more."""
+        """The same text with tools takes more: of a server that has answered nothing else."""
         n_calls, n, peaks = 30, 16, []
         calls = ",".join(['{"name":"f"}'] * n_calls).replace('"', '\\"')
         asked = {"messages": [user("u")], "n": n, "grammar": f'root ::= "[TOOL_CALLS][{calls}]"', "max_tokens": 2000}
