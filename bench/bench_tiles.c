@@ -3,8 +3,10 @@
  * kernels/x86/matmul_amx.inc. A line is one loop: nanoseconds of a step (four products of two by
  * two tiles, and their loads), the least and the median of its runs, and the share of the limit.
  *
- * Some loops take either 64 cycles a step or 272, which is four times a product's latency. So each
- * is run in several orders of its instructions and over several places of its operands.
+ * Some loops take either 64 cycles a step or about 270, and the same loop may take both. A core that
+ * issues at a quarter of its rate, as some do while they ask for more power, would look like this,
+ * while a loop of products alone would not: it issues one instruction in 16 cycles. So each line ends
+ * with the time of plain additions right after the loop, beside that on a core at rest.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -127,19 +129,42 @@ static void configure(void)
     ZERO(7);
 }
 
+/* Nanoseconds of 1000 rounds of eight independent additions. */
+static double time_additions(void)
+{
+    uint64_t a = 0, b = 0, c = 0, d = 0;
+    const uint64_t start = skv_clock_ns();
+    for (size_t i = 0; i < 1000; i++) {
+        __asm__ volatile("add $1, %0\n\tadd $1, %1\n\tadd $1, %2\n\tadd $1, %3\n\t"
+                         "add $1, %0\n\tadd $1, %1\n\tadd $1, %2\n\tadd $1, %3"
+                         : "+r"(a), "+r"(b), "+r"(c), "+r"(d));
+    }
+    return (double)(skv_clock_ns() - start);
+}
+
 static int compare_doubles(const void *a, const void *b)
 {
     const double *x = a, *y = b;
     return (*x > *y) - (*x < *y);
 }
 
-/* Nanoseconds of a step: the least, and the median in *median. `group` steps end with the sums
- * stored; 0: never. */
-static double time_loop(step_fn *step, const place *p, size_t group, const unsigned char *x,
-                        const unsigned char *w, double *median)
+/* Nanoseconds of a step, and of the additions after it. */
+typedef struct timing {
+    double least, median, additions;
+} timing;
+
+static double median_of(double *ns)
+{
+    qsort(ns, RUNS, sizeof *ns, compare_doubles);
+    return ns[RUNS / 2];
+}
+
+/* `group` steps end with the sums stored; 0: never. */
+static timing time_loop(step_fn *step, const place *p, size_t group, const unsigned char *x,
+                        const unsigned char *w)
 {
     _Alignas(64) int32_t sums[32 * 32];
-    double ns[RUNS];
+    double ns[RUNS], additions[RUNS];
     for (size_t run = 0; run < RUNS; run++) {
         configure();
         const uint64_t start = skv_clock_ns();
@@ -162,11 +187,12 @@ static double time_loop(step_fn *step, const place *p, size_t group, const unsig
             ZERO(3);
         }
         ns[run] = (double)(skv_clock_ns() - start) / STEPS;
+        additions[run] = time_additions();
     }
     __asm__ volatile("tilerelease" : : : "memory");
-    qsort(ns, RUNS, sizeof *ns, compare_doubles);
-    *median = ns[RUNS / 2];
-    return ns[0];
+    timing t = {.median = median_of(ns), .additions = median_of(additions)};
+    t.least = ns[0];
+    return t;
 }
 
 int main(void)
@@ -197,16 +223,18 @@ int main(void)
     if (!x || !w) return 1;
     memset(x, 1, X_BYTES);
     memset(w, 1, W_BYTES);
-    double median;
-    const double limit = time_loop(no_loads, &places[0], 0, x, w, &median);
-    printf("%-32s %-36s %8.1f ns %8.1f\n", "no loads", "", limit, median);
+    const double at_rest = time_additions();
+    const timing bare = time_loop(no_loads, &places[0], 0, x, w);
+    printf("%-30s %-36s %6.1f ns %6.1f, additions %.2f\n", "no loads", "", bare.least, bare.median,
+           bare.additions / at_rest);
     for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
         for (size_t j = 0; j < sizeof places / sizeof places[0]; j++) {
             for (size_t group = 0; group <= 8; group += 8) {
-                const double least = time_loop(orders[i].step, &places[j], group, x, w, &median);
-                printf("%-32s %-32s %s %8.1f ns %8.1f  %5.1f %% (median %5.1f %%)\n",
-                       orders[i].name, places[j].name, group ? "/ 8" : "   ", least, median,
-                       100.0 * limit / least, 100.0 * limit / median);
+                const timing t = time_loop(orders[i].step, &places[j], group, x, w);
+                printf("%-30s %-32s %s %6.1f ns %6.1f  %5.1f %% (median %5.1f %%), additions %.2f\n",
+                       orders[i].name, places[j].name, group ? "/ 8" : "   ", t.least, t.median,
+                       100.0 * bare.least / t.least, 100.0 * bare.least / t.median,
+                       t.additions / at_rest);
             }
         }
     }
