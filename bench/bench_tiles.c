@@ -3,10 +3,10 @@
  * kernels/x86/matmul_amx.inc. A line is one loop: nanoseconds of a step (four products of two by
  * two tiles, and their loads), the least and the median of its runs, and the share of the limit.
  *
- * Some loops take either 64 cycles a step or about 270, and the same loop may take both. A core that
- * issues at a quarter of its rate, as some do while they ask for more power, would look like this,
- * while a loop of products alone would not: it issues one instruction in 16 cycles. So each line ends
- * with the time of plain additions right after the loop, beside that on a core at rest.
+ * Some loops take either 64 cycles a step or about 270, and the same loop may take both. A core
+ * that issues at a quarter of its rate, as some do while they ask for more power, would look like
+ * this, while a loop of products alone would not: it issues one instruction in 16 cycles. So each
+ * line ends with the time of plain additions right after the loop, beside that on a core at rest.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -231,10 +231,11 @@ int main(void)
         for (size_t j = 0; j < sizeof places / sizeof places[0]; j++) {
             for (size_t group = 0; group <= 8; group += 8) {
                 const timing t = time_loop(orders[i].step, &places[j], group, x, w);
-                printf("%-30s %-32s %s %6.1f ns %6.1f  %5.1f %% (median %5.1f %%), additions %.2f\n",
-                       orders[i].name, places[j].name, group ? "/ 8" : "   ", t.least, t.median,
-                       100.0 * bare.least / t.least, 100.0 * bare.least / t.median,
-                       t.additions / at_rest);
+                printf(
+                    "%-30s %-32s %s %6.1f ns %6.1f  %5.1f %% (median %5.1f %%), additions %.2f\n",
+                    orders[i].name, places[j].name, group ? "/ 8" : "   ", t.least, t.median,
+                    100.0 * bare.least / t.least, 100.0 * bare.least / t.median,
+                    t.additions / at_rest);
             }
         }
     }
