@@ -561,35 +561,21 @@ static void prefetch_result(const product *p, size_t b, size_t i_pair)
     }
 }
 
-/* Tiles of panels [first, last), gate and up in turns: a piece of the block along K meets all of
- * them while it is in the cache. */
-static void tile_panels(const product *p, size_t b, size_t first, size_t last, bool from_memory,
-                        float *tiles)
-{
-    const size_t nr = p->mm->nr, K = p->w->K, m = block_rows(p, b);
-    const unsigned char *block = p->packed + b * p->block_bytes;
-    for (size_t k0 = 0; k0 < K; k0 += p->mm->kc) {
-        const size_t k1 = skv_min_size(K, k0 + p->mm->kc);
-        const unsigned mode = tile_mode(from_memory, k0 > 0);
-        for (size_t i = first; i < last; i++) {
-            float *c = tiles + (i - first) * MR_MAX * NR_MAX;
-            p->mm->tile(c, nr, block, panel_at(p->w, i, nr), m, K, k0, k1, mode);
-        }
-    }
-}
-
-/* A block times panels of gate and the panels of up beside them, pairs [first, last). A pair alone
- * is read from front to back. */
+/* A block times panels of gate and the panels of up beside them, pairs [first, last): a piece of
+ * the block along K meets all of them while it is in the cache. */
 static void block_pairs(const product *p, size_t b, size_t first, size_t last, bool from_memory,
                         float *tiles)
 {
-    const size_t tile = MR_MAX * NR_MAX;
+    const size_t nr = p->mm->nr, K = p->w->K, tile = MR_MAX * NR_MAX, m = block_rows(p, b);
+    const unsigned char *block = p->packed + b * p->block_bytes;
     for (size_t i = first; i < last; i++) prefetch_result(p, b, i);
-    if (last - first > 1) {
-        tile_panels(p, b, 2 * first, 2 * last, from_memory, tiles);
-    } else {
-        tile_all_k(p, tiles, b, panel_at(p->w, 2 * first, p->mm->nr), from_memory);
-        tile_all_k(p, tiles + tile, b, panel_at(p->w, 2 * first + 1, p->mm->nr), from_memory);
+    for (size_t k0 = 0; k0 < K; k0 += p->mm->kc) {
+        const size_t k1 = skv_min_size(K, k0 + p->mm->kc);
+        const unsigned mode = tile_mode(from_memory, k0 > 0);
+        for (size_t i = 2 * first; i < 2 * last; i++) {
+            float *c = tiles + (i - 2 * first) * tile;
+            p->mm->tile(c, nr, block, panel_at(p->w, i, nr), m, K, k0, k1, mode);
+        }
     }
     for (size_t i = first; i < last; i++) {
         float *gate = tiles + 2 * (i - first) * tile;
