@@ -16,6 +16,7 @@ static skv_status check_config(const skv_config *c, const skv_net_options *optio
     if (c->layers[0].i_rope_q > 0) what = "queries that grow with their position";
     if (c->n_shared > 0) what = "layers that share keys and values";
     if (c->v_norm || c->per_layer > 0) what = "blocks of Gemma 4";
+    if (skv_config_is_hybrid(c)) what = "layers that keep a state";
     SKV_REQUIRE(!what, err, SKV_UNSUPPORTED, "training: %s: %s", c->architecture, what);
     SKV_REQUIRE(c->head_dim <= SKV_HEAD_DIM_MAX, err, SKV_RANGE, "training: head_dim %zu",
                 c->head_dim);

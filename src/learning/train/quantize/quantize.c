@@ -147,6 +147,9 @@ static skv_status list_items(skv_quantizer *q, const char *path, skv_error *err)
     SKV_REQUIRE(!c->kv_prediction && !c->base[0], err, SKV_UNSUPPORTED,
                 "%s: %s: it is not supported to quantise a model in several folders", path,
                 c->kv_prediction ? "kv_prediction" : "swiftkv_base");
+    SKV_REQUIRE(!skv_config_is_hybrid(c), err, SKV_UNSUPPORTED,
+                "%s: %s: it is not supported to quantise a model whose layers keep states", path,
+                c->architecture);
     if (!skv_source_gguf(q->source) && !q->to_gguf) {
         SKV_TRY(skv_safetensors_open_folder(path, &q->files, err));
     }
