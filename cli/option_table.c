@@ -298,6 +298,16 @@ static const cli_option rows[] = {
     OPTION(ON(SERVE), "--reasoning-format", "auto|none|think", WORD, reasoning_format,
            .initial = "auto",
            .help = "whether to separate <think> from answers; auto: if the template has it"),
+    OPTION(ON(SERVE), "--prompt-strip", "REGEX", TEXT, prompt_strip,
+           .help = "leave lines of system messages out in which REGEX matches, for they differ in "
+                   "every request; claude-code: Claude Code's billing line"),
+    OPTION(ON(SERVE), "--prompt-sort", "none|tools", WORD, prompt_sort, .initial = "none",
+           .help =
+               "tools: sort tools by name and the members of their schemas, so that their order "
+               "costs no cached prompt"),
+    OPTION(ON(SERVE), "--prompt-keep", "none|thoughts", WORD, prompt_keep, .initial = "none",
+           .help = "thoughts: the prompt has thoughts of earlier turns that the client sends and "
+                   "the template leaves out"),
     OPTION(ON(SERVE), "--reranker", "auto|yes|no", WORD, reranker, .initial = "auto",
            .help = "whether /rerank asks the model as Qwen3-Reranker is asked; auto: if its name "
                    "contains \"reranker\""),

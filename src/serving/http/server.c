@@ -99,6 +99,12 @@ static bool read_template_vars(http_server *server, char *error)
     return false;
 }
 
+static bool read_pattern(http_server *server, char *error)
+{
+    const char *text = server->options.prompt_strip;
+    return !text || line_pattern_open(text, &server->strip, error);
+}
+
 bool server_start(const server_options *options, http_server **out, char *error)
 {
     http_server *server = calloc(1, sizeof *server);
@@ -119,7 +125,8 @@ bool server_start(const server_options *options, http_server **out, char *error)
     pthread_cond_init(&server->reaper_stops, &attributes);
     pthread_cond_init(&server->memory.slot_freed, &attributes);
     pthread_condattr_destroy(&attributes);
-    if (!read_template_vars(server, error) || !start_parts(server, error)) {
+    if (!read_template_vars(server, error) || !read_pattern(server, error) ||
+        !start_parts(server, error)) {
         server_stop(server);
         return false;
     }
@@ -272,6 +279,7 @@ void server_stop(http_server *server)
     pthread_cond_destroy(&server->changed);
     pthread_cond_destroy(&server->reaper_stops);
     pthread_cond_destroy(&server->memory.slot_freed);
+    line_pattern_free(server->strip);
     json_decref(server->template_vars);
     free(server);
 }
