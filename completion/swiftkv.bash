@@ -24,6 +24,7 @@ _swiftkv_options() {
         --lora --ctx --cpu --chunk --evict --snapkv --json --download --help' ;;
     tokenize) echo '-p --file --ids-file --decode --add-special --parse-special --json --download --help' ;;
     render) echo '--messages --tools --vars --add-generation-prompt --download --help' ;;
+    cache) echo '--template --prompt-strip --json --download --help' ;;
     serve) echo '--allow-special-text --template --host --port --api-key-file --rpm --tpm --request-log
         --log-probes --log-prompt-text --max-loaded --models-memory --metrics-compat --insecure --name --temp
         --top-k --top-p --min-p --repeat-penalty --presence-penalty --frequency-penalty --repeat-last-n --seed
@@ -104,8 +105,8 @@ _swiftkv_values() {
     *:--kv-layers | *:--group | *:--context | *:--available | *:--threads | *:--lora | *:--ctx | *:--chunk \
         | *:--snapkv | *:--exit-words | *:--tokens | *:--ridge | *:--seq | *:-p | *:-n | *:--temp | *:--top-k | *:--top-p \
         | *:--min-p | *:--repeat-penalty | *:--presence-penalty | *:--frequency-penalty | *:--repeat-last-n | *:--seed \
-        | *:--stop | *:--regex | *:--kv-tokens | *:--system | *:--host | *:--port | *:--rpm | *:--tpm | *:--max-loaded \
-        | *:--models-memory | *:--name | *:--cors-origin | *:--chat-template-kwargs | *:--prompt-strip | *:--step-ms \
+        | *:--stop | *:--regex | *:--kv-tokens | *:--system | *:--prompt-strip | *:--host | *:--port | *:--rpm | *:--tpm \
+        | *:--max-loaded | *:--models-memory | *:--name | *:--cors-origin | *:--chat-template-kwargs | *:--step-ms \
         | *:--mask-seconds | *:--max-running | *:--max-queue | *:--max-queue-tokens | *:--queue-timeout \
         | *:--cache-disk-bytes | *:--cache-store | *:--cache-store-timeout | *:--prefill-from | *:--prefill-above \
         | *:--prefill-timeout | *:--connections | *:--connections-per-ip | *:--max-body | *:--memory \

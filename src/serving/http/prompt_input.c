@@ -75,8 +75,9 @@ static bool set_text(const exchange *ex, api_prompt *out, const char *text, size
     size_t n_ids = 0;
     if (!text_encode(ex, text, n, flags, &ids, &n_ids, error)) return false;
     /* An empty text is the token that begins one. */
-    const int32_t bos = skv_engine_bos(ex->model->engine);
-    const bool begins = n_ids == 0 && bos >= 0;
+    const skv_engine *engine = ex->model->engine;
+    const int32_t bos = n_ids == 0 && engine ? skv_engine_bos(engine) : -1;
+    const bool begins = bos >= 0;
     out->n_ids = begins ? 1 : n_ids;
     if (flags.max_ids > 0) note_end(ex, out);
     const size_t n_text = out->is_cut ? 0 : n + 1, n_bytes = (n_ids + 1) * sizeof *ids + n_text;

@@ -105,7 +105,7 @@ static bool read_pattern(http_server *server, char *error)
     return !text || line_pattern_open(text, &server->strip, error);
 }
 
-bool server_start(const server_options *options, http_server **out, char *error)
+bool server_create(const server_options *options, http_server **out, char *error)
 {
     http_server *server = calloc(1, sizeof *server);
     if (!server) return no_memory(error);
@@ -125,8 +125,19 @@ bool server_start(const server_options *options, http_server **out, char *error)
     pthread_cond_init(&server->reaper_stops, &attributes);
     pthread_cond_init(&server->memory.slot_freed, &attributes);
     pthread_condattr_destroy(&attributes);
-    if (!read_template_vars(server, error) || !read_pattern(server, error) ||
-        !start_parts(server, error)) {
+    if (read_template_vars(server, error) && read_pattern(server, error)) {
+        *out = server;
+        return true;
+    }
+    server_stop(server);
+    return false;
+}
+
+bool server_start(const server_options *options, http_server **out, char *error)
+{
+    http_server *server;
+    if (!server_create(options, &server, error)) return false;
+    if (!start_parts(server, error)) {
         server_stop(server);
         return false;
     }
