@@ -395,6 +395,7 @@ typedef struct skv_job_stats {
     size_t prompt_tokens;
     size_t cached_tokens;     /* of the prompt, taken from the prefix cache */
     size_t prefilled_tokens;  /* of the prompt, cached or computed so far */
+    size_t kept_tokens;       /* of the prompt, that the prefix cache has behind it */
     skv_cache_miss miss;      /* why no more of it was cached */
     size_t completion_tokens; /* of all answers so far; ending ids are not counted */
     skv_draft_counts drafts[SKV_DRAFT_SOURCES]; /* by source */

@@ -251,7 +251,7 @@ class Anthropic(Client):
         calls = [(b.id, b.name, b.input) for b in message.content if b.type == "tool_use"]
         usage = message.usage
         return Answer("".join(b.text for b in message.content if b.type == "text"), calls,
-                      usage.input_tokens + usage.cache_read_input_tokens, usage.cache_read_input_tokens, usage.output_tokens,
+                      usage.input_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens, usage.cache_read_input_tokens, usage.output_tokens,
                       message.stop_reason)  # fmt: skip
 
     def whole(self):

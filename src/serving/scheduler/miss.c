@@ -33,7 +33,11 @@ void skv_worker_open_past(skv_scheduler *s)
 
 void skv_worker_note_prompt(skv_scheduler *s, const skv_lane *lane, size_t n)
 {
+    skv_job *job = lane->job;
     if (lane->i_answer > 0 || n < lane->n_prompt) return;
+    pthread_mutex_lock(&job->lock);
+    job->stats.kept_tokens = lane->n_prompt / SKV_PAGE_ROWS * SKV_PAGE_ROWS;
+    pthread_mutex_unlock(&job->lock);
     skv_past_prompts_add(&s->past, lane->job->owner, lane->job->domain, lane->ids, n);
 }
 
