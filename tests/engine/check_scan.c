@@ -92,8 +92,9 @@ static void compare(fixture *f, const char *op, const float *got, const float *w
     while (i < n && memcmp(got + i, want + i, sizeof *got) == 0) i++;
     if (i == n) return;
     f->n_failed++;
-    fprintf(f->out, "%s %s: seed %llu case %d: key_dim %zu rows %zu..%zu: [%zu] is %.9g, not %.9g\n",
-            op, f->level, (unsigned long long)f->seed, f->i_case, f->block.key_dim, f->block.n0,
+    fprintf(f->out,
+            "%s %s: seed %llu case %d: key_dim %zu rows %zu..%zu: [%zu] is %.9g, not %.9g\n", op,
+            f->level, (unsigned long long)f->seed, f->i_case, f->block.key_dim, f->block.n0,
             f->block.n, i, (double)got[i], (double)want[i]);
 }
 
@@ -145,7 +146,8 @@ static void check_conv(fixture *f, const skv_scan_kernels *k, const skv_scan_ker
                         .w = f->w,
                         .bias = between(rng, 0, 1) ? f->bias : NULL,
                         .ldw = CHANNELS,
-                        .n_taps = between(rng, 0, 1) ? taps[between(rng, 0, 2)] : between(rng, 1, TAPS),
+                        .n_taps =
+                            between(rng, 0, 1) ? taps[between(rng, 0, 2)] : between(rng, 1, TAPS),
                         .n = between(rng, 1, CHANNELS)};
     for (size_t j = 0; j < TAPS; j++) x[j] = f->x[j];
     begin(f);
