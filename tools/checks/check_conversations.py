@@ -405,7 +405,7 @@ class Conversation:
         self.told = self.prompt = ""  # their texts
         self.n_rewritten = 0  # requests whose template writes the past otherwise than it was read
         self.more = {}  # what the next request has besides
-        self.n_thoughts = self.n_pictures = self.n_refused = 0
+        self.n_thoughts = self.n_pictures = self.n_refused = self.n_plain = 0
         self.misses, self.faults, self.n_requests, self.n_cached, self.n_prompt = [], [], 0, 0, 0
 
     def render(self, messages, begins):
@@ -421,6 +421,10 @@ class Conversation:
             return None
         end = plain.split("SKVPLAIN")[-1]
         text = whole[len(prompt):]
+        marks = re.findall(r"<[^<>]+>", end)
+        if marks and marks[-1] in text.removesuffix(end):
+            return None  # the past has several turns for it, and a model ends its answer with the first
+        text = re.sub(r"<\|(eom_id|calls)\|>\s*$", "", text)  # these end an answer with calls
         if message.get("tool_calls") and not text.endswith(end):
             end = text[len(text.rstrip()):]
         return text.removesuffix(end) if end else text
@@ -510,6 +514,7 @@ class Conversation:
             self.more = {}
             message = self.plan(True)
             text = self.wanted(message) or message["content"]
+            self.n_plain += 1
         self.client.script.texts.append(text)
         self.client.script.more = self.more
         self.refuse(mode)
@@ -588,7 +593,7 @@ def main():
                 except Exception as e:  # whatever a client makes of it: the conversation has ended there
                     talk.fault("the conversation ended", type(e).__name__, e)
                 client.close()
-                print(f"{template}, {name}: {args.turns} turns, {talk.n_requests} requests, {talk.n_refused} refused, {talk.n_thoughts} thoughts, {talk.n_pictures} pictures, {talk.n_prompt} tokens of prompts, "
+                print(f"{template}, {name}: {args.turns} turns, {talk.n_requests} requests, {talk.n_refused} refused, {talk.n_plain} calls that cannot be forced, {talk.n_thoughts} thoughts, {talk.n_pictures} pictures, {talk.n_prompt} tokens of prompts, "
                       f"{talk.n_cached:.0f} cached, {talk.n_rewritten} times the past was written otherwise, {len(talk.misses)} misses, {len(talk.faults)} faults", flush=True)
                 for one in talk.misses[:5]:
                     print("    miss: request {}: {:.0f} of {} cached, prompt {}".format(*one))
