@@ -156,7 +156,7 @@ _swiftkv() {
     local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} values
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        values='generate chat serve load simulate score tokenize render info similarity transform bench compare eval tune distill train documents vocab quantize doctor --help --version'
+        values='generate chat serve load simulate score tokenize render cache info similarity transform bench compare eval tune distill train documents vocab quantize doctor --help --version'
     elif values=$(_swiftkv_values "$command" "${COMP_WORDS[COMP_CWORD - 1]}"); then
         :
     elif [[ $word == -* ]]; then

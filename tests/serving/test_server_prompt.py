@@ -144,6 +144,32 @@ class PromptTest(unittest.TestCase):
         prompt, _ = self.render(server, messages)
         self.assertEqual(prompt, f"[user]a\n[assistant]<think>\n{thought}\n</think>\n\nb\n[user]{messages[2]['content']}\n")
 
+    def test_marked_prompts_leave_the_cache_last(self):
+        """Those with cache_control or prompt_cache_key, up to a quarter of the KV memory."""
+        server = self.serve("--kv-tokens", 4096, "--no-text-match")
+
+        def ask(name, path="/v1/chat/completions", **body):
+            text = f"{name} " + " ".join(f"{name} says {i}" for i in range(70))
+            answer = server.post(path, messages=[{"role": "user", "content": text, **body.pop("message", {})}], max_tokens=1, **body)
+            usage = answer["usage"]
+            if "cache_read_input_tokens" in usage:
+                return usage["cache_read_input_tokens"]
+            self.assertLess(usage["prompt_tokens"], 1000)
+            return usage["prompt_tokens_details"]["cached_tokens"]
+
+        def marked(name):
+            block = [{"type": "text", "text": f"{name} " + "is marked. " * 30, "cache_control": {"type": "ephemeral", "ttl": "1h"}}]
+            usage = server.post("/v1/messages", messages=[{"role": "user", "content": block}], max_tokens=1)["usage"]
+            return usage["cache_read_input_tokens"]
+
+        for pinned, other in ((lambda: marked("alpha"), lambda: ask("beta")),
+                              (lambda: ask("gamma", prompt_cache_key="one"), lambda: ask("delta"))):  # fmt: skip
+            self.assertEqual((other(), pinned()), (0, 0))
+            for i in range(20):  # far more than there is room for
+                ask(f"flood{i}")
+            self.assertGreater(pinned(), 0)
+            self.assertEqual(other(), 0)
+
     def test_nothing_changes_without_options(self):
         server = self.serve()
         messages = [{"role": "system", "content": BILLING.format("1")}, {"role": "user", "content": "a"},

@@ -108,6 +108,8 @@ typedef struct request_params {
     bool eviction_given;
     skv_speculation speculation; /* where speculation_given */
     bool speculation_given;
+    double pin_seconds; /* as in skv_job_params */
+    uint64_t pin_key;
     skv_pooling pooling;                   /* of an embedding */
     bool stores;                           /* it is read for others */
     skv_text_piece stops[PARAM_STOPS_MAX]; /* they point into the JSON */
