@@ -17,6 +17,7 @@
 
 enum { CLI_LIST_MAX = 32, CLI_SETTINGS_MAX = 64, CLI_OPERANDS_MAX = 64 };
 #define CLI_NOT_GIVEN SIZE_MAX
+#define CLI_SERVE_STATES 8      /* answers of a hybrid model at once, without --max-running */
 #define CLI_SERVE_KV_CONTEXTS 4 /* contexts that --kv-tokens of serve is by default */
 
 typedef struct cli_sizes {

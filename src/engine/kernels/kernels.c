@@ -8,6 +8,7 @@
 #include "kernels/logits.h"
 #include "kernels/matmul.h"
 #include "kernels/rows.h"
+#include "kernels/scan.h"
 
 static void init_ref(skv_kernels *k)
 {
@@ -15,6 +16,7 @@ static void init_ref(skv_kernels *k)
     skv_rows_init_ref(k);
     skv_logits_init_ref(k);
     skv_attention_init_ref(k);
+    skv_scan_init_ref(k);
 }
 
 #if defined(__x86_64__)

@@ -10,7 +10,7 @@
 #include "base/system.h"
 #include "train/calibrate.h"
 #include "train/gemm.h"
-#include "train/quantizer.h"
+#include "train/quantize/quantizer.h"
 
 enum { TOKENS_LEAST = 256 };
 
@@ -32,49 +32,6 @@ typedef struct gram_list {
 } gram_list;
 
 /* ---- which inputs there are ---- */
-
-const char *skv_quantize_name_in_layer(const char *name, size_t *layer)
-{
-    const char *number = strstr(name, "layers."), *gguf = "blk.";
-    if (!number && strncmp(name, gguf, strlen(gguf)) == 0) number = name;
-    if (!number) return NULL;
-    *layer = 0;
-    for (number = strchr(number, '.') + 1; *number >= '0' && *number <= '9'; number++) {
-        if (*layer > SKV_LAYERS_MAX) return NULL;
-        *layer = 10 * *layer + (size_t)(*number - '0');
-    }
-    return number;
-}
-
-bool skv_quantize_find_input(const skv_quantize_item *item, size_t *layer, skv_product *product)
-{
-    static const struct {
-        const char *name;
-        skv_product product;
-    } parts[] = {
-        {".k_proj_swiftkv", SKV_PRODUCT_STACK}, {".v_proj_swiftkv", SKV_PRODUCT_STACK},
-        {".q_proj_swiftkv", SKV_PRODUCT_QKV},   {".q_proj", SKV_PRODUCT_QKV},
-        {".k_proj", SKV_PRODUCT_QKV},           {".v_proj", SKV_PRODUCT_QKV},
-        {".qkv_proj", SKV_PRODUCT_QKV},         {".o_proj", SKV_PRODUCT_O},
-        {".out_proj", SKV_PRODUCT_O},           {".gate_proj", SKV_PRODUCT_GATE_UP},
-        {".up_proj", SKV_PRODUCT_GATE_UP},      {".gate_up_proj", SKV_PRODUCT_GATE_UP},
-        {".proj_1", SKV_PRODUCT_GATE_UP},       {".down_proj", SKV_PRODUCT_DOWN},
-        {".proj_2", SKV_PRODUCT_DOWN},          {".attn_q", SKV_PRODUCT_QKV},
-        {".attn_k", SKV_PRODUCT_QKV},           {".attn_v", SKV_PRODUCT_QKV},
-        {".attn_qkv", SKV_PRODUCT_QKV},         {".attn_output", SKV_PRODUCT_O},
-        {".ffn_gate", SKV_PRODUCT_GATE_UP},     {".ffn_up", SKV_PRODUCT_GATE_UP},
-        {".ffn_down", SKV_PRODUCT_DOWN},
-    };
-    const char *rest = skv_quantize_name_in_layer(item->name, layer);
-    if (!rest || strstr(rest, ".experts.")) return false;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        const char *part = strstr(rest, parts[i].name);
-        if (!part || strcmp(part + strlen(parts[i].name), ".weight") != 0) continue;
-        *product = parts[i].product;
-        return true;
-    }
-    return false;
-}
 
 /* The stack reads one input, and is told with the first layer it writes. */
 static gram *find_gram(const gram_list *list, size_t layer, skv_product product)

@@ -1,5 +1,5 @@
 /* Byte-level BPE: words, pairs, merges. See bpe_train.h. */
-#include "train/bpe_train.h"
+#include "train/vocabulary/bpe_train.h"
 
 #include <assert.h>
 #include <string.h>

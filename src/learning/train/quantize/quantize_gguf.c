@@ -9,7 +9,7 @@
 #include "base/size.h"
 #include "format/gguf_metadata.h"
 #include "text/tokenizer.h"
-#include "train/quantizer.h"
+#include "train/quantize/quantizer.h"
 
 /* A block of Q4_0 or Q8_0: the scale, then its codes. */
 enum { BLOCK = 32, BYTES_Q4_0 = 18, BYTES_Q8_0 = 34, NAME_BYTES = 256 };

@@ -67,8 +67,6 @@ void skv_compensation_scale(skv_compensation *c, skv_pool *pool, const float *s)
 double skv_round_compensated(const skv_rounding *r, const skv_compensation *c, const float *x,
                              const float *scales, size_t n, float *errors, int8_t *codes);
 
-/* ---- quantize.c ---- */
-
 /* A tensor of the model, and its codes where it is quantised. */
 typedef struct skv_quantize_item {
     const char *name;         /* borrowed, or own_name */
@@ -97,6 +95,14 @@ typedef struct skv_quantizer {
     size_t n_scaled, n_inputs;
 } skv_quantizer;
 
+/* ---- quantize_item.c ---- */
+
+/** What a name says behind its layer's number, ".self_attn...", and the layer; NULL: no layer's. */
+const char *skv_quantize_name_in_layer(const char *name, size_t *layer);
+/** What a projection reads; false where that is not known: an expert reads the rows sent to it.
+ * The stack is one input, whatever the layer. */
+bool skv_quantize_find_input(const skv_quantize_item *item, size_t *layer, skv_product *product);
+
 /** Whether an item's codes are written. */
 bool skv_quantize_is_quantized(const skv_quantizer *q, const skv_quantize_item *item);
 /** Codes and scales of an item; c NULL: round to nearest. */
@@ -107,6 +113,8 @@ skv_dtype skv_quantize_written_type(const skv_quantize_item *item);
 /** Rows [row0, row0 + n) of an item as they are written, out [n, columns]. */
 SKV_MUST_CHECK skv_status skv_quantize_read(const skv_quantize_item *item, size_t row0, size_t n,
                                             float *out, skv_error *err);
+
+/* ---- quantize.c ---- */
 
 /** Opens the model of the options and lists its tensors; what follows may fail half-way, so it is
  * released either way. */
@@ -128,12 +136,6 @@ SKV_MUST_CHECK skv_status skv_quantize_fold(skv_quantizer *q, size_t layer, skv_
                                             float *s, size_t K, bool *done, skv_error *err);
 
 /* ---- quantize_text.c ---- */
-
-/** What a name says behind its layer's number, ".self_attn...", and the layer; NULL: no layer's. */
-const char *skv_quantize_name_in_layer(const char *name, size_t *layer);
-/** What a projection reads; false where that is not known: an expert reads the rows sent to it.
- * The stack is one input, whatever the layer. */
-bool skv_quantize_find_input(const skv_quantize_item *item, size_t *layer, skv_product *product);
 
 /** Rounds the items whose input is known by the text of the options; the model is at `path`.
  * *n_tokens of the text were read. */

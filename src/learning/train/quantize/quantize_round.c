@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "base/float16.h"
-#include "train/quantizer.h"
+#include "train/quantize/quantizer.h"
 
 static float rounded_scale(const skv_rounding *r, float scale)
 {

@@ -21,7 +21,7 @@
 
 #include "base/mem.h"
 #include "base/size.h"
-#include "train/quantizer.h"
+#include "train/quantize/quantizer.h"
 #include "train/ridge.h"
 
 /* Added to the diagonal, in units of its mean. */

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "format/companions.h"
 #include "format/config.h"
-#include "train/quantizer.h"
+#include "train/quantize/quantizer.h"
 
 enum { NAME_BYTES = 256, CONFIG_BYTES_MAX = 16 << 20, PARTS = 3 };
 

@@ -20,7 +20,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "format/dtype.h"
-#include "train/quantizer.h"
+#include "train/quantize/quantizer.h"
 
 enum { ROWS = 16 /* of a task */, SAMPLE_ROWS = 512, N_STEPS = 10 };
 

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "data/doc_maker.h"
-#include "train/bpe_train.h"
+#include "train/vocabulary/bpe_train.h"
 
 enum { SPECIALS = 5, SIZE_LIMIT = 1 << 16, PORTION = 1 << 20 };
 #define FILE_MAX ((size_t)1 << 30)
