@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/system.h"
 #include "hub.h"
 #include "memory_plan.h"
 #include "options.h"
@@ -114,9 +115,8 @@ static void check_threads(doctor *d)
         advise(d, "run one process a node (numactl --cpunodebind=0 --membind=0 swiftkv ...), or "
                   "spread one over all (numactl --interleave=all)");
     }
-    double load = 0;
-    if (read_line("/proc/loadavg", line)) load = strtod(line, NULL);
-    say("load", "%.2f in the last minute", load);
+    const double load = skv_processors_load();
+    if (load >= 0) say("load", "%.2f in the last minute", load);
     if (load > 0.5 * (double)m->threads) {
         advise(d, "other programs use the processors: bench and tune measure too little");
     }
@@ -137,18 +137,17 @@ static void check_governor(doctor *d)
 
 static void check_memory(doctor *d)
 {
-    const double total = read_kib("/proc/meminfo", "MemTotal");
     const double available = (double)d->machine.memory_available;
-    say("memory", "%.1f GB, of which this process may take %.1f GB", total * 1e-9,
-        available * 1e-9);
-    if (available < 0.5 * read_kib("/proc/meminfo", "MemAvailable")) {
+    say("memory", "%.1f GB, of which this process may take %.1f GB",
+        (double)skv_memory_total() * 1e-9, available * 1e-9);
+    if (skv_memory_free() < SIZE_MAX && available < 0.5 * (double)skv_memory_free()) {
         advise(d, "a control group allows less than is free: raise memory.max (MemoryMax= of a "
                   "unit, --memory of a container)");
     }
     char line[LINE_BYTES];
     static const char pages[] = "/sys/kernel/mm/transparent_hugepage/enabled";
     if (!read_line(pages, line)) {
-        say("huge pages", "this kernel has no transparent ones");
+        say("huge pages", "this system tells of no transparent ones");
         return;
     }
     say("huge pages", "%s", line);

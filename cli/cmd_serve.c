@@ -5,10 +5,8 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
 
+#include "base/system.h"
 #include "common/sampling_fields.h"
 #include "hub.h"
 #include "input.h"
@@ -623,17 +621,6 @@ static int serve(const serve_models *models, http_server *server, const char *ho
     return CLI_DONE;
 }
 
-/* Memory that requests give back goes back to the system, so that --memory is what they hold. Each
- * arena but the first takes 64 MiB of address space. */
-static void bound_heap(void)
-{
-#ifdef __GLIBC__
-    (void)mallopt(M_ARENA_MAX, is_space_limited() ? 1 : 4);
-    (void)mallopt(M_MMAP_THRESHOLD, 64 << 10);
-    (void)mallopt(M_TRIM_THRESHOLD, 1 << 20);
-#endif
-}
-
 /* Listens, loads and serves. */
 static int run(serve_models *models, const server_options *wanted)
 {
@@ -660,7 +647,9 @@ static int run(serve_models *models, const server_options *wanted)
 
 int cli_run_serve(const cli_options *options)
 {
-    bound_heap();
+    /* Memory that requests give back goes back to the system, so that --memory is what they hold.
+     */
+    skv_heap_bound(is_space_limited());
     serve_models models;
     cli_bytes file = {0};
     shared_cache cache = {.redis = NULL};

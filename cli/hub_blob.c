@@ -12,6 +12,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/system.h"
+
 enum { READ_BYTES = 1 << 16 };
 
 /* ---- paths ---- */
@@ -203,7 +205,7 @@ bool hub_blob_restart(hub_blob *blob, hub_error *error)
 
 bool hub_blob_finish(hub_blob *blob, hub_error *error)
 {
-    const bool ok = fsync(blob->fd) == 0 && rename(blob->incomplete, blob->path) == 0;
+    const bool ok = skv_file_sync(blob->fd) == 0 && rename(blob->incomplete, blob->path) == 0;
     if (!ok) (void)hub_fail(error, "%s: %s", blob->path, strerror(errno));
     hub_blob_close(blob);
     return ok;

@@ -1,10 +1,10 @@
 /* A team over MPI. Built without MPI it is left to say so. */
-#define _GNU_SOURCE /* sched_getaffinity */
 #include "training.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/system.h"
 #include "skv/tools.h"
 
 /* What launchers tell the processes that they start: Open MPI's mpirun, srun and others by PMIx,
@@ -22,7 +22,6 @@ static bool was_launched(void)
 
 #include <limits.h>
 #include <mpi.h>
-#include <sched.h>
 
 #include <stdint.h>
 #include <time.h>
@@ -98,15 +97,21 @@ static skv_status collect(void *ctx, const void *mine, void *all, size_t n, skv_
     return check(code, "collect", err);
 }
 
+static bool has_processor(const skv_processor_set *set, size_t cpu)
+{
+    return set->bits[cpu / 64] >> cpu % 64 & 1;
+}
+
 /* Of n processes on this machine, each processor of this one divided by the number of those that
  * may run on it: the launcher may have bound every process to its own, or none to any. */
-static double share_of_affinity(const cpu_set_t *mine, const cpu_set_t *all, size_t n)
+static double share_of_affinity(const skv_processor_set *mine, const skv_processor_set *all,
+                                size_t n)
 {
     double processors = 0;
-    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+    for (size_t cpu = 0; cpu < SKV_PROCESSORS_MAX; cpu++) {
         int users = 0;
-        if (!CPU_ISSET(cpu, mine)) continue;
-        for (size_t i = 0; i < n; i++) users += CPU_ISSET(cpu, &all[i]) != 0;
+        if (!has_processor(mine, cpu)) continue;
+        for (size_t i = 0; i < n; i++) users += has_processor(&all[i], cpu);
         processors += 1.0 / users;
     }
     return processors;
@@ -117,15 +122,14 @@ static double share_of_affinity(const cpu_set_t *mine, const cpu_set_t *all, siz
 static size_t share_of_processors(MPI_Comm comm)
 {
     MPI_Comm local;
-    cpu_set_t mine;
+    skv_processor_set mine;
     int n = 1;
-    CPU_ZERO(&mine);
-    (void)sched_getaffinity(0, sizeof mine, &mine);
+    skv_processors_get(&mine);
     if (MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local) != MPI_SUCCESS) {
         return 1;
     }
     MPI_Comm_size(local, &n);
-    cpu_set_t *all = cli_alloc((size_t)n, sizeof *all);
+    skv_processor_set *all = cli_alloc((size_t)n, sizeof *all);
     double processors = 0;
     if (MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, local) ==
         MPI_SUCCESS) {

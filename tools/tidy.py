@@ -103,10 +103,22 @@ IMPURE_HEADERS = {
     "errno.h",
 }
 IMPURE_EXCEPT = {"src/engine/kernels/cpu.c"}
+# The door to the operating system: its files, the headers that no other file may include, and the names of systems
+# and the paths of Linux that stand nowhere else.
+SYSTEM_DOOR = "src/base/system"
+SYSTEM_HEADERS = re.compile(
+    r"(linux|mach|asm|malloc)/.*|pthread/qos\.h|(execinfo|malloc|sched)\.h|"
+    r"sys/(auxv|epoll|event|eventfd|filio|ioctl|prctl|random|signalfd|sockio|syscall|sysctl|timerfd)\.h"
+)
+SYSTEM_MACROS = re.compile(
+    r"^[ \t]*#[ \t]*(?:el)?if.*\b(__APPLE__|__MACH__|__linux__|__gnu_linux__|__unix__|__GLIBC__|__FreeBSD__|_WIN32)\b", re.M
+)
+# pool.c yields a processor, which POSIX has in this header.
+SYSTEM_EXCEPT = {("src/base/pool.c", "sched.h")}
 # What a kernel may see of base: inline arithmetic.
 PURE_HEADERS = {"base/size.h", "base/quant.h", "base/float16.h"}
-# What programs may see of base: the buffer that the common folder writes to, errors, and UTF-8.
-SHARED_HEADERS = {"base/buf.h", "base/fail.h", "base/utf8.h"}
+# What programs may see of base: the buffer that the common folder writes to, errors, UTF-8, and the door to the system.
+SHARED_HEADERS = {"base/buf.h", "base/fail.h", "base/utf8.h", "base/system.h", "base/system_sockets.h"}
 # The doors between folders: the command that starts the HTTP server, and those of the load generator.
 DOORS = {
     ("cli/cmd_serve.c", "server.h"),
@@ -119,7 +131,7 @@ DOORS = {
 }
 # Calls follow the rules of includes, a call through a public header too. What may call upwards:
 # the reading of a text for `transform --init ridge` and `quantize --text`, which need the model's activations.
-LINK_DOORS = {("src/learning/train/calibrate.c", "src/engine")}
+LINK_DOORS = {("src/learning/train/calibrate.c", "src/engine"), ("src/engine/kernels/cpu.c", "src/base")}
 
 # Calls that are banned: in every C file, in the library, in the library outside base/mem.c.
 BANNED = """sprintf vsprintf strcpy strncpy strcat strncat strtok atoi atol atof sscanf rand srand
@@ -261,6 +273,7 @@ class Tidy:
     def run(self):
         for source in self.sources:
             self.check_includes(source)
+            self.check_system(source)
             self.check_length(source)
             self.check_calls(source)
             self.check_null(source)
@@ -324,6 +337,8 @@ class Tidy:
                 self.report(source.path, line, "include", f'"{name}" is not in the tree')
             elif source.folder == "src/engine/kernels" and name in PURE_HEADERS:
                 continue
+            elif source.path in IMPURE_EXCEPT and name == "base/system.h":
+                continue
             elif source.inside(*PROGRAM_PARTS) and name in SHARED_HEADERS:
                 continue
             elif (source.path, name) in DOORS:
@@ -346,6 +361,21 @@ class Tidy:
             self.report(
                 source.path, names[0][0] if names else 1, "include", f"{own.name} comes first"
             )
+
+    def check_system(self, source):
+        """What differs between systems stands behind the door. Tests may use Linux, where they run."""
+        if source.path.startswith(SYSTEM_DOOR) or source.inside("tests/install", "bench/peers"):
+            return
+        for match in SYSTEM_MACROS.finditer(source.code):
+            line = line_of(source.code, match.start(1))
+            self.report(source.path, line, "system", f"{match.group(1)}: the build chooses files, behind base/system.h")
+        if not source.inside("src", "include", *PROGRAM_FOLDERS):
+            return
+        for match in re.finditer(r"^[ \t]*#[ \t]*include[ \t]+<([^>]+)>", source.code, re.M):
+            name = match.group(1)
+            if SYSTEM_HEADERS.fullmatch(name) and (source.path, name) not in SYSTEM_EXCEPT:
+                line = line_of(source.code, match.start())
+                self.report(source.path, line, "system", f"<{name}> is behind base/system.h")
 
     # ---------------------------------------------------------------------------------- lengths
 
@@ -454,9 +484,11 @@ class Tidy:
 
     def check_waits(self, source):
         """A wait that ends by the time of day ends at another moment when somebody sets the clock."""
+        if source.path.startswith(SYSTEM_DOOR):
+            return
         if source.in_library and "pthread_cond_timedwait" in source.code and "CLOCK_REALTIME" in source.code:
             line = line_of(source.code, source.code.index("CLOCK_REALTIME"))
-            self.report(source.path, line, "wait", "timed waits go by skv_clock_in and skv_cond_init (base/system.h)")
+            self.report(source.path, line, "wait", "timed waits go by skv_clock_in and skv_cond_wait_until (base/system.h)")
 
     def check_lanes(self, source):
         if not source.inside(LANE_FOLDER) or source.path == LANE_FOLDER + "/lane.c":
@@ -586,7 +618,9 @@ class Tidy:
         foreign = {"x86_64": "arm", "aarch64": "x86"}.get(os.uname().machine)
         for source in self.sources:
             # What is compared with us may need libraries that the project does not: built by hand.
-            if not source.path.endswith(".c") or source.inside(
+            # The door has a file for each system.
+            foreign_system = source.path.startswith(SYSTEM_DOOR + "_")
+            if not source.path.endswith(".c") or foreign_system or source.inside(
                 "tests/install", "bench/peers", f"src/engine/kernels/{foreign}"
             ):
                 continue

@@ -212,13 +212,13 @@ static void sync_folder_of(const char *path)
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     skv_free(folder);
     if (fd < 0) return;
-    (void)fsync(fd);
+    (void)skv_file_sync(fd);
     (void)close(fd);
 }
 
 skv_status skv_writer_commit(skv_writer *writer, skv_error *err)
 {
-    bool ok = fflush(writer->stream) == 0 && fsync(fileno(writer->stream)) == 0;
+    bool ok = fflush(writer->stream) == 0 && skv_file_sync(fileno(writer->stream)) == 0;
     int saved = errno;
     if (fclose(writer->stream) != 0 && ok) {
         ok = false;

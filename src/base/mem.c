@@ -1,5 +1,4 @@
 /* Memory: see mem.h. */
-#define _GNU_SOURCE /* MAP_ANONYMOUS, MAP_NORESERVE, madvise */
 #include "base/mem.h"
 
 #include <stdint.h>
@@ -8,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "base/size.h"
+#include "base/system.h"
 
 void *skv_alloc(size_t count, size_t size)
 {
@@ -53,12 +53,7 @@ char *skv_strndup(const char *text, size_t n)
 
 void *skv_map_zero(size_t n_bytes)
 {
-    void *block = mmap(NULL, n_bytes ? n_bytes : 1, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (block == MAP_FAILED) return NULL;
-    /* Huge pages save page-table walks in the weights and the KV cache. Only a hint. */
-    (void)madvise(block, n_bytes, MADV_HUGEPAGE);
-    return block;
+    return skv_pages_map(n_bytes ? n_bytes : 1);
 }
 
 void skv_unmap(void *block, size_t n_bytes)

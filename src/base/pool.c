@@ -147,6 +147,7 @@ static void *worker_main(void *arg)
     worker *me = arg;
     skv_pool *pool = me->pool;
     size_t seen = 0;
+    skv_thread_computes();
     for (;;) {
         size_t n_active = atomic_load_explicit(&pool->n_active, memory_order_relaxed);
         if (me->i_thread >= n_active) park(pool, me->i_thread);

@@ -1,24 +1,59 @@
 /*
- * What the system tells and allows this process: the time, processors and memory. Limits of
- * control groups are those of the process's group and of the groups around it.
+ * The one door to the operating system (sockets are in system_sockets.h): what Linux, macOS and
+ * FreeBSD do in different ways, and what they tell and allow. The build chooses the files behind it
+ * (SKV_SYSTEM in CMakeLists.txt): system.c and system_groups.c everywhere, system_linux.c on Linux,
+ * and system_posix.c with one of system_macos.c, system_freebsd.c and system_portable.c elsewhere.
+ * tools/tidy.py has the list of headers that no other file may include.
  */
 #ifndef SKV_BASE_SYSTEM_H
 #define SKV_BASE_SYSTEM_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <time.h>
 
+struct stat;
+
+/* ---- time ---- */
+
 /** Nanoseconds since some fixed moment; never runs backwards. */
 uint64_t skv_clock_ns(void);
-/** The moment in so many nanoseconds, and a condition whose waits end by this clock: the time of
- * day may be set meanwhile. */
+/** The moment in so many nanoseconds, for skv_cond_wait_until. */
 struct timespec skv_clock_in(uint64_t ns);
+/** A condition whose waits end by this clock: the time of day may be set meanwhile. */
 void skv_cond_init(pthread_cond_t *cond);
+/** Waits until the condition is signalled or `end` has passed: ETIMEDOUT then, else 0. May return 0
+ * early, as every wait for a condition. The condition is one of skv_cond_init. */
+int skv_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *end);
+
+/* ---- files ---- */
+
+struct timespec skv_file_modified(const struct stat *info);
+/** Until the bytes of a file are on the disk; 0, or -1 with errno. */
+int skv_file_sync(int fd);
+/** Takes the file's lock for this descriptor, without waiting; false: another one has it. */
+bool skv_file_lock(int fd);
+/** Opens a terminal (on Linux whatever there is) once more, for writing without waiting; -1: it
+ * cannot be. */
+int skv_file_open_again(int fd);
+/** Descriptors that are open now. */
+size_t skv_files_open(void);
+/** False: the system has none to give now. */
+bool skv_random_fill(void *out, size_t n_bytes);
+
+/* ---- processors ---- */
 
 /** Processors that a thread may run on; at least 1. */
 size_t skv_processors_affinity(pthread_t thread);
+
+/** Which processors the calling thread may run on, bit by bit. */
+enum { SKV_PROCESSORS_MAX = 1024 };
+typedef struct skv_processor_set {
+    uint64_t bits[SKV_PROCESSORS_MAX / 64];
+} skv_processor_set;
+void skv_processors_get(skv_processor_set *out);
 
 /**
  * Processors' worth of time that control groups allow, rounded up; SIZE_MAX: no limit. Reads
@@ -28,12 +63,43 @@ size_t skv_processors_affinity(pthread_t thread);
  */
 size_t skv_processors_of_groups(const char *root);
 
-/** The default number of threads: the smaller of the two; at least 1. */
+/** Processors of the fast kind, where a system has slower ones too; else SIZE_MAX. */
+size_t skv_processors_fast(void);
+/** The default number of threads: the smallest of the three; at least 1. */
 size_t skv_processors_allowed(void);
+/** Called by a thread that will compute: the system places it on fast processors. */
+void skv_thread_computes(void);
 
+/** What a processor does not tell a program itself: instructions of AArch64 beyond its base, and
+ * whether this process may use the tiles of AMX. */
+enum {
+    SKV_SYSTEM_DOTPROD = 1,
+    SKV_SYSTEM_I8MM = 2,
+    SKV_SYSTEM_BF16 = 4,
+    SKV_SYSTEM_TILES = 8,
+};
+unsigned skv_processor_features(void);
+/** The processor's name, cut to n bytes with its end; false: the system has none. */
+bool skv_processor_name(char *out, size_t n);
+/** Runnable threads in the last minute; below 0: the system does not tell. */
+double skv_processors_load(void);
+
+/* ---- memory ---- */
+
+/** Zeroed pages that become resident when touched, in huge pages where the system has a hint for
+ * them; NULL: there is no room. */
+void *skv_pages_map(size_t n_bytes);
+/** Bytes of the machine; 0: the system does not tell. */
+size_t skv_memory_total(void);
+/** What the machine has left, without any limit; SIZE_MAX: the system does not tell. */
+size_t skv_memory_free(void);
 /** Bytes of memory this process may still take (the limits of the machine, of its control groups
  * and of its address space). */
 size_t skv_memory_available(void);
+/** The most that was resident of this process, in bytes; 0: the system does not tell. */
+size_t skv_memory_peak(void);
+/** What this process has mapped; SIZE_MAX: the system does not tell. */
+size_t skv_address_space_used(void);
 /** What `ulimit -v` leaves: all that is mapped counts, files and stacks too. SIZE_MAX: no limit. */
 size_t skv_address_space_left(void);
 enum { SKV_STACK_BYTES = 16 << 20 }; /* about what a thread that cannot be started lacked */
@@ -43,5 +109,22 @@ const char *skv_memory_limit(size_t n_bytes);
 /** What the limits of control groups leave, in bytes: `membership` is a file like
  * /proc/self/cgroup, `root` where the groups are mounted. SIZE_MAX: no limit. */
 size_t skv_memory_of_groups(const char *membership, const char *root);
+/** Has the allocator give back what is freed, from few arenas (one, if is_narrow), where it can. */
+void skv_heap_bound(bool is_narrow);
+/** Has the allocator give back what it holds between blocks, where it can. */
+void skv_heap_trim(void);
+
+/* ---- where threads stand ---- */
+
+/** The signal that no one else uses for this. */
+int skv_thread_signal_number(void);
+/** Up to n_max threads of this process; none where the system does not tell. */
+size_t skv_threads_list(long *ids, size_t n_max);
+void skv_thread_signal(long id, int which);
+/** Loads what skv_stack_write needs. */
+void skv_stack_prepare(void);
+/** Writes the calling thread's stack, also in a signal handler: takes no memory and waits for no
+ * lock. */
+void skv_stack_write(int fd);
 
 #endif

@@ -1,7 +1,6 @@
 /* What the machine can do: the kernels' peak loops on every thread. */
 #include <math.h>
 #include <stdio.h>
-#include <sys/resource.h>
 #include <time.h>
 
 #include "backend/cpu/verify.h"
@@ -184,9 +183,7 @@ skv_status skv_read_measure(size_t threads, double *gbs, skv_error *err)
 
 size_t skv_peak_rss(void)
 {
-    struct rusage usage;
-    if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
-    return (size_t)usage.ru_maxrss * 1024;
+    return skv_memory_peak();
 }
 
 void skv_machine_describe(skv_machine *out)

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/system.h"
 #include "engine/engine.h"
 #include "engine/self_begin.h"
 
@@ -185,7 +186,7 @@ static skv_status fill_part(writer *w, FILE *part, const char *path, uint64_t n_
     for (; i < n_waves; i++) {
         SKV_TRY(write_wave(w, i, n_waves, err));
         const bool written = fwrite(w->bytes, 1, n_bytes, part) == n_bytes && fflush(part) == 0 &&
-                             fsync(fileno(part)) == 0;
+                             skv_file_sync(fileno(part)) == 0;
         SKV_REQUIRE(written, err, SKV_IO, "%s: %s", path, strerror(errno));
     }
     return SKV_OK;

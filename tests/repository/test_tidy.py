@@ -169,6 +169,20 @@ class TidyTest(unittest.TestCase):
             self.assert_finds("src/engine/kernels/ref/new.c", "include", f"#include <{header}>\n")
         self.assertEqual(self.rules({"src/engine/kernels/cpu.c": "#include <stdio.h>\n"}), set())
 
+    def test_systems_are_behind_one_door(self):
+        for header in ("sys/eventfd.h", "sys/sysctl.h", "sys/auxv.h", "linux/sockios.h", "mach/mach.h", "malloc.h"):
+            text = f"#include <{header}>\n"
+            self.assert_finds("src/base/new.c", "system", text)
+            self.assert_finds("cli/new.c", "system", text)
+            self.assertEqual(self.rules({"src/base/system_linux.c": text}), set())
+            self.assertEqual(self.rules({"tests/new.c": text}), set())
+        for name in ("__APPLE__", "__linux__", "__GLIBC__"):
+            for condition in (f"#ifdef {name}", f"#if defined({name}) && 1", f"#ifndef {name}"):
+                for path in ("src/common/new.c", "cli/new.c", "tests/new.c", "examples/new.c"):
+                    self.assert_finds(path, "system", condition + "\n#endif\n")
+                self.assertEqual(self.rules({"src/base/system_new.c": condition + "\n#endif\n"}), set())
+        self.assertEqual(self.rules({"src/base/pool.c": "#include <sched.h>\n"}), set())
+
     def test_own_header_first(self):
         text = '#include <stddef.h>\n#include "base/mem.h"\n'
         self.assertEqual(self.rules({"src/base/mem.c": text}), {("src/base/mem.c", "include")})

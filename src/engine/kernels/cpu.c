@@ -1,5 +1,4 @@
 /* Processor features: see cpu.h. */
-#define _GNU_SOURCE /* syscall */
 #include "kernels/cpu.h"
 
 #include <stdio.h>
@@ -8,11 +7,9 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <stdint.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#elif defined(__aarch64__)
-#include <sys/auxv.h>
 #endif
+
+#include "base/system.h"
 
 #if defined(__x86_64__)
 
@@ -36,13 +33,7 @@ static bool has_amx(uint64_t saved)
     const uint64_t save_tiles = 3ull << 17;                 /* their shapes and their data */
     unsigned a, b, c, d;
     if (!has_bits(saved, save_tiles) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-    if (!has_bits(d, amx_d7)) return false;
-#if defined(__linux__)
-    const long request = 0x1023, tile_data = 18; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
-    return syscall(SYS_arch_prctl, request, tile_data) == 0;
-#else
-    return false;
-#endif
+    return has_bits(d, amx_d7) && (skv_processor_features() & SKV_SYSTEM_TILES);
 }
 
 unsigned skv_cpu_detect(void)
@@ -71,16 +62,14 @@ unsigned skv_cpu_detect(void)
 
 #elif defined(__aarch64__)
 
+/* Every processor of AArch64 has NEON; the system tells of the rest. */
 unsigned skv_cpu_detect(void)
 {
-    const unsigned long asimd = 1ul << 1, asimddp = 1ul << 20; /* HWCAP_ASIMD, HWCAP_ASIMDDP */
-    const unsigned long i8mm = 1ul << 13, bf16 = 1ul << 14;    /* HWCAP2_I8MM, HWCAP2_BF16 */
-    unsigned long hwcap = getauxval(AT_HWCAP), hwcap2 = getauxval(AT_HWCAP2);
-    unsigned features = 0;
-    if (hwcap & asimd) features |= SKV_CPU_NEON;
-    if ((hwcap & asimd) && (hwcap & asimddp)) features |= SKV_CPU_NEON_DOT;
-    if ((hwcap & asimd) && (hwcap2 & i8mm)) features |= SKV_CPU_NEON_I8MM;
-    if ((hwcap & asimd) && (hwcap2 & bf16)) features |= SKV_CPU_NEON_BF16;
+    const unsigned told = skv_processor_features();
+    unsigned features = SKV_CPU_NEON;
+    if (told & SKV_SYSTEM_DOTPROD) features |= SKV_CPU_NEON_DOT;
+    if (told & SKV_SYSTEM_I8MM) features |= SKV_CPU_NEON_I8MM;
+    if (told & SKV_SYSTEM_BF16) features |= SKV_CPU_NEON_BF16;
     return features;
 }
 
@@ -93,31 +82,9 @@ unsigned skv_cpu_detect(void)
 
 #endif
 
-static void copy_cut(char *out, size_t n, const char *text, size_t n_text)
-{
-    if (n == 0) return;
-    if (n_text > n - 1) n_text = n - 1;
-    memcpy(out, text, n_text);
-    out[n_text] = 0;
-}
-
 void skv_cpu_name(char *out, size_t n)
 {
-    const char *key = "model name";
-    copy_cut(out, n, "unknown", 7);
-    FILE *file = fopen("/proc/cpuinfo", "r");
-    if (!file) return;
-    char line[512];
-    while (fgets(line, sizeof line, file)) {
-        if (strncmp(line, key, strlen(key)) != 0) continue;
-        const char *value = strchr(line, ':');
-        if (!value) continue;
-        value += 1 + strspn(value + 1, " \t");
-        size_t n_value = strcspn(value, "\n");
-        if (n_value) copy_cut(out, n, value, n_value);
-        break;
-    }
-    (void)fclose(file);
+    if (!skv_processor_name(out, n)) (void)snprintf(out, n, "unknown");
 }
 
 static const struct {

@@ -19,6 +19,6 @@ skv_status skv_plan_method(skv_plan *plan, skv_prefill prefill, const skv_config
         if (method->fits && !method->fits(config)) continue;
         return skv_plan_init(plan, config, method->fill, skip, err);
     }
-    assert(!"every prefill that an engine can have is in the table");
+    assert(false && "every prefill that an engine can have is in the table");
     return skv_fail(err, SKV_ARGUMENT, "prefill %d: no method", (int)prefill);
 }

@@ -15,6 +15,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/system.h"
 #include "eval/format.h"
 #include "format/json_doc.h"
 
@@ -45,8 +46,8 @@ static uint64_t hash_of_file(const char *path, const char *name)
     struct stat info;
     skv_eval_hash_text(&hash, name);
     if (stat(path, &info) == 0 && S_ISREG(info.st_mode)) {
-        const int64_t what[] = {(int64_t)info.st_size, (int64_t)info.st_mtim.tv_sec,
-                                (int64_t)info.st_mtim.tv_nsec};
+        const struct timespec at = skv_file_modified(&info);
+        const int64_t what[] = {(int64_t)info.st_size, (int64_t)at.tv_sec, (int64_t)at.tv_nsec};
         skv_eval_hash_add(&hash, what, sizeof what);
     }
     return hash.value;

@@ -615,7 +615,7 @@ void answer_handle(exchange *ex, const answer_dialect *dialect)
     }
     a->dialect = dialect;
     a->ex = ex;
-    a->g.event_fd = -1;
+    a->g.wake = (skv_wake){-1, -1};
     a->created_s = (int64_t)time(NULL);
     a->written_ns = skv_now_ns();
     const bool read = read_request(a, &error);

@@ -155,7 +155,7 @@ static void write_lists(const embedding_request *r, skv_buf *out)
 
 static void embed(exchange *ex, const embedding_dialect *dialect)
 {
-    embedding_request r = {.dialect = dialect, .ex = ex, .g = {.event_fd = -1}};
+    embedding_request r = {.dialect = dialect, .ex = ex, .g = {.wake = {-1, -1}}};
     api_error error;
     skv_buf out = exchange_text(ex);
     if (begin(&r, &error) && generation_gather(&r.g, take, &r, &error)) {

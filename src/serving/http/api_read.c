@@ -142,7 +142,7 @@ static void release(void *state)
 
 void api_read(exchange *ex)
 {
-    read_request r = {.ex = ex, .g = {.event_fd = -1}};
+    read_request r = {.ex = ex, .g = {.wake = {-1, -1}}};
     api_error error;
     if (begin(&r, &error)) {
         event_stream_send(ex, "application/x-ndjson", fill, release, &r);

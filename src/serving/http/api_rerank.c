@@ -257,7 +257,7 @@ static void write_ranks(rerank_request *r, skv_buf *out)
 
 void api_rerank(exchange *ex)
 {
-    rerank_request r = {.ex = ex, .g = {.event_fd = -1}};
+    rerank_request r = {.ex = ex, .g = {.wake = {-1, -1}}};
     api_error error;
     skv_buf out = exchange_text(ex);
     if (begin(&r, &error) && generation_gather(&r.g, take, &r, &error)) {

@@ -1,6 +1,7 @@
 /* Turns of those who compile: see compile_slots.h. */
 #include "compile_slots.h"
 
+#include "base/system.h"
 #include "exchange.h"
 
 enum {
@@ -88,7 +89,7 @@ static bool try_for_a_while(exchange *ex, const compile_turn *turn)
     pthread_mutex_lock(&table->lock);
     bool entered = try_enter(ex, turn);
     while (!entered && code == 0) {
-        code = pthread_cond_timedwait(&table->slot_freed, &table->lock, &end);
+        code = skv_cond_wait_until(&table->slot_freed, &table->lock, &end);
         entered = try_enter(ex, turn);
     }
     pthread_mutex_unlock(&table->lock);

@@ -1,21 +1,19 @@
 /* Requests and their responses: see exchange.h. */
-#define _GNU_SOURCE /* POLLRDHUP */
 #include "exchange.h"
 
 #include <math.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+
+#include "base/system_sockets.h"
 
 /* ---- what a request may still do ---- */
 
 bool exchange_stopped(void *arg)
 {
     const exchange *ex = arg;
-    struct pollfd client = {.fd = ex->fd, .events = POLLRDHUP};
-    (void)poll(&client, 1, 0);
-    return client.revents != 0 || server_get_state(ex->server) == SERVER_STOPPING;
+    return skv_socket_has_left(ex->fd, NULL, 0) || server_get_state(ex->server) == SERVER_STOPPING;
 }
 
 void exchange_begin_budget(exchange *ex)

@@ -1,13 +1,10 @@
 /* Answers on their way: see generation.h. */
-#define _GNU_SOURCE /* POLLRDHUP */
 #include "generation.h"
 
 #include <math.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 enum {
@@ -19,8 +16,7 @@ enum {
 static void wake(void *user)
 {
     const generation *g = user;
-    const uint64_t one = 1;
-    (void)!write(g->event_fd, &one, sizeof one);
+    skv_wake_ring(&g->wake);
 }
 
 /* ---- lengths ---- */
@@ -154,8 +150,8 @@ bool generation_start(generation *g, exchange *ex, const prompt_list *prompts,
     }
     g->jobs = calloc(prompts->n, sizeof(skv_job *));
     g->stats = calloc(prompts->n, sizeof *g->stats);
-    g->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (!g->jobs || !g->stats || g->event_fd < 0) {
+    const bool woken = skv_wake_open(&g->wake);
+    if (!g->jobs || !g->stats || !woken) {
         return api_fail(error, 503, NULL, "no memory or descriptor for the request");
     }
     size_t n_tokens = 0;
@@ -199,14 +195,9 @@ static bool find_output(generation *g, size_t *i_prompt, skv_output *out)
 
 static bool is_gone(generation *g, int wait_ms)
 {
-    struct pollfd fds[2] = {{.fd = g->ex->fd, .events = POLLRDHUP},
-                            {.fd = g->event_fd, .events = POLLIN}};
-    (void)poll(fds, 2, wait_ms);
-    if (fds[1].revents != 0) {
-        uint64_t count;
-        (void)!read(g->event_fd, &count, sizeof count);
-    }
-    return exchange_stopped(g->ex);
+    const bool left = skv_socket_has_left(g->ex->fd, &g->wake, wait_ms);
+    skv_wake_clear(&g->wake);
+    return left || exchange_stopped(g->ex);
 }
 
 /* Counts what it has taken, for the key's rate and the log; once. */
@@ -311,9 +302,9 @@ void generation_release(generation *g)
     for (size_t i = 0; g->jobs && i < g->prompts->n; i++) skv_job_release(g->jobs[i]);
     free(g->jobs);
     free(g->stats);
-    if (g->event_fd >= 0) close(g->event_fd);
+    skv_wake_close(&g->wake);
     if (g->job.constraint.begin && g->job.constraint.release) {
         g->job.constraint.release(g->job.constraint.user);
     }
-    *g = (generation){.event_fd = -1};
+    *g = (generation){.wake = {-1, -1}};
 }

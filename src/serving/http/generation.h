@@ -5,6 +5,7 @@
 #ifndef SKV_SERVER_GENERATION_H
 #define SKV_SERVER_GENERATION_H
 
+#include "base/system_sockets.h"
 #include "request_input.h"
 
 typedef struct generation {
@@ -18,7 +19,7 @@ typedef struct generation {
     size_t n_begun, n_done;
     bool is_full;  /* the last job did not fit: into the queue, or into --memory */
     size_t i_next; /* whose output is looked for first */
-    int event_fd;  /* written to when there is output */
+    skv_wake wake; /* rung when there is output */
     uint64_t start_ns;
     bool settled; /* what it took was counted */
     api_error failure;

@@ -4,11 +4,10 @@
  * Every connection has a thread of its own, which waits for its answer without holding up others;
  * there are at most as many as connections are allowed.
  */
-#define _GNU_SOURCE /* accept4 */
 #include <errno.h>
-#include <malloc.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/system.h"
+#include "base/system_sockets.h"
 #include "generation.h"
 #include "routes.h"
 #include "skv/tools.h"
@@ -237,11 +238,7 @@ static void begin_exchange(exchange *ex, connection *c)
  * that the account's memory is the process's. */
 static void trim_heap(size_t n_freed)
 {
-#ifdef __GLIBC__
-    if (n_freed >= LIMIT_TRIM_BYTES) (void)malloc_trim(0);
-#else
-    (void)n_freed;
-#endif
+    if (n_freed >= LIMIT_TRIM_BYTES) skv_heap_trim();
 }
 
 /* Probes come every second; one that is refused for its key is no probe. */
@@ -391,7 +388,9 @@ static bool start_thread(connection *c)
     pthread_attr_t attributes;
     pthread_t thread;
     (void)pthread_attr_init(&attributes);
-    (void)pthread_attr_setstacksize(&attributes, c->server->options.stack_bytes);
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE); /* some systems take whole pages only */
+    const size_t n_pages = (c->server->options.stack_bytes + page - 1) / page;
+    (void)pthread_attr_setstacksize(&attributes, n_pages * page);
     (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     const int code = pthread_create(&thread, &attributes, serve_connection, c);
     (void)pthread_attr_destroy(&attributes);
@@ -408,7 +407,7 @@ static void turn_away(int fd)
                            "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
                            "Retry-After: 1\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n%s",
                            sizeof body - 1, body);
-    (void)!send(fd, text, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)skv_socket_send(fd, text, (size_t)n);
     (void)shutdown(fd, SHUT_WR);
     close(fd);
 }
@@ -446,14 +445,23 @@ static void wait_after_failure(void)
     (void)nanosleep(&pause, NULL);
 }
 
+/* Whether it is only that there was nobody: a client that waited may have gone. */
+static bool is_harmless(int code)
+{
+    return code == EINTR || code == ECONNABORTED || code == EAGAIN || code == EWOULDBLOCK;
+}
+
 static void *accept_all(void *arg)
 {
     http_server *server = arg;
+    struct pollfd news[2] = {{.fd = server->listen_fd, .events = POLLIN},
+                             {.fd = server->end_accepting.fd, .events = POLLIN}};
     while (server_get_state(server) < SERVER_STOPPING) {
         struct sockaddr_storage address = {0};
-        socklen_t n = sizeof address;
-        const int fd = accept4(server->listen_fd, (struct sockaddr *)&address, &n, SOCK_CLOEXEC);
-        const bool failed = fd < 0 && errno != EINTR && errno != ECONNABORTED;
+        (void)poll(news, 2, -1);
+        if (news[1].revents != 0) break;
+        const int fd = skv_socket_accept(server->listen_fd, &address);
+        const bool failed = fd < 0 && !is_harmless(errno);
         if (fd >= 0) {
             begin_connection(server, fd, &address);
         } else if (failed && server_get_state(server) < SERVER_STOPPING) {
@@ -467,6 +475,10 @@ static void *accept_all(void *arg)
 bool http_start(http_server *server, char *error)
 {
     if (!http_listen(server, error)) return false;
+    if (!skv_wake_open(&server->end_accepting)) {
+        (void)snprintf(error, SKV_ERROR_TEXT_MAX, "server: no descriptor (ulimit -n)");
+        return false;
+    }
     const int code = pthread_create(&server->acceptor, NULL, accept_all, server);
     server->accepts = code == 0;
     if (server->accepts) return true;
@@ -477,9 +489,12 @@ bool http_start(http_server *server, char *error)
 
 void http_stop(http_server *server)
 {
-    if (server->listen_fd >= 0) (void)shutdown(server->listen_fd, SHUT_RDWR);
-    if (server->accepts) pthread_join(server->acceptor, NULL);
+    if (server->accepts) {
+        skv_wake_ring(&server->end_accepting);
+        pthread_join(server->acceptor, NULL);
+    }
     server->accepts = false;
+    skv_wake_close(&server->end_accepting);
     if (server->listen_fd >= 0) close(server->listen_fd);
     server->listen_fd = -1;
     peers_cut_all(server);

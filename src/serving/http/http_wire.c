@@ -2,12 +2,11 @@
 #include "http_wire.h"
 
 #include <errno.h>
-#include <linux/sockios.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "base/system_sockets.h"
 #include "skv/tools.h"
 
 enum {
@@ -53,23 +52,18 @@ double http_pace_rate(size_t n_all)
     return rate > LIMIT_READ_BYTES_A_SECOND ? rate : LIMIT_READ_BYTES_A_SECOND;
 }
 
-/* Bytes that the system holds for the client. */
-static size_t count_queued(int fd)
-{
-    int n = 0;
-    return ioctl(fd, SIOCOUTQ, &n) == 0 && n > 0 ? (size_t)n : 0;
-}
-
 /* Waits until there is room, or may be: the system tells of it when a third of a buffer of
  * megabytes is empty, for which a slow client takes minutes. Returns the bytes that the client has
  * taken. If the whole process stood still, that time does not count. */
 static size_t wait_for_room(int fd, http_pace *pace)
 {
     const uint64_t begun_ns = skv_now_ns(), most_ns = 2 * LOOK_MS * UINT64_C(1000000);
-    const size_t n_before = count_queued(fd);
+    size_t n_before = 0, n_after = 0;
+    const bool told = skv_socket_queued(fd, &n_before);
     struct pollfd socket = {.fd = fd, .events = POLLOUT};
     (void)poll(&socket, 1, LOOK_MS);
-    const size_t n_after = count_queued(fd), n = n_before > n_after ? n_before - n_after : 0;
+    pace->writes_tell = !told || !skv_socket_queued(fd, &n_after);
+    const size_t n = !pace->writes_tell && n_before > n_after ? n_before - n_after : 0;
     const uint64_t waited_ns = skv_now_ns() - begun_ns;
     pace->waited_ns += waited_ns < most_ns ? waited_ns : most_ns;
     pace->n_taken += n;
@@ -95,12 +89,12 @@ bool http_wire_write(int fd, struct iovec *parts, size_t n_parts, http_pace *pac
     for (size_t i = 0; i < n_parts; i++) n_all += parts[i].iov_len;
     skip_written(&parts, &n_parts, 0);
     while (n_parts > 0) {
-        const struct msghdr message = {.msg_iov = parts, .msg_iovlen = n_parts};
-        const ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        const ssize_t n = skv_socket_send_parts(fd, parts, n_parts);
         if (n < 0 && errno == EINTR) continue;
         const bool waits = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
         if (n < 0 && !waits) return false;
         if (n > 0) skip_written(&parts, &n_parts, (size_t)n);
+        if (n > 0 && pace->writes_tell) pace->n_taken += (size_t)n;
         n_piece += waits ? wait_for_room(fd, pace) : (size_t)n;
         if (n_piece >= PIECE_BYTES) pace->wrote(pace->user);
         n_piece %= PIECE_BYTES;

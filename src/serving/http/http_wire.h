@@ -25,6 +25,7 @@ typedef struct http_pace {
     double grace_seconds;      /* of waiting, before the rate counts */
     uint64_t waited_ns;        /* of late: half of it is forgotten with each two graces */
     size_t n_taken;            /* in the same time */
+    bool writes_tell;          /* the system does not: what is written after a wait was taken */
     bool is_slow;              /* it was too slow: nothing more is written */
     void (*wrote)(void *user); /* called after each piece that was taken */
     void *user;                /* borrowed */

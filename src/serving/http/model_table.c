@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/system.h"
 #include "exchange.h"
 
 /* ---- the table ---- */
@@ -311,7 +312,7 @@ bool model_take(exchange *ex, server_model *model, api_error *error)
         memory_pass(ex); /* it needs no more for now */
         (void)pthread_cond_broadcast(&server->changed);
         const struct timespec end = server_time_in(LIMIT_MODEL_LOOK_SECONDS);
-        (void)pthread_cond_timedwait(&server->changed, &server->lock, &end);
+        (void)skv_cond_wait_until(&server->changed, &server->lock, &end);
         if (model->state != MODEL_READY) give_sign(ex, &told_ns);
         ok = model->state == MODEL_READY || may_wait(ex, model, n_failures, error);
     }

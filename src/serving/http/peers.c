@@ -4,7 +4,6 @@
  * ever. One thread looks at all of them several times a second and shuts those down that are too
  * late; it also looks after the worker.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -16,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/system.h"
+#include "base/system_sockets.h"
 #include "server_impl.h"
 
 /* ---- the socket ---- */
@@ -46,7 +47,7 @@ static bool bind_to(http_server *server, const struct addrinfo *info, char *erro
         return fail_host(server, "not a loopback address: give --api-key-file, or --insecure",
                          error);
     }
-    const int fd = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int fd = skv_socket_open(info->ai_family, SOCK_STREAM, false);
     if (fd < 0) return fail_host(server, strerror(errno), error);
     server->listen_fd = fd;
     const int on = 1;
@@ -76,32 +77,23 @@ bool http_listen(http_server *server, char *error)
     return ok;
 }
 
-/* Descriptors that are open now. */
-static size_t count_files(void)
-{
-    size_t n = 0;
-    DIR *files = opendir("/proc/self/fd");
-    while (files && readdir(files)) n++;
-    if (files) closedir(files);
-    return n;
-}
-
 bool http_fit_files(http_server *server, char *error)
 {
     struct rlimit limit;
     size_t *connections = &server->options.connections;
-    const size_t spare = count_files() + LIMIT_SPARE_FILES;
-    const size_t wanted = spare + LIMIT_FILES_EACH * *connections;
+    const size_t spare = skv_files_open() + LIMIT_SPARE_FILES;
+    const size_t each = 1 + skv_wake_files(); /* a socket, and what wakes its thread */
+    const size_t wanted = spare + each * *connections;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return true;
     limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
     (void)setrlimit(RLIMIT_NOFILE, &limit);
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return true;
     const size_t most = (size_t)limit.rlim_cur;
-    *connections = most > spare ? (most - spare) / LIMIT_FILES_EACH : 0;
+    *connections = most > spare ? (most - spare) / each : 0;
     if (*connections == 0) {
         (void)snprintf(error, SKV_ERROR_TEXT_MAX,
                        "open files: the limit is %zu, at least %zu are needed (ulimit -n)", most,
-                       spare + LIMIT_FILES_EACH);
+                       spare + each);
         return false;
     }
     fprintf(stderr, "swiftkv: %zu connections at once: only %zu files may be open (ulimit -n)\n",
@@ -290,7 +282,7 @@ static void *reap(void *arg)
         int code = 0;
         pthread_mutex_lock(&server->lock);
         while (server->reaper_runs && code == 0) {
-            code = pthread_cond_timedwait(&server->reaper_stops, &server->lock, &next);
+            code = skv_cond_wait_until(&server->reaper_stops, &server->lock, &next);
         }
     }
     pthread_mutex_unlock(&server->lock);

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/system.h"
 #include "base/utf8.h"
 #include "exchange.h"
 
@@ -32,7 +33,7 @@ static bool fail(char *error, const char *path, const char *what)
  * descriptor stays as it is. */
 static int open_terminal(void)
 {
-    const int fd = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+    const int fd = skv_file_open_again(STDERR_FILENO);
     return fd >= 0 ? fd : fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
 }
 

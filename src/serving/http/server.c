@@ -1,5 +1,4 @@
 /* The server's life: loading, ready, draining, stopped. */
-#define _GNU_SOURCE /* getrandom */
 #include "server.h"
 
 #include <errno.h>
@@ -9,10 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/system.h"
+#include "base/system_sockets.h"
 #include "request_input.h"
 #include "server_impl.h"
 
@@ -42,7 +42,7 @@ rate_limits server_limits(http_server *server, uint64_t key)
 uint64_t server_draw(http_server *server)
 {
     uint64_t bits = 0;
-    if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) == (ssize_t)sizeof bits) return bits;
+    if (skv_random_fill(&bits, sizeof bits)) return bits;
     return skv_now_ns() + (atomic_fetch_add(&server->n_drawn, 1) << 48);
 }
 
@@ -111,6 +111,7 @@ bool server_create(const server_options *options, http_server **out, char *error
     if (!server) return no_memory(error);
     server->options = *options;
     server->listen_fd = -1;
+    server->end_accepting = (skv_wake){-1, -1};
     watchdog_open(&server->dog);
     json_body_start();
     (void)snprintf(server->own_mark, sizeof server->own_mark, "<%016" PRIx64 "%016" PRIx64 ">",
@@ -118,13 +119,9 @@ bool server_create(const server_options *options, http_server **out, char *error
     server->started_s = (int64_t)time(NULL);
     pthread_mutex_init(&server->lock, NULL);
     pthread_mutex_init(&server->memory.lock, NULL);
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&server->changed, &attributes);
-    pthread_cond_init(&server->reaper_stops, &attributes);
-    pthread_cond_init(&server->memory.slot_freed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    skv_cond_init(&server->changed);
+    skv_cond_init(&server->reaper_stops);
+    skv_cond_init(&server->memory.slot_freed);
     if (read_template_vars(server, error) && read_pattern(server, error)) {
         *out = server;
         return true;
@@ -236,13 +233,7 @@ static void watch_the_end(const server_options *o)
 
 struct timespec server_time_in(double seconds)
 {
-    struct timespec end;
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_sec += (time_t)seconds;
-    end.tv_nsec += (long)((seconds - floor(seconds)) * 1e9);
-    end.tv_sec += end.tv_nsec / 1000000000;
-    end.tv_nsec %= 1000000000;
-    return end;
+    return skv_clock_in((uint64_t)(seconds * 1e9));
 }
 
 /* A model that is busy may have to leave after a while: that is looked at again. */
@@ -250,7 +241,7 @@ static void wait_for_change(http_server *server)
 {
     if (models_wanted(server)) {
         const struct timespec end = server_time_in(LIMIT_MODEL_LOOK_SECONDS);
-        (void)pthread_cond_timedwait(&server->changed, &server->lock, &end);
+        (void)skv_cond_wait_until(&server->changed, &server->lock, &end);
     } else {
         (void)pthread_cond_wait(&server->changed, &server->lock);
     }
@@ -266,7 +257,7 @@ void server_wait(http_server *server)
     const struct timespec end = server_time_in(server->options.shutdown_seconds);
     int code = 0;
     while (server->state < SERVER_STOPPING && server->n_in_flight > 0 && code == 0) {
-        code = pthread_cond_timedwait(&server->changed, &server->lock, &end);
+        code = skv_cond_wait_until(&server->changed, &server->lock, &end);
     }
     server->state = SERVER_STOPPING;
     pthread_mutex_unlock(&server->lock);

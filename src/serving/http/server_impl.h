@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "api_keys.h"
+#include "base/system_sockets.h"
 #include "memory_share.h"
 #include "server.h"
 #include "server_limits.h"
@@ -116,6 +117,7 @@ struct http_server {
     struct server_model *models; /* owned, [n_models]: those that may be asked for */
     size_t n_models;
     int listen_fd;
+    skv_wake end_accepting; /* rung when the acceptor has to end */
     pthread_t acceptor;
     bool accepts;
     size_t port;

@@ -15,7 +15,6 @@ enum {
     LIMIT_TRAILER_BYTES = 8 << 10, /* behind the last chunk of a body: 400 */
     LIMIT_BACKLOG = 511,           /* connections that the system holds until we take them */
     LIMIT_SPARE_FILES = 16, /* descriptors kept for files, when --connections is cut to fit */
-    LIMIT_FILES_EACH = 2,   /* descriptors of a connection: its socket, and what wakes it */
     LIMIT_QUIET_MS = 1000,  /* who says nothing this long loses its place where all are taken */
     LIMIT_ACCEPT_PAUSE_MS = 100,     /* after a connection could not be taken */
     LIMIT_BODY_ROOM_BYTES = 4 << 10, /* of the first piece of a body */

@@ -1,21 +1,18 @@
 /* Whether the worker goes on: see server_impl.h. */
-#define _GNU_SOURCE /* backtrace, gettid's kin */
-#include <dirent.h>
-#include <execinfo.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/system.h"
+#include "base/system_sockets.h"
 #include "server_impl.h"
 
 enum {
-    FRAMES_MAX = 48,
     THREADS_MAX = 40, /* whose stacks are written: the worker's and the engine's come early */
     STACK_MS = 20,    /* for each of them to write it */
     NOTIFY_MS = 1000,
@@ -24,42 +21,32 @@ enum {
 
 /* ---- where threads stand ---- */
 
-static int stack_signal(void)
-{
-    return SIGRTMIN + 4;
-}
-
-/* Neither takes memory nor waits for locks once the unwinder is loaded. */
+/* Takes no memory and waits for no lock. */
 static void write_stack(int which)
 {
-    void *frames[FRAMES_MAX];
     (void)which;
-    backtrace_symbols_fd(frames, backtrace(frames, FRAMES_MAX), STDERR_FILENO);
+    skv_stack_write(STDERR_FILENO);
 }
 
 static void prepare_stacks(void)
 {
-    void *frame[1];
     struct sigaction action = {.sa_handler = write_stack, .sa_flags = SA_RESTART};
-    (void)backtrace(frame, 1); /* loads the unwinder */
+    skv_stack_prepare();
     sigemptyset(&action.sa_mask);
-    (void)sigaction(stack_signal(), &action, NULL);
+    (void)sigaction(skv_thread_signal_number(), &action, NULL);
 }
 
 static void write_stacks(void)
 {
-    DIR *tasks = opendir("/proc/self/task");
-    const struct dirent *task;
+    long ids[THREADS_MAX];
+    const size_t n = skv_threads_list(ids, THREADS_MAX);
     const struct timespec pause = {.tv_nsec = STACK_MS * 1000000L};
-    for (int i = 0; tasks && i < THREADS_MAX && (task = readdir(tasks));) {
-        const long id = strtol(task->d_name, NULL, 10);
-        if (id <= 0) continue;
-        i++;
-        fprintf(stderr, "swiftkv: thread %ld\n", id);
-        (void)syscall(SYS_tgkill, (long)getpid(), id, (long)stack_signal());
+    if (n == 0) fprintf(stderr, "swiftkv: this system does not tell\n");
+    for (size_t i = 0; i < n; i++) {
+        fprintf(stderr, "swiftkv: thread %ld\n", ids[i]);
+        skv_thread_signal(ids[i], skv_thread_signal_number());
         (void)nanosleep(&pause, NULL);
     }
-    if (tasks) closedir(tasks);
 }
 
 /* ---- systemd ---- */
@@ -72,7 +59,7 @@ static int open_notify(void)
     if (n == 0 || n >= sizeof address.sun_path) return -1;
     memcpy(address.sun_path, path, n);
     if (path[0] == '@') address.sun_path[0] = 0; /* a name that is in no folder */
-    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const int fd = skv_socket_open(AF_UNIX, SOCK_DGRAM, true);
     const socklen_t n_address = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n);
     if (fd >= 0 && connect(fd, (const struct sockaddr *)&address, n_address) == 0) return fd;
     if (fd >= 0) close(fd);
@@ -84,7 +71,7 @@ static void notify(watchdog *dog, uint64_t now)
     static const char alive[] = "WATCHDOG=1";
     if (dog->notify_fd < 0 || now - dog->told_ns < NOTIFY_MS * UINT64_C(1000000)) return;
     dog->told_ns = now;
-    (void)!send(dog->notify_fd, alive, sizeof alive - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)skv_socket_send(dog->notify_fd, alive, sizeof alive - 1);
 }
 
 /* ---- looking ---- */

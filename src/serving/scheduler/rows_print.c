@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/size.h"
+#include "base/system.h"
 #include "scheduler/worker.h"
 
 static void add_size(skv_sha256 *sha, size_t value)
@@ -79,8 +80,8 @@ static void add_file(const char *path, const char *name, uint64_t *sum)
 {
     struct stat info;
     if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return;
-    const int64_t facts[] = {(int64_t)info.st_size, (int64_t)info.st_mtim.tv_sec,
-                             (int64_t)info.st_mtim.tv_nsec};
+    const struct timespec at = skv_file_modified(&info);
+    const int64_t facts[] = {(int64_t)info.st_size, (int64_t)at.tv_sec, (int64_t)at.tv_nsec};
     uint8_t digest[SKV_SHA256_BYTES];
     uint64_t bits;
     skv_sha256 sha;

@@ -186,7 +186,7 @@ static void rest(skv_scheduler *s)
     const struct timespec end = skv_clock_in(REST_MS * UINT64_C(1000000));
     pthread_mutex_lock(&s->lock);
     if (!s->stopping && !s->inbox && !s->nudged) {
-        (void)pthread_cond_timedwait(&s->wake, &s->lock, &end);
+        (void)skv_cond_wait_until(&s->wake, &s->lock, &end);
     }
     pthread_mutex_unlock(&s->lock);
     s->busy_ns = skv_clock_ns();

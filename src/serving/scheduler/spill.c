@@ -106,7 +106,7 @@ static bool wait_for_room(skv_spill *s, size_t n_bytes, double seconds)
     int code = 0;
     while (s->stats.queue_bytes > 0 && s->stats.queue_bytes + n_bytes > s->options.queue_bytes) {
         if (!(seconds > 0) || code == ETIMEDOUT) return false;
-        code = pthread_cond_timedwait(&s->moved, &s->lock, &end);
+        code = skv_cond_wait_until(&s->moved, &s->lock, &end);
     }
     return true;
 }
@@ -370,7 +370,7 @@ static void rest(skv_spill *s)
         return;
     }
     const struct timespec end = skv_clock_in(s->store_state.wait_ms * UINT64_C(1000000));
-    (void)pthread_cond_timedwait(&s->wake, &s->lock, &end);
+    (void)skv_cond_wait_until(&s->wake, &s->lock, &end);
 }
 
 static void *work(void *arg)

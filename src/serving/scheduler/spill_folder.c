@@ -1,6 +1,5 @@
 /* The folder of the spilled prefix cache: the list of its files, its secret and lock, and what is
  * found there at the start. */
-#define _GNU_SOURCE /* F_OFD_SETLK */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/system.h"
 #include "scheduler/spill_impl.h"
 
 /* ---- the list of files ---- */
@@ -131,9 +131,8 @@ static skv_status open_folder(skv_spill *s, skv_error *err)
         openat(s->place.folder_fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     SKV_REQUIRE(s->lock_fd >= 0, err, SKV_IO, "cache-dir: %s: cannot write: %s", folder,
                 strerror(errno));
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    SKV_REQUIRE(fcntl(s->lock_fd, F_OFD_SETLK, &lock) == 0, err, SKV_IO,
-                "cache-dir: %s: another process uses it", folder);
+    SKV_REQUIRE(skv_file_lock(s->lock_fd), err, SKV_IO, "cache-dir: %s: another process uses it",
+                folder);
     return SKV_OK;
 }
 
@@ -144,14 +143,12 @@ static bool read_exactly(int fd, void *data, size_t n)
 
 static skv_status make_secret(skv_spill *s, skv_error *err)
 {
-    int source = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
-    bool drawn = read_exactly(source, s->secret, sizeof s->secret);
-    if (source >= 0) (void)close(source);
+    bool drawn = skv_random_fill(s->secret, sizeof s->secret);
     SKV_REQUIRE(drawn, err, SKV_IO, "cache-dir: %s: no random numbers for its secret", s->folder);
     int fd = openat(s->place.folder_fd, "secret.tmp",
                     O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     bool written = fd >= 0 && write(fd, s->secret, sizeof s->secret) == (ssize_t)sizeof s->secret;
-    written = written && fsync(fd) == 0;
+    written = written && skv_file_sync(fd) == 0;
     if (fd >= 0) (void)close(fd);
     SKV_REQUIRE(
         written && renameat(s->place.folder_fd, "secret.tmp", s->place.folder_fd, "secret") == 0,
@@ -212,7 +209,7 @@ static bool look_at(const skv_spill *s, const char *text, found_list *list)
     if (status != SKV_OK || fstatat(s->place.folder_fd, text, &info, AT_SYMLINK_NOFOLLOW) != 0) {
         return true;
     }
-    file.used = info.st_mtim;
+    file.used = skv_file_modified(&info);
     if (list->n == list->capacity) {
         size_t capacity = list->capacity ? 2 * list->capacity : 256;
         found_file *at = skv_realloc(list->at, capacity, sizeof *at);

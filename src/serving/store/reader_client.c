@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/system_sockets.h"
 #include "reader_impl.h"
 
 enum { EXCHANGES_MAX = 64, LOOK_MS = 200, TELL_MAX = 4, START_STEP_MS = 2 };
@@ -35,7 +35,7 @@ typedef struct reader_link {
     void (*wake)(void *wake_user);
     void *wake_user;
     uint64_t silence_ns;
-    int event_fd; /* wakes the thread */
+    skv_wake waker; /* of the thread */
     pthread_t thread;
 
     /* The thread's own. */
@@ -222,7 +222,7 @@ static size_t wait_for_news(reader_link *l, reader_exchange **all)
     struct pollfd fds[EXCHANGES_MAX + 2];
     size_t n = 0, n_fds = 1;
     bool fresh = false;
-    fds[0] = (struct pollfd){.fd = l->event_fd, .events = POLLIN};
+    fds[0] = (struct pollfd){.fd = l->waker.fd, .events = POLLIN};
     pthread_mutex_lock(&l->lock);
     sweep(l);
     probe(l);
@@ -234,9 +234,8 @@ static size_t wait_for_news(reader_link *l, reader_exchange **all)
         fds[n_fds++] = (struct pollfd){.fd = ex->fd, .events = reader_exchange_events(ex)};
     }
     pthread_mutex_unlock(&l->lock);
-    (void)poll(fds, n_fds, fresh ? 0 : wait_ms);
-    uint64_t count;
-    if (fds[0].revents) (void)!read(l->event_fd, &count, sizeof count);
+    (void)poll(fds, (nfds_t)n_fds, fresh ? 0 : wait_ms);
+    if (fds[0].revents) skv_wake_clear(&l->waker);
     return n;
 }
 
@@ -258,8 +257,7 @@ static void *work(void *arg)
 
 static void wake_thread(const reader_link *l)
 {
-    const uint64_t one = 1;
-    (void)!write(l->event_fd, &one, sizeof one);
+    skv_wake_ring(&l->waker);
 }
 
 /* ---- what schedulers call ---- */
@@ -363,7 +361,7 @@ static bool is_up(void *link)
 
 static void free_link(reader_link *l)
 {
-    if (l->event_fd >= 0) (void)close(l->event_fd);
+    skv_wake_close(&l->waker);
     if (l->found) freeaddrinfo(l->found);
     (void)pthread_mutex_destroy(&l->lock);
     free(l);
@@ -394,8 +392,7 @@ static skv_status open_link(void *user, void (*wake)(void *wake_user), void *wak
     l->silence_ns = (uint64_t)(1e9 * client->seconds);
     l->wait_ns = WAIT_MIN_NS;
     (void)pthread_mutex_init(&l->lock, NULL);
-    l->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (l->event_fd < 0 || pthread_create(&l->thread, NULL, work, l) != 0) {
+    if (!skv_wake_open(&l->waker) || pthread_create(&l->thread, NULL, work, l) != 0) {
         free_link(l);
         return skv_fail(err, SKV_MEMORY, "prefill-from: no descriptor or thread");
     }

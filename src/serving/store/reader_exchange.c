@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/system_sockets.h"
 #include "reader_impl.h"
 
 enum {
@@ -83,7 +84,7 @@ bool reader_exchange_write(reader_exchange *ex, const reader_address *address)
 bool reader_exchange_connect(reader_exchange *ex, const struct addrinfo *to)
 {
     const int on = 1;
-    ex->fd = socket(to->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    ex->fd = skv_socket_open(to->ai_family, SOCK_STREAM, false);
     if (ex->fd < 0) return false;
     (void)setsockopt(ex->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     ex->phase = READER_CONNECTING;
@@ -238,8 +239,7 @@ static skv_reading take_byte(reader_exchange *ex, char c)
 static skv_reading send_more(reader_exchange *ex)
 {
     while (ex->n_sent < ex->n_text) {
-        const ssize_t n = send(ex->fd, ex->text + ex->n_sent, ex->n_text - ex->n_sent,
-                               MSG_NOSIGNAL | MSG_DONTWAIT);
+        const ssize_t n = skv_socket_send(ex->fd, ex->text + ex->n_sent, ex->n_text - ex->n_sent);
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
             return SKV_READING_ON;
         }

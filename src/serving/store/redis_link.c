@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "base/system_sockets.h"
 #include "redis_impl.h"
 
 enum { RESOLVE_EVERY = 8 }; /* tries with what a name meant before */
@@ -85,7 +86,7 @@ static void connect_next(redis_link *link, uint64_t now)
     if (!resolve(link)) return;
     const struct addrinfo *to = link->next;
     link->next = to->ai_next;
-    link->stream.fd = socket(to->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    link->stream.fd = skv_socket_open(to->ai_family, SOCK_STREAM, false);
     const int on = 1;
     if (link->stream.fd >= 0) {
         (void)setsockopt(link->stream.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);

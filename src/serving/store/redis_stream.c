@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/system_sockets.h"
 #include "redis_impl.h"
 
 /* No signal where the other side has gone. */
@@ -14,7 +15,7 @@ static ssize_t send_plain(int fd, const void *data, size_t n)
 {
     ssize_t done;
     do {
-        done = send(fd, data, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+        done = skv_socket_send(fd, data, n);
     } while (done < 0 && errno == EINTR);
     return done;
 }
