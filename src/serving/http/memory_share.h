@@ -5,7 +5,8 @@
  * one key's requests leave room for another's; all others share the whole. Requests of a share hold
  * memory while they wait for more, so some room is left to one of them, the first that had to wait:
  * it gets on whatever the others hold, until it has all it needs or ends. Then it is the next
- * one's turn.
+ * one's turn. Where even that is not enough, and all that holds memory waits for more, the youngest
+ * request gives up.
  */
 #ifndef SKV_SERVER_MEMORY_SHARE_H
 #define SKV_SERVER_MEMORY_SHARE_H
@@ -25,6 +26,11 @@ struct http_server;
 /* A request that waits. */
 typedef struct memory_turn {
     struct memory_turn *next;
+    const struct exchange *ex;
+    size_t n_wanted;    /* bytes that it waits for; 0: not known */
+    bool leaves_room;   /* for the first one, unless it is that itself */
+    size_t n_held;      /* bytes that it holds meanwhile */
+    size_t used_before; /* of the account, when it tried in vain for the last time */
 } memory_turn;
 
 typedef struct memory_share {
@@ -62,9 +68,11 @@ void memory_pass(struct exchange *ex);
 /* Whether the memory is there by now. first: the request need not leave room for others. */
 typedef bool memory_try_fn(void *user, bool first);
 
-/** Waits until it is; false: nobody waits for the answer any more, or it took too long. Only the
- * connection's own thread may call it. This time does not count for the reading of the request. */
-bool memory_wait(struct exchange *ex, memory_try_fn *tries, void *user);
+/** Waits until it is; false: nobody waits for the answer any more, it took too long, or it would
+ * wait for requests that wait for it. `turn` has n_wanted and leaves_room, where they are known.
+ * Only the connection's own thread may call it. This time does not count for the reading of the
+ * request. */
+bool memory_wait(struct exchange *ex, memory_turn turn, memory_try_fn *tries, void *user);
 /** How many requests wait. */
 size_t memory_waiting(struct http_server *server);
 /** Why there was no memory: 413 where the request would never get it, else 503. Returns false. */
