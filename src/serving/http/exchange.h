@@ -25,7 +25,6 @@ typedef struct exchange {
     bool rated;          /* it counts for the rates of its key */
     bool compiles;       /* a grammar: it has a slot (compile_slots.h), since slot_ns */
     bool never_fits;     /* memory that it asked for is more than its share can ever have */
-    bool gave_up;        /* waiting for memory, so that others get on */
     const char *origin;  /* borrowed from the head: of the page that may read it; NULL: none */
     uint64_t tenant;     /* the number of its key; 0: none needed */
     const char *key;     /* borrowed from the head; NULL: none needed */

@@ -102,7 +102,7 @@ static void take_turn(exchange *ex, memory_turn *turn)
     pthread_mutex_lock(&ex->server->memory.lock);
     *share->last = turn;
     share->last = &turn->next;
-    ex->server->memory.n_waiting++;
+    ex->server->memory.counts.n_waiting++;
     pthread_mutex_unlock(&ex->server->memory.lock);
 }
 
@@ -114,16 +114,16 @@ static void end_turn(exchange *ex, const memory_turn *turn)
     while (*at != turn) at = &(*at)->next;
     *at = turn->next;
     if (!*at) share->last = at;
-    ex->server->memory.n_waiting--;
+    ex->server->memory.counts.n_waiting--;
     pthread_mutex_unlock(&ex->server->memory.lock);
 }
 
-size_t memory_waiting(http_server *server)
+memory_counts memory_count(http_server *server)
 {
     pthread_mutex_lock(&server->memory.lock);
-    const size_t n = server->memory.n_waiting;
+    const memory_counts counts = server->memory.counts;
     pthread_mutex_unlock(&server->memory.lock);
-    return n;
+    return counts;
 }
 
 static bool is_first(exchange *ex, const memory_turn *turn)
@@ -196,6 +196,7 @@ static bool has_to_give_up(exchange *ex, memory_turn *turn, size_t used_before)
     for (const memory_share *share = table->shares; !hope && share; share = share->next) {
         hope = has_hope(share, whole, &sum);
     }
+    table->counts.n_given_up += !hope;
     pthread_mutex_unlock(&table->lock);
     return !hope;
 }
@@ -224,7 +225,7 @@ bool memory_wait(exchange *ex, memory_turn turn, memory_try_fn *tries, void *use
         const size_t used = skv_account_used(ex->server->account);
         if ((there = tries(user, is_first(ex, &turn)))) break;
         if (skv_now_ns() > end_ns || exchange_stopped(ex)) break;
-        if ((ex->gave_up = has_to_give_up(ex, &turn, used))) break;
+        if (has_to_give_up(ex, &turn, used)) break;
         (void)nanosleep(&nap, NULL);
     }
     end_turn(ex, &turn);
@@ -282,9 +283,7 @@ bool memory_lacks(const exchange *ex, api_error *error)
                         ex->share->key != 0 ? "a key's part, " : "the ",
                         skv_account_max(ex->share->account) >> 20);
     }
-    (void)api_fail(error, 503, NULL,
-                   ex->gave_up ? "requests wait for the memory that each other holds"
-                               : "the memory is in use by other requests");
+    (void)api_fail(error, 503, NULL, "the memory is in use by other requests");
     error->retry_after_s = LIMIT_MEMORY_RETRY_SECONDS;
     return false;
 }

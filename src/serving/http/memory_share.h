@@ -44,9 +44,15 @@ typedef struct memory_share {
     compile_share compiling;
 } memory_share;
 
+/* Requests of all shares. */
+typedef struct memory_counts {
+    size_t n_waiting;    /* now */
+    uint64_t n_given_up; /* because they and others waited for each other */
+} memory_counts;
+
 typedef struct memory_table {
     pthread_mutex_t lock; /* guards what follows */
-    size_t n_waiting;     /* requests, of all shares */
+    memory_counts counts;
     uint32_t n_compiling; /* grammars, of all shares */
     uint64_t n_turns;     /* that were had in compiling */
     pthread_cond_t slot_freed;
@@ -73,8 +79,7 @@ typedef bool memory_try_fn(void *user, bool first);
  * Only the connection's own thread may call it. This time does not count for the reading of the
  * request. */
 bool memory_wait(struct exchange *ex, memory_turn turn, memory_try_fn *tries, void *user);
-/** How many requests wait. */
-size_t memory_waiting(struct http_server *server);
+memory_counts memory_count(struct http_server *server);
 /** Why there was no memory: 413 where the request would never get it, else 503. Returns false. */
 bool memory_lacks(const struct exchange *ex, struct api_error *error);
 /** skv_budget.wait of a request's budget, whose user is the exchange. */
