@@ -4,6 +4,7 @@
 import concurrent.futures
 import contextlib
 import fcntl
+import http.client
 import itertools
 import json
 import os
@@ -402,12 +403,13 @@ class MemoryTest(unittest.TestCase):
             wait_until(lambda: server.metrics()["memory_used_bytes"] < 1 << 20)
             server.complete(prompt="again", max_tokens=1)
 
-    def hold(self, server, n_bytes):
+    def hold(self, server, n_bytes, body=None):
         """A connection that has sent a body of so many bytes but for the last, and waits."""
+        before = server.metrics()["memory_used_bytes"]
         s = socket.create_connection(("127.0.0.1", server.port), PATIENCE)
         s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % n_bytes)
-        s.sendall(b" " * (n_bytes - 1))
-        server.wait_for(lambda m: m["memory_used_bytes"] >= n_bytes)
+        s.sendall((body or b" " * n_bytes)[:-1])
+        server.wait_for(lambda m: m["memory_used_bytes"] - before >= n_bytes - (1 << 16))
         return s
 
     def ask_for_much(self, server):
@@ -459,6 +461,24 @@ class MemoryTest(unittest.TestCase):
         self.check_waits(
             {"guided_regex": regex}, 128 << 10, "--ctx", 512, model=base.ROOT / "models/mini/kv6-g2"
         )
+
+    def test_two_that_wait_for_each_other(self):
+        """The younger one gives up, without waiting for long, and the older one is served."""
+        body = json.dumps({"prompt": [1, 2], "max_tokens": 1, "metadata": "x" * 1300000}).encode()
+        with serving("--memory", 8, "--ctx", 512) as server:
+            older, younger = held = [self.hold(server, len(body), body) for _ in range(2)]
+            for s in held:
+                s.sendall(body[-1:])
+            self.assertEqual([self.status_of(s) for s in (younger, older)], [503, 200])
+            self.assertEqual(server.metrics()["memory_given_up_total"], 1)
+            server.wait_for(lambda m: m["memory_used_bytes"] < 1 << 20)
+
+    @staticmethod
+    def status_of(s):
+        response = http.client.HTTPResponse(s)
+        response.begin()
+        s.close()
+        return response.status
 
     def test_who_waits_may_leave(self):
         with serving("--memory", 8, "--ctx", 512) as server:

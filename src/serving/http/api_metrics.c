@@ -257,7 +257,12 @@ static void add_memory(skv_buf *out, http_server *server)
     add_head(out, "memory_limit_bytes", "gauge", "Limit of the memory held by requests: --memory.");
     skv_buf_printf(out, "swiftkv_memory_limit_bytes %zu\n", skv_account_max(account));
     add_head(out, "memory_waiting_requests", "gauge", "Requests that wait for memory.");
-    skv_buf_printf(out, "swiftkv_memory_waiting_requests %zu\n", memory_waiting(server));
+    const memory_counts counts = memory_count(server);
+    skv_buf_printf(out, "swiftkv_memory_waiting_requests %zu\n", counts.n_waiting);
+    add_head(out, "memory_given_up_total", "counter",
+             "Requests refused because they and others waited for each other's memory.");
+    skv_buf_printf(out, "swiftkv_memory_given_up_total %llu\n",
+                   (unsigned long long)counts.n_given_up);
 }
 
 static void add_front(skv_buf *out, http_server *server)

@@ -231,7 +231,7 @@ static bool try_matcher(void *user, bool first)
 static skv_status make_matcher(exchange *ex, shared_rules *out, skv_error *err)
 {
     matcher_maker m = {.ex = ex, .rules = out};
-    (void)(try_matcher(&m, false) || memory_wait(ex, try_matcher, &m));
+    (void)(try_matcher(&m, false) || memory_wait(ex, (memory_turn){0}, try_matcher, &m));
     *err = m.err;
     return m.status;
 }

@@ -81,7 +81,7 @@ static bool try_submit(void *user, bool first)
 static skv_status submit_patiently(submission *s)
 {
     const bool idle = s->g->n_begun == s->g->n_done;
-    if (!try_submit(s, false) && idle) (void)memory_wait(s->g->ex, try_submit, s);
+    if (!try_submit(s, false) && idle) (void)memory_wait(s->g->ex, (memory_turn){0}, try_submit, s);
     return s->status;
 }
 

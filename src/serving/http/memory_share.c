@@ -102,7 +102,7 @@ static void take_turn(exchange *ex, memory_turn *turn)
     pthread_mutex_lock(&ex->server->memory.lock);
     *share->last = turn;
     share->last = &turn->next;
-    ex->server->memory.n_waiting++;
+    ex->server->memory.counts.n_waiting++;
     pthread_mutex_unlock(&ex->server->memory.lock);
 }
 
@@ -114,16 +114,16 @@ static void end_turn(exchange *ex, const memory_turn *turn)
     while (*at != turn) at = &(*at)->next;
     *at = turn->next;
     if (!*at) share->last = at;
-    ex->server->memory.n_waiting--;
+    ex->server->memory.counts.n_waiting--;
     pthread_mutex_unlock(&ex->server->memory.lock);
 }
 
-size_t memory_waiting(http_server *server)
+memory_counts memory_count(http_server *server)
 {
     pthread_mutex_lock(&server->memory.lock);
-    const size_t n = server->memory.n_waiting;
+    const memory_counts counts = server->memory.counts;
     pthread_mutex_unlock(&server->memory.lock);
-    return n;
+    return counts;
 }
 
 static bool is_first(exchange *ex, const memory_turn *turn)
@@ -136,19 +136,96 @@ static bool is_first(exchange *ex, const memory_turn *turn)
     return first;
 }
 
-bool memory_wait(exchange *ex, memory_try_fn *tries, void *user)
+/* ---- who waits for each other ---- */
+
+typedef struct waiting_sum {
+    size_t used;             /* of the account */
+    size_t n_held;           /* of it, by requests that wait */
+    const memory_turn *last; /* of the youngest request that holds some; NULL: none does */
+} waiting_sum;
+
+static void add_turns(const memory_share *share, waiting_sum *sum)
+{
+    for (const memory_turn *turn = share->turns; turn; turn = turn->next) {
+        sum->n_held += turn->n_held;
+        if (turn->n_held == 0) continue;
+        if (!sum->last || turn->ex->begun_ns >= sum->last->ex->begun_ns) sum->last = turn;
+    }
+}
+
+/* Bytes that the next request of a share may have, and that one which leaves room for it may have
+ * (skv_account_take_early). */
+static size_t room_for(const memory_share *share, const skv_account *whole, bool leaves_room)
+{
+    const size_t left = skv_account_left(share->account), max = skv_account_max(whole);
+    const size_t all = skv_account_left(whole), own = skv_account_used(share->account);
+    if (!leaves_room) return left;
+    if (share->key == 0) return left > max / 4 ? left - max / 4 : 0;
+    return all > own ? (all - own) / 2 : 0;
+}
+
+/* Whether a request of the share may get on without another one that gives up: it has not tried yet
+ * with the memory as it is, or what does not wait holds enough for it. */
+static bool has_hope(const memory_share *share, const skv_account *whole, const waiting_sum *sum)
+{
+    const size_t others = sum->used > sum->n_held ? sum->used - sum->n_held : 0;
+    for (const memory_turn *turn = share->turns; turn; turn = turn->next) {
+        if (turn->used_before != sum->used) return true;
+        const bool next = share->first ? share->first == turn->ex : share->turns == turn;
+        const size_t room = room_for(share, whole, turn->leaves_room && !next);
+        const bool fits = turn->n_wanted <= room || turn->n_wanted - room <= others;
+        if (others > 0 && fits) return true;
+    }
+    return false;
+}
+
+/* Whether all that wait do so for each other, and this is the youngest. used_before: of the
+ * account, before it tried in vain. */
+static bool has_to_give_up(exchange *ex, memory_turn *turn, size_t used_before)
+{
+    memory_table *table = &ex->server->memory;
+    const skv_account *whole = ex->server->account;
+    pthread_mutex_lock(&table->lock);
+    turn->used_before = used_before;
+    waiting_sum sum = {.used = skv_account_used(whole)};
+    add_turns(&table->common, &sum);
+    for (const memory_share *share = table->shares; share; share = share->next) {
+        add_turns(share, &sum);
+    }
+    bool hope = sum.last != turn || has_hope(&table->common, whole, &sum);
+    for (const memory_share *share = table->shares; !hope && share; share = share->next) {
+        hope = has_hope(share, whole, &sum);
+    }
+    table->counts.n_given_up += !hope;
+    pthread_mutex_unlock(&table->lock);
+    return !hope;
+}
+
+/* ---- waiting ---- */
+
+static size_t held_by(const exchange *ex)
+{
+    return ex->n_held + ex->reading.bytes;
+}
+
+bool memory_wait(exchange *ex, memory_turn turn, memory_try_fn *tries, void *user)
 {
     const struct timespec nap = {.tv_nsec = LOOK_MS * 1000000L};
     const uint64_t begun_ns = skv_now_ns();
     const uint64_t end_ns = begun_ns + LIMIT_MEMORY_WAIT_SECONDS * UINT64_C(1000000000);
     const peer_phase phase = peers_set_phase(ex->server, ex->peer, PEER_WORKING);
-    memory_turn turn = {0};
+    turn.ex = ex;
+    turn.n_held = held_by(ex);
+    turn.used_before = SIZE_MAX;
     /* While it waits others may compile. */
     compile_pause(ex);
     take_turn(ex, &turn);
     bool there = false;
-    while (!(there = tries(user, is_first(ex, &turn)))) {
+    for (;;) {
+        const size_t used = skv_account_used(ex->server->account);
+        if ((there = tries(user, is_first(ex, &turn)))) break;
         if (skv_now_ns() > end_ns || exchange_stopped(ex)) break;
+        if (has_to_give_up(ex, &turn, used)) break;
         (void)nanosleep(&nap, NULL);
     }
     end_turn(ex, &turn);
@@ -165,22 +242,15 @@ bool memory_wait(exchange *ex, memory_try_fn *tries, void *user)
 typedef struct request_memory {
     exchange *ex;
     size_t n_bytes;
-    bool ends; /* it is for the answer, after which all is given back */
+    bool leaves_room;
 } request_memory;
 
-static size_t held_by(const exchange *ex)
-{
-    return ex->n_held + ex->reading.bytes;
-}
-
-/* A small request gets on beside large ones, and one that ends makes room for others. */
 static bool try_take(void *user, bool first)
 {
     const request_memory *m = user;
     skv_account *account = m->ex->share->account;
-    const bool is_small = held_by(m->ex) + m->n_bytes <= LIMIT_SMALL_BYTES;
-    return first || is_small || m->ends ? skv_account_take(account, m->n_bytes)
-                                        : skv_account_take_early(account, m->n_bytes);
+    return first || !m->leaves_room ? skv_account_take(account, m->n_bytes)
+                                    : skv_account_take_early(account, m->n_bytes);
 }
 
 static bool is_alone(http_server *server)
@@ -191,13 +261,16 @@ static bool is_alone(http_server *server)
     return alone;
 }
 
+/* A small request gets on beside large ones, and so does one that ends and makes room for others.
+ */
 static bool take(exchange *ex, size_t n_bytes, bool ends)
 {
-    request_memory wanted = {ex, n_bytes, ends};
     const size_t most = skv_account_max(ex->share->account), held = held_by(ex);
     ex->never_fits = held > most || n_bytes > most - held;
     if (ex->never_fits) return false;
-    if (try_take(&wanted, false) || memory_wait(ex, try_take, &wanted)) return true;
+    request_memory wanted = {ex, n_bytes, !ends && held + n_bytes > LIMIT_SMALL_BYTES};
+    const memory_turn turn = {.n_wanted = n_bytes, .leaves_room = wanted.leaves_room};
+    if (try_take(&wanted, false) || memory_wait(ex, turn, try_take, &wanted)) return true;
     /* What the request holds elsewhere, its jobs, is missing here. */
     ex->never_fits = is_alone(ex->server);
     return false;

@@ -5,7 +5,8 @@
  * one key's requests leave room for another's; all others share the whole. Requests of a share hold
  * memory while they wait for more, so some room is left to one of them, the first that had to wait:
  * it gets on whatever the others hold, until it has all it needs or ends. Then it is the next
- * one's turn.
+ * one's turn. Where even that is not enough, and all that holds memory waits for more, the youngest
+ * request gives up.
  */
 #ifndef SKV_SERVER_MEMORY_SHARE_H
 #define SKV_SERVER_MEMORY_SHARE_H
@@ -25,6 +26,11 @@ struct http_server;
 /* A request that waits. */
 typedef struct memory_turn {
     struct memory_turn *next;
+    const struct exchange *ex;
+    size_t n_wanted;    /* bytes that it waits for; 0: not known */
+    bool leaves_room;   /* for the first one, unless it is that itself */
+    size_t n_held;      /* bytes that it holds meanwhile */
+    size_t used_before; /* of the account, when it tried in vain for the last time */
 } memory_turn;
 
 typedef struct memory_share {
@@ -38,9 +44,15 @@ typedef struct memory_share {
     compile_share compiling;
 } memory_share;
 
+/* Requests of all shares. */
+typedef struct memory_counts {
+    size_t n_waiting;    /* now */
+    uint64_t n_given_up; /* because they and others waited for each other */
+} memory_counts;
+
 typedef struct memory_table {
     pthread_mutex_t lock; /* guards what follows */
-    size_t n_waiting;     /* requests, of all shares */
+    memory_counts counts;
     uint32_t n_compiling; /* grammars, of all shares */
     uint64_t n_turns;     /* that were had in compiling */
     pthread_cond_t slot_freed;
@@ -62,11 +74,12 @@ void memory_pass(struct exchange *ex);
 /* Whether the memory is there by now. first: the request need not leave room for others. */
 typedef bool memory_try_fn(void *user, bool first);
 
-/** Waits until it is; false: nobody waits for the answer any more, or it took too long. Only the
- * connection's own thread may call it. This time does not count for the reading of the request. */
-bool memory_wait(struct exchange *ex, memory_try_fn *tries, void *user);
-/** How many requests wait. */
-size_t memory_waiting(struct http_server *server);
+/** Waits until it is; false: nobody waits for the answer any more, it took too long, or it would
+ * wait for requests that wait for it. `turn` has n_wanted and leaves_room, where they are known.
+ * Only the connection's own thread may call it. This time does not count for the reading of the
+ * request. */
+bool memory_wait(struct exchange *ex, memory_turn turn, memory_try_fn *tries, void *user);
+memory_counts memory_count(struct http_server *server);
 /** Why there was no memory: 413 where the request would never get it, else 503. Returns false. */
 bool memory_lacks(const struct exchange *ex, struct api_error *error);
 /** skv_budget.wait of a request's budget, whose user is the exchange. */
