@@ -95,7 +95,7 @@ class PlanTest(unittest.TestCase):
         self.assertEqual(self.plan(), (ALWAYS, []))
 
     def test_a_file_of_the_server(self):
-        compiled = ALWAYS | {"asan", "tsan", "clang", "clang-tidy"}
+        compiled = ALWAYS | {"asan", "tsan", "clang", "clang-tidy", "portable", "macos"}
         self.write("src/serving/http/x.c", "changed\n")
         self.assertEqual(self.plan(), (compiled | {"fuzz"}, ["http"]))
         self.commit()  # committed or not
@@ -104,7 +104,7 @@ class PlanTest(unittest.TestCase):
     def test_a_kernel(self):
         self.write("src/engine/kernels/new.c")  # git does not know it yet
         stages, targets = self.plan()
-        self.assertEqual(stages, ALWAYS | {"asan", "tsan", "clang", "clang-tidy", "avx2", "neon"})
+        self.assertEqual(stages, ALWAYS | {"asan", "tsan", "clang", "clang-tidy", "avx2", "neon", "macos"})
         self.assertEqual(targets, [])
 
     def test_a_parser_a_corpus_and_a_target(self):
