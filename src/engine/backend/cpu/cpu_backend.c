@@ -18,7 +18,8 @@ static size_t thread_scratch(const skv_cpu_backend *be, const skv_backend_limits
     for (size_t g = 1; g <= limits->max_group; g++) {
         attention = skv_max_size(attention, be->kernels.attention_scratch(g, limits->head_dim));
     }
-    return skv_round_up(skv_max_size(linear, attention), 4096);
+    const size_t most = skv_max_size(linear, attention);
+    return skv_round_up(skv_max_size(most, skv_cpu_scan_scratch(limits)), 4096);
 }
 
 static skv_bytes cpu_reserve_bytes(const skv_backend *base, const skv_backend_limits *limits)
@@ -105,6 +106,13 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
         .linear_bytes = skv_cpu_linear_bytes,
         .linear_create = skv_cpu_linear_create,
         .linear_free = skv_cpu_linear_free,
+        .states_bytes = skv_cpu_states_bytes,
+        .states_create = skv_cpu_states_create,
+        .states_free = skv_cpu_states_free,
+        .state_copy = skv_cpu_state_copy,
+        .state_clear = skv_cpu_state_clear,
+        .state_read = skv_cpu_state_read,
+        .state_write = skv_cpu_state_write,
         .linear = skv_cpu_linear,
         .linear_groups = skv_cpu_linear_groups,
         .mix = skv_cpu_mix,
@@ -117,6 +125,9 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
         .norm_add = skv_cpu_norm_add,
         .glu = skv_cpu_glu,
         .embed_gate = skv_cpu_embed_gate,
+        .conv = skv_cpu_conv,
+        .scan = skv_cpu_scan,
+        .gated_norm = skv_cpu_gated_norm,
         .gather = skv_cpu_gather,
         .copy_rows = skv_cpu_copy_rows,
         .scale = skv_cpu_scale,

@@ -61,6 +61,30 @@ void skv_cpu_copy_rows(skv_backend *base, skv_rows to, skv_rows from, size_t n_r
 void skv_cpu_scale(skv_backend *base, skv_rows x, size_t n_rows, size_t n, float factor);
 void skv_cpu_softcap(skv_backend *base, skv_rows x, size_t n_rows, size_t n, float cap);
 
+void skv_cpu_gated_norm(skv_backend *base, const skv_gated_norm_args *args);
+
+/* cpu_states.c */
+skv_bytes skv_cpu_states_bytes(const skv_backend *base, const skv_states_spec *spec);
+skv_status skv_cpu_states_create(skv_backend *base, const skv_states_spec *spec, skv_states **out,
+                                 skv_error *err);
+void skv_cpu_states_free(skv_backend *base, skv_states *states);
+void skv_cpu_state_copy(skv_backend *base, skv_states *to, size_t i, const skv_states *from,
+                        size_t j);
+void skv_cpu_state_clear(skv_backend *base, skv_states *states, size_t i);
+void skv_cpu_state_read(skv_backend *base, unsigned char *host, const skv_states *states, size_t i);
+bool skv_cpu_state_write(skv_backend *base, skv_states *states, size_t i, const unsigned char *host,
+                         size_t n_past);
+
+/* cpu_conv.c */
+void skv_cpu_conv(skv_backend *base, const skv_conv_args *args);
+/** The first i with rows[i] >= row, or n_rows; rows NULL: i is row i. */
+size_t skv_cpu_first_wanted(const uint32_t *rows, size_t n_rows, size_t row);
+
+/* cpu_scan.c */
+void skv_cpu_scan(skv_backend *base, const skv_scan_args *args);
+/** Bytes of one thread's scratch. */
+size_t skv_cpu_scan_scratch(const skv_backend_limits *limits);
+
 /* cpu_saved_rows.c */
 size_t skv_cpu_row_bytes(const skv_backend *base, skv_weight_type type, size_t K);
 void skv_cpu_save_rows(skv_backend *base, skv_weight_type type, unsigned char *host, skv_rows x,
