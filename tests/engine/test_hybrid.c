@@ -258,7 +258,7 @@ static void test_refusals(void **state)
     options = hybrid_options();
     options.eviction =
         (skv_eviction){.method = SKV_EVICT_SNAPKV, .capacity = 64, .window = 16, .kernel = 5};
-    expect_refusal(&options, "a state sees each token once");
+    expect_refusal(&options, "a state takes each token once");
     options = hybrid_options();
     options.speculation = (skv_speculation){.source = SKV_DRAFT_TEXT, .most = 4};
     expect_refusal(&options, "a state cannot take rejected tokens back");
