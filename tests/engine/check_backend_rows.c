@@ -131,6 +131,47 @@ static void check_rotate(backend_check *c)
     check_near(c, q, want, bound);
 }
 
+/* silu of z, or its sigmoid, times x; norms are by groups. */
+static void check_gated_norm(backend_check *c)
+{
+    check_begin(c, "gated_norm");
+    const size_t n_rows = check_between(c, 1, CHECK_ROWS), G = check_between(c, 1, 5);
+    const size_t n = check_between(c, 1, 70), ld = G * n + check_below(c, 9);
+    const check_tensor x = check_random(c, n_rows * ld, 1), z = check_random(c, n_rows * G * n, 2);
+    const bool each = check_one_in(c, 2), sigmoid = check_one_in(c, 2), first = check_one_in(c, 2);
+    const float *weight;
+    const skv_norm norm = check_norm(c, each ? G * n : n, &weight);
+    double *want = check_host(c, x.n * sizeof *want), *bound = check_host(c, x.n * sizeof *bound);
+    float *gated = check_host(c, n * sizeof *gated);
+    for (size_t i = 0; i < x.n; i++) want[i] = (double)x.host[i];
+    for (size_t i = 0; i < n_rows * G; i++) {
+        const size_t g = i % G, at = i / G * ld + g * n;
+        double *to = want + at, *most = bound + at, act[70];
+        for (size_t d = 0; d < n; d++) {
+            const double gate = (double)z.host[i * n + d];
+            act[d] = (sigmoid ? 1 : gate) / (1 + exp(-gate));
+            gated[d] = (float)((double)x.host[at + d] * (first && weight ? act[d] : 1));
+        }
+        check_normed(&norm, weight ? weight + (each ? g * n : 0) : NULL, gated, n, to, most);
+        for (size_t d = 0; d < n; d++) {
+            const double factor = first && weight ? 1 : act[d];
+            most[d] = (most[d] * 2 + 30 * CHECK_F32 * fabs(to[d])) * fabs(factor);
+            to[d] *= factor;
+        }
+    }
+    skv_backend *be = check_backend_of(c);
+    be->gated_norm(be, &(skv_gated_norm_args){.x = check_rows(x, ld),
+                                              .z = check_rows(z, G * n),
+                                              .n_rows = n_rows,
+                                              .n_groups = G,
+                                              .n = n,
+                                              .norm = norm,
+                                              .weight_per_group = each,
+                                              .sigmoid = sigmoid,
+                                              .gate_first = first});
+    check_near(c, x, want, bound);
+}
+
 static void check_norm_alone(backend_check *c)
 {
     check_begin(c, "norm");
@@ -349,6 +390,7 @@ void check_row_operations(backend_check *c)
 {
     check_rotate(c);
     check_norm_alone(c);
+    check_gated_norm(c);
     check_norm_add(c);
     check_glu(c);
     check_embed_gate(c);

@@ -19,7 +19,7 @@ typedef struct widths {
 } widths;
 
 typedef struct rows {
-    float *q, *k, *v, *a, *b, *x; /* [*, width] */
+    float *q, *k, *v, *a, *b, *x, *gate; /* [*, width]; gate is that of x */
 } rows;
 
 /* A sequence, and what its rows give. */
@@ -40,6 +40,9 @@ typedef struct mixer {
     check_tensor rate, dt_bias, skip, weight, bias; /* skip.n, bias.n 0: none */
     float dt_min, dt_max, write_max;
     bool silu;
+    /* Of the convolution; n 0: none. Rows of gate_out and newest are equal. */
+    check_tensor gate_in, gate_out, newest;
+    size_t column0;
     sequence s[SEQUENCES];
     /* A step. */
     size_t T, n_spans, n_rows;
@@ -125,12 +128,15 @@ static void expect_conv(const mixer *m, sequence *s)
         double sum = m->bias.n ? (double)m->bias.host[c] : 0, size = fabs(sum);
         for (size_t j = 0; j < K; j++) {
             if (t + j + 1 < K) continue;
-            const double x = (double)s->in.x[(t + j + 1 - K) * n + c];
+            const size_t at = (t + j + 1 - K) * n + c;
+            double x = (double)s->in.x[at] * (m->gate_in.n ? (double)s->in.gate[at] : 1);
+            if (j + 1 == K && m->newest.n) x = (double)m->newest.host[c];
             sum += (double)m->weight.host[j * n + c] * x;
             size += fabs((double)m->weight.host[j * n + c] * x);
         }
-        s->conv[i] = m->silu ? sum * sigmoid(sum) : sum;
-        s->conv_bound[i] = (double)(K + 8) * CHECK_F32 * 1.2 * size;
+        const double factor = m->gate_out.n ? (double)m->gate_out.host[c] : 1;
+        s->conv[i] = factor * (m->silu ? sum * sigmoid(sum) : sum);
+        s->conv_bound[i] = (double)(K + 9) * CHECK_F32 * 1.2 * size * fabs(factor);
     }
 }
 
@@ -140,7 +146,8 @@ static rows inputs(const mixer *m, size_t n)
 {
     rows r = {random_floats(m->c, n * m->w.q),    random_floats(m->c, n * m->w.k),
               random_floats(m->c, n * m->w.v),    random_floats(m->c, n * m->w.gate),
-              random_floats(m->c, n * m->w.gate), random_floats(m->c, n * m->w.conv)};
+              random_floats(m->c, n * m->w.gate), random_floats(m->c, n * m->w.conv),
+              random_floats(m->c, n * m->w.conv)};
     for (size_t i = 0; i < n * m->w.gate; i++) { /* decays and writes that are all or nothing */
         if (check_one_in(m->c, 12)) r.a[i] *= 40;
         if (check_one_in(m->c, 12)) r.b[i] *= 40;
@@ -163,7 +170,22 @@ static void draw_layer(backend_check *c, mixer *m)
         .conv_taps = check_between(c, 1, SKV_CONV_TAPS_MAX)};
     m->w = (widths){nk * m->layer.key_dim, nk * m->layer.key_dim, nv * m->layer.value_dim, nv,
                     m->layer.conv_columns};
+    m->column0 = check_one_in(c, 2) ? 0 : check_between(c, 1, 20);
+    m->layer.conv_columns += m->column0;
     m->max_undo = check_one_in(c, 2) ? 0 : check_between(c, 1, UNDO);
+}
+
+static check_tensor equal_rows(backend_check *c, size_t n_rows, size_t n)
+{
+    const check_tensor t = check_random(c, n_rows * n, 1);
+    for (size_t i = n; i < t.n; i++) t.host[i] = t.host[i - n];
+    check_put(c, t);
+    return t;
+}
+
+static skv_rows rows_or_none(check_tensor t, size_t ld)
+{
+    return t.n ? check_rows(t, ld) : (skv_rows){0};
 }
 
 static void draw_weights(backend_check *c, mixer *m)
@@ -178,6 +200,9 @@ static void draw_weights(backend_check *c, mixer *m)
     m->weight = check_random(c, m->layer.conv_taps * n, 1);
     if (check_one_in(c, 2)) m->bias = check_random(c, n, 1);
     m->silu = check_one_in(c, 2);
+    if (check_one_in(c, 2)) m->gate_in = check_random(c, CHECK_ROWS * n, 1);
+    if (check_one_in(c, 2)) m->gate_out = equal_rows(c, CHECK_ROWS, n);
+    if (check_one_in(c, 3)) m->newest = equal_rows(c, CHECK_ROWS, n);
     m->write_max = check_one_in(c, 2) ? 1 : 2;
     if (check_one_in(c, 2)) m->dt_min = 0.1f;
     if (check_one_in(c, 2)) m->dt_max = 1.5f;
@@ -199,9 +224,13 @@ static void draw_sequences(backend_check *c, mixer *m)
         for (size_t h = 0; h < m->layer.n_value_heads; h++) expect_head(m, s, h);
         expect_conv(m, s);
     }
-    m->host = (rows){floats(c, CHECK_ROWS * m->w.q),    floats(c, CHECK_ROWS * m->w.k),
-                     floats(c, CHECK_ROWS * m->w.v),    floats(c, CHECK_ROWS * m->w.gate),
-                     floats(c, CHECK_ROWS * m->w.gate), floats(c, CHECK_ROWS * m->w.conv)};
+    m->host = (rows){floats(c, CHECK_ROWS * m->w.q),
+                     floats(c, CHECK_ROWS * m->w.k),
+                     floats(c, CHECK_ROWS * m->w.v),
+                     floats(c, CHECK_ROWS * m->w.gate),
+                     floats(c, CHECK_ROWS * m->w.gate),
+                     floats(c, CHECK_ROWS * m->w.conv),
+                     NULL};
     m->q = check_random(c, CHECK_ROWS * m->w.q, 1);
     m->k = check_random(c, CHECK_ROWS * m->w.k, 1);
     m->v = check_random(c, CHECK_ROWS * m->w.v, 1);
@@ -220,10 +249,15 @@ static void put_row(const mixer *m, size_t row, const rows *from, size_t i)
         float *to;
         const float *from;
         size_t n;
-    } parts[] = {{m->k.host, from->k, m->w.k},    {m->v.host, from->v, m->w.v},
-                 {m->a.host, from->a, m->w.gate}, {m->b.host, from->b, m->w.gate},
-                 {m->x.host, from->x, m->w.conv}, {m->host.q, from->q, m->w.q}};
+    } parts[] = {{m->k.host, from->k, m->w.k},
+                 {m->v.host, from->v, m->w.v},
+                 {m->a.host, from->a, m->w.gate},
+                 {m->b.host, from->b, m->w.gate},
+                 {m->x.host, from->x, m->w.conv},
+                 {m->host.q, from->q, m->w.q},
+                 {m->gate_in.host, from->gate, m->w.conv}};
     for (size_t p = 0; p < sizeof parts / sizeof parts[0]; p++) {
+        if (!parts[p].to) continue;
         memcpy(parts[p].to + row * parts[p].n, parts[p].from + i * parts[p].n,
                parts[p].n * sizeof(float));
     }
@@ -262,6 +296,7 @@ static void run_step(mixer *m)
     choose_rows(m);
     const check_tensor *const in[] = {&m->q, &m->k, &m->v, &m->a, &m->b, &m->x};
     for (size_t i = 0; i < 6; i++) check_put(c, *in[i]);
+    if (m->gate_in.n) check_put(c, m->gate_in);
     const uint32_t *all = m->n_rows == m->T && check_one_in(c, 2) ? NULL : m->rows;
     const skv_state_span *spans = check_list(c, m->spans, m->n_spans * sizeof *spans);
     const uint32_t *wanted = check_list(c, all, m->n_rows * sizeof *wanted);
@@ -269,9 +304,13 @@ static void run_step(mixer *m)
     be->conv(be, &(skv_conv_args){.states = m->states,
                                   .spans = spans,
                                   .n_spans = m->n_spans,
+                                  .column0 = m->column0,
                                   .n = m->w.conv,
                                   .x = check_rows(m->x, m->w.conv),
+                                  .gate_in = rows_or_none(m->gate_in, m->w.conv),
+                                  .newest = rows_or_none(m->newest, m->w.conv),
                                   .y = check_rows(m->y, m->w.conv),
+                                  .gate_out = rows_or_none(m->gate_out, m->w.conv),
                                   .rows = wanted,
                                   .n_rows = m->n_rows,
                                   .weight = check_vec(m->weight),

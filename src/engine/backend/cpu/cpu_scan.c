@@ -52,8 +52,8 @@ typedef struct scan_task {
     const skv_state_span *span;
     size_t key_head, unit0, unit1;
     size_t settled, settles; /* rows folded into S before and after */
-    float *state;            /* of the sequence */
-    float *scratch;          /* of the thread */
+    float *state;            /* [n_bytes / 4], of the sequence: see cpu_states.h */
+    float *scratch;          /* [skv_cpu_scan_scratch / 4], of the thread */
     float *out, *s;          /* of it: [n_panels][B][B], [n_panels][key_dim][B] */
 } scan_task;
 
