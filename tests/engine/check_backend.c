@@ -267,7 +267,7 @@ int skv_check_backend(skv_backend *be, uint64_t seed, FILE *out)
 {
     static void (*const checks[])(backend_check *) = {
         check_memory, check_row_operations, check_linear, check_linear_groups, check_saved_rows,
-        check_store,  check_attention,      check_votes,  check_gather_kv, check_states};
+        check_store,  check_attention,      check_votes,  check_gather_kv,     check_states};
     const skv_backend_limits limits = {
         .max_rows = CHECK_ROWS,
         .max_K = CHECK_K,

@@ -386,9 +386,9 @@ static void spoil_states(mixer *m)
         m->T = m->n_spans = 0;
         m->s[0].state = i;
         m->s[0].at = 0;
-        add_span(m, 0, 1, 0, 0);
-        for (size_t d = 0; d < m->w.v; d++) m->v.host[d] = (float)nan;
-        for (size_t d = 0; d < m->w.conv; d++) m->x.host[d] = (float)nan;
+        add_span(m, 0, 33, 0, 33);
+        for (size_t d = 0; d < m->T * m->w.v; d++) m->v.host[d] = (float)nan;
+        for (size_t d = 0; d < m->T * m->w.conv; d++) m->x.host[d] = (float)nan;
         run_step(m);
     }
 }

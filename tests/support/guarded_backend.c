@@ -39,6 +39,13 @@ struct skv_linear {
     size_t n_rows[]; /* [n_parts] */
 };
 
+struct skv_states {
+    const guarded *of;
+    skv_states *inner;
+    size_t n_states;
+    skv_state_layer layers[]; /* [n_layers] */
+};
+
 typedef struct mapping {
     float *host; /* owned; NULL: free */
     skv_rows rows;
@@ -51,7 +58,7 @@ struct guarded {
     skv_backend *cpu; /* owned */
     region regions[MAX_REGIONS];
     size_t n_regions;
-    size_t n_areas;
+    size_t n_areas, n_states;
     mapping maps[MAX_MAPS];
     bool is_busy; /* something was computed, and nobody has waited for it */
     size_t n_waits;
@@ -609,13 +616,16 @@ static void guarded_load_rows(skv_backend *base, skv_weight_type type, skv_rows 
     g->cpu->load_rows(g->cpu, type, floats_of(g, x, n, K), host, n, K);
 }
 
+#include "guarded_states.inc"
+
 /* ---- life ---- */
 
 static void guarded_free(skv_backend *base)
 {
     guarded *g = (guarded *)base;
     if (!g) return;
-    if (g->n_regions > 0 || g->n_areas > 0) die("freed before its areas and pages were");
+    if (g->n_regions > 0 || g->n_areas > 0 || g->n_states > 0)
+        die("freed before its areas and pages were");
     g->cpu->free(g->cpu);
     free(g);
 }
@@ -657,6 +667,13 @@ skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_bac
         .linear_bytes = guarded_linear_bytes,
         .linear_create = guarded_linear_create,
         .linear_free = guarded_linear_free,
+        .states_create = guarded_states_create,
+        .states_free = guarded_states_free,
+        .states_bytes = guarded_states_bytes,
+        .state_copy = guarded_state_copy,
+        .state_clear = guarded_state_clear,
+        .state_read = guarded_state_read,
+        .state_write = guarded_state_write,
         .linear = guarded_linear,
         .linear_groups = guarded_linear_groups,
         .mix = guarded_mix,
@@ -669,6 +686,9 @@ skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_bac
         .norm_add = guarded_norm_add,
         .glu = guarded_glu,
         .embed_gate = guarded_embed_gate,
+        .conv = guarded_conv,
+        .scan = guarded_scan,
+        .gated_norm = guarded_gated_norm,
         .gather = guarded_gather,
         .copy_rows = guarded_copy_rows,
         .scale = guarded_scale,

@@ -27,6 +27,7 @@ static void init_avx2(skv_kernels *k, unsigned features)
     skv_rows_init_avx2(k);
     skv_logits_init_avx2(k);
     skv_attention_init_avx2(k, features);
+    skv_scan_init_avx2(k);
 }
 
 static void init_avxvnni(skv_kernels *k, unsigned features)
@@ -40,6 +41,7 @@ static void init_avx512(skv_kernels *k, unsigned features)
     skv_rows_init_avx512(k);
     skv_logits_init_avx512(k);
     skv_attention_init_avx512(k, features);
+    skv_scan_init_avx512(k);
 }
 
 #elif defined(__aarch64__)
@@ -49,6 +51,7 @@ static void init_neon(skv_kernels *k, unsigned features)
     skv_matmul_init_neon(k, features);
     skv_rows_init_neon(k);
     skv_attention_init_neon(k, features);
+    skv_scan_init_neon(k);
 }
 
 #endif

@@ -9,7 +9,14 @@
 
 /* The specification, in every build. */
 extern const skv_scan_kernels skv_scan_ref;
+/* x86-64 builds only; AArch64 builds only. */
+extern const skv_scan_kernels skv_scan_avx2, skv_scan_avx512;
+extern const skv_scan_kernels skv_scan_neon;
 
 void skv_scan_init_ref(skv_kernels *k);
+/* The caller has checked the level's own feature. */
+void skv_scan_init_avx2(skv_kernels *k);
+void skv_scan_init_avx512(skv_kernels *k);
+void skv_scan_init_neon(skv_kernels *k);
 
 #endif
