@@ -237,13 +237,13 @@ static const config_case accepted[] = {
 static const config_case hybrids[] = {
     /* Widths: 2/3 of 900 by 1.5, in steps of 64; or as it stands. */
     {"{\"model_type\":\"lfm2\"," SMALL ",\"full_attn_idxs\":[1,3],\"block_ff_dim\":900,"
-     "\"block_ffn_dim_multiplier\":1.5,\"block_multiple_of\":64,\"conv_L_cache\":5,\"norm_eps\":1e-4,"
-     "\"tie_embedding\":false}",
+     "\"block_ffn_dim_multiplier\":1.5,\"block_multiple_of\":64,\"conv_L_cache\":5,"
+     "\"norm_eps\":1e-4,\"tie_embedding\":false}",
      "lfm2 D=64 Dh=16 V=100 ctx=512 eps=0.0001 scale=0.25 qk_norm state=0/0 0x0 conv=5 "
      "1x(4/2 960 conv) 1x(4/2 960) 1x(4/2 960 conv) 1x(4/2 960) rope plain theta=1000000 rot=16 "
      "bos=1 eos=2"},
-    {"{\"model_type\":\"lfm2\"," SMALL ",\"layer_types\":[\"conv\",\"conv\",\"full_attention\",\"conv\"],"
-     "\"block_auto_adjust_ff_dim\":false,\"rope_parameters\":{\"rope_theta\":10000.0}}",
+    {"{\"model_type\":\"lfm2\"," SMALL ",\"layer_types\":[\"conv\",\"conv\",\"full_attention\","
+     "\"conv\"],\"block_auto_adjust_ff_dim\":false,\"rope_parameters\":{\"rope_theta\":10000.0}}",
      "lfm2 D=64 Dh=16 V=100 ctx=512 eps=1e-05 scale=0.25 qk_norm tied state=0/0 0x0 conv=3 "
      "2x(4/2 96 conv) 1x(4/2 96) 1x(4/2 96 conv) rope plain theta=10000 rot=16 bos=1 eos=2"},
     {"{\"model_type\":\"qwen3_next\",\"num_hidden_layers\":5,\"mlp_only_layers\":[4]}",
