@@ -1,6 +1,7 @@
 /* An engine's life: options, opening, the memory plan. */
 #include "engine/engine.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -32,8 +33,14 @@ static skv_weights weights_of_file(const skv_source *source)
     for (size_t i = 0; i < skv_source_count(source); i++) {
         if (skv_tensor_form(skv_source_at(source, i))) return SKV_WEIGHTS_FILE;
     }
-    const skv_tensor *t = skv_source_find(source, "model.layers.0.self_attn.o_proj.weight");
-    if (!t) t = skv_source_find(source, "model.layers.0.linear_attn.out_proj.weight");
+    static const char *const names[] = {"self_attn.o_proj", "linear_attn.out_proj",
+                                        "conv.out_proj"};
+    const skv_tensor *t = NULL;
+    for (size_t i = 0; !t && i < sizeof names / sizeof *names; i++) {
+        char name[80];
+        (void)snprintf(name, sizeof name, "model.layers.0.%s.weight", names[i]);
+        t = skv_source_find(source, name);
+    }
     return t && t->type == SKV_DTYPE_F32 ? SKV_WEIGHTS_F32 : SKV_WEIGHTS_BF16;
 }
 

@@ -106,6 +106,8 @@ static skv_status check_swiftkv(const skv_config *c, const char *path, size_t l,
                 path, l, c->n_layers);
     SKV_REQUIRE(!c->v_norm || l == c->n_layers, err, SKV_UNSUPPORTED,
                 "%s: kv-layers %zu: SwiftKV does not fit %s", path, l, c->architecture);
+    SKV_REQUIRE(!skv_config_is_hybrid(c) || l == c->n_layers, err, SKV_UNSUPPORTED,
+                "%s: kv-layers %zu: SwiftKV does not fit layers that keep a state", path, l);
     SKV_REQUIRE(c->n_shared == 0 || l == c->n_layers, err, SKV_UNSUPPORTED,
                 "%s: kv-layers %zu: its last %zu layers share keys and values already", path, l,
                 c->n_shared);
@@ -168,7 +170,7 @@ static uint64_t layer_parameters(const skv_config *c, size_t i, size_t l, size_t
     uint64_t n = n_norms * D + block_parameters(c, i, s->n_experts);
     if (!skv_config_attends(c, i)) { /* and the convolution, rates, their biases and the norm */
         return n + skv_config_mixer_weights(c, i) +
-               skv_mixer_conv_columns(&c->mixer) * c->mixer.conv_rows + 2 * c->mixer.n_value_heads +
+               skv_config_conv_columns(c, i) * c->mixer.conv_rows + 2 * c->mixer.n_value_heads +
                c->mixer.value_dim;
     }
     n += (c->attention_gate ? 3 : 2) * q * D;
@@ -183,10 +185,11 @@ static uint64_t layer_parameters(const skv_config *c, size_t i, size_t l, size_t
 }
 
 /* Of one layer: its matrices and the last inputs of its convolution, in f32. */
-static size_t state_bytes(const skv_mixer_shape *m)
+static size_t state_bytes(const skv_config *c, size_t i)
 {
+    const skv_mixer_shape *m = &c->mixer;
     return sizeof(float) * (skv_mixer_value_columns(m) * m->key_dim +
-                            (m->conv_rows - 1) * skv_mixer_conv_columns(m));
+                            (m->conv_rows - 1) * skv_config_conv_columns(c, i));
 }
 
 /* Values that no sampler takes are as good as absent. */
@@ -247,7 +250,7 @@ static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_
         out->parameters += layer_parameters(c, i, l, g);
         if (!skv_config_attends(c, i)) {
             out->state_layers++;
-            out->state_bytes += state_bytes(&c->mixer);
+            out->state_bytes += state_bytes(c, i);
         }
         out->experts = skv_max_size(out->experts, c->layers[i].n_experts);
         idle +=
@@ -374,10 +377,15 @@ static void add_state_cost(const skv_config *c, size_t i, skv_cost *out)
     const skv_mixer_shape *m = &c->mixer;
     const double D = (double)c->hidden, keys = (double)skv_mixer_key_columns(m);
     const double values = (double)skv_mixer_value_columns(m);
+    out->attention += skv_config_state_work(c, i, true);
+    if (c->layers[i].mixer == SKV_MIXER_CONV) {
+        out->kv += 6 * D * D;
+        out->o += 2 * D * D;
+        return;
+    }
     out->q += 2 * D * (keys + values);
     out->kv += 2 * D * (keys + values + 2 * (double)m->n_value_heads);
     out->o += 2 * D * values;
-    out->attention += skv_config_state_work(c, i, true);
 }
 
 static void add_layer_cost(const skv_config *c, size_t i, size_t l, size_t g, size_t context,

@@ -54,6 +54,7 @@ static inline void describe_layers(const skv_config *c, skv_buf *out)
         if (l->n_experts) skv_buf_printf(out, " %zu of %zu", c->n_active, l->n_experts);
         if (l->ffn_shared) skv_buf_printf(out, " and %zu", l->ffn_shared);
         if (l->mixer == SKV_MIXER_DELTA) skv_buf_text(out, " delta");
+        if (l->mixer == SKV_MIXER_CONV) skv_buf_text(out, " conv");
         skv_buf_byte(out, ')');
     }
 }

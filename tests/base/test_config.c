@@ -235,6 +235,17 @@ static const config_case accepted[] = {
 /* Layers that keep a state, which are read and not written: the defaults, and files inside those of
  * models with images. */
 static const config_case hybrids[] = {
+    /* Widths: 2/3 of 900 by 1.5, in steps of 64; or as it stands. */
+    {"{\"model_type\":\"lfm2\"," SMALL ",\"full_attn_idxs\":[1,3],\"block_ff_dim\":900,"
+     "\"block_ffn_dim_multiplier\":1.5,\"block_multiple_of\":64,\"conv_L_cache\":5,"
+     "\"norm_eps\":1e-4,\"tie_embedding\":false}",
+     "lfm2 D=64 Dh=16 V=100 ctx=512 eps=0.0001 scale=0.25 qk_norm state=0/0 0x0 conv=5 "
+     "1x(4/2 960 conv) 1x(4/2 960) 1x(4/2 960 conv) 1x(4/2 960) rope plain theta=1000000 rot=16 "
+     "bos=1 eos=2"},
+    {"{\"model_type\":\"lfm2\"," SMALL ",\"layer_types\":[\"conv\",\"conv\",\"full_attention\","
+     "\"conv\"],\"block_auto_adjust_ff_dim\":false,\"rope_parameters\":{\"rope_theta\":10000.0}}",
+     "lfm2 D=64 Dh=16 V=100 ctx=512 eps=1e-05 scale=0.25 qk_norm tied state=0/0 0x0 conv=3 "
+     "2x(4/2 96 conv) 1x(4/2 96) 1x(4/2 96 conv) rope plain theta=10000 rot=16 bos=1 eos=2"},
     {"{\"model_type\":\"qwen3_next\",\"num_hidden_layers\":5,\"mlp_only_layers\":[4]}",
      "qwen3_next D=2048 Dh=256 V=151936 ctx=32768 eps=1e-06 scale=0.0625 norm+1 qk_norm norm_topk "
      "state=32/16 128x128 conv=4 gate 3x(16/2 512 10 of 512 and 512 delta) "
@@ -310,7 +321,12 @@ static const config_case refused[] = {
     {"{\"model_type\":\"qwen4_exp\"}", "not supported: sparse attention with an indexer"},
     {"{\"model_type\":\"kimi_linear\"}", "kimi_linear is not supported: latent attention"},
     {"{\"model_type\":\"granitemoehybrid\"}", "granitemoehybrid is not supported: Mamba-2 layers"},
-    {"{\"model_type\":\"lfm2\"}", "lfm2 is not supported: layers of a short convolution"},
+    {"{\"model_type\":\"lfm2_moe\"}", "lfm2_moe is not supported: experts that are chosen by"},
+    {"{\"model_type\":\"lfm2\",\"conv_bias\":true}", "conv_bias: true is not supported"},
+    {"{\"model_type\":\"lfm2\",\"full_attn_idxs\":[]}", "no layer has attention"},
+    {"{\"model_type\":\"lfm2\",\"full_attn_idxs\":[1],\"conv_L_cache\":9}",
+     "conv_L_cache 9, expected 2 to 8"},
+    {"{\"model_type\":\"lfm2\",\"block_ffn_dim_multiplier\":-1}", "block_ffn_dim_multiplier -1"},
     {"{\"model_type\":\"qwen3_next\",\"full_attention_interval\":0}",
      "full_attention_interval: 0, expected 1 or more"},
     {"{\"model_type\":\"qwen3_next\",\"full_attention_interval\":100}",

@@ -28,6 +28,7 @@
 #define SWIFTKV_MODEL SKV_TEST_DATA "/models/llama-swiftkv-g2"
 #define MINI_MODEL SKV_TEST_DATA "/../../models/mini/kv6-g2"
 #define MIXTURE SKV_TEST_DATA "/models/qwen3-moe-gguf/model.gguf"
+#define HYBRID SKV_TEST_DATA "/models/qwen3-5-moe"
 #define SINKS SKV_TEST_DATA "/models/gpt-oss"
 
 enum { N_IDS = 60, VOCAB_MAX = 512 };
@@ -117,6 +118,7 @@ static void test_batch_invariance(void **state)
         expect_invariant(MINI_MODEL, &options, ids);
         expect_invariant(MIXTURE, &options, ids);
         expect_invariant(SINKS, &options, ids);
+        expect_invariant(HYBRID, &options, ids);
     }
 }
 
@@ -330,6 +332,7 @@ static void test_plan_is_what_an_engine_takes(void **state)
                                         SWIFTKV_MODEL,
                                         MINI_MODEL,
                                         MIXTURE,
+                                        HYBRID,
                                         SKV_TEST_DATA "/models/gptq",
                                         SKV_TEST_DATA "/models/llama-gguf/model.gguf"};
     (void)state;
@@ -418,18 +421,21 @@ static void test_a_step_allocates_nothing(void **state)
     int32_t ids[N_IDS];
     make_ids(ids);
     skv_engine_options options = small_options();
-    skv_engine *engine = open_or_fail(SWIFTKV_MODEL, &options);
-    skv_sequence *s = new_sequence(engine);
-    alloc_fail_at(0);
-    skv_span span = {s, ids, 16, SKV_WANT_ALL};
-    assert_int_equal(skv_step(engine, &span, 1, NULL, NULL, NULL), SKV_OK);
-    for (size_t i = 16; i < 40; i++) {
-        span = (skv_span){s, ids + i, 1, SKV_WANT_LAST};
+    static const char *const paths[] = {SWIFTKV_MODEL, HYBRID};
+    for (size_t m = 0; m < sizeof paths / sizeof paths[0]; m++) {
+        skv_engine *engine = open_or_fail(paths[m], &options);
+        skv_sequence *s = new_sequence(engine);
+        alloc_fail_at(0);
+        skv_span span = {s, ids, 16, SKV_WANT_ALL};
         assert_int_equal(skv_step(engine, &span, 1, NULL, NULL, NULL), SKV_OK);
+        for (size_t i = 16; i < 40; i++) {
+            span = (skv_span){s, ids + i, 1, SKV_WANT_LAST};
+            assert_int_equal(skv_step(engine, &span, 1, NULL, NULL, NULL), SKV_OK);
+        }
+        assert_int_equal(alloc_fail_count(), 0);
+        skv_sequence_free(s);
+        skv_engine_close(engine);
     }
-    assert_int_equal(alloc_fail_count(), 0);
-    skv_sequence_free(s);
-    skv_engine_close(engine);
 }
 
 static bool open_and_generate(void *arg)
@@ -438,8 +444,7 @@ static bool open_and_generate(void *arg)
     options.threads = 1;
     skv_engine *engine;
     skv_sequence *sequence;
-    (void)arg;
-    if (skv_engine_open(SWIFTKV_MODEL, &options, &engine, NULL) != SKV_OK) return false;
+    if (skv_engine_open(arg, &options, &engine, NULL) != SKV_OK) return false;
     bool ok = skv_sequence_create(engine, 0, &sequence, NULL) == SKV_OK;
     if (ok) {
         int32_t ids[N_IDS];
@@ -454,8 +459,11 @@ static bool open_and_generate(void *arg)
 static void test_out_of_memory_at_every_allocation(void **state)
 {
     (void)state;
-    size_t n = alloc_fail_each(open_and_generate, NULL, false);
-    assert_true(n > 50 && n < SIZE_MAX);
+    static char paths[][512] = {SWIFTKV_MODEL, HYBRID};
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        size_t n = alloc_fail_each(open_and_generate, paths[i], false);
+        assert_true(n > 50 && n < SIZE_MAX);
+    }
 }
 
 /* The published tables count 302, 228, 154 and 153 GFLOPs for Llama-3.1-70B at 128K tokens, with

@@ -23,7 +23,7 @@
 #define MODELS SKV_TEST_DATA "/models/"
 
 static const char *const models[] = {MODELS "qwen3-5", MODELS "qwen3-5-moe", MODELS "qwen3-next",
-                                     MODELS "qwen3-5-gguf/model.gguf"};
+                                     MODELS "lfm2-v5", MODELS "qwen3-5-gguf/model.gguf"};
 
 enum { N_IDS = 150, N_MODELS = sizeof models / sizeof models[0] };
 
@@ -271,6 +271,12 @@ static void test_refusals(void **state)
     options = hybrid_options();
     options.prompt_only = true;
     expect_refusal(&options, "an answer needs the states too");
+    skv_model_info info;
+    skv_error err;
+    assert_int_equal(skv_model_info_swiftkv(models[0], 3, 1, &info, &err), SKV_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "does not fit layers that keep a state"));
+    assert_int_equal(skv_transform(models[0], "/nonexistent", 3, 1, &err), SKV_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "layers that keep a state have no SwiftKV form"));
 }
 
 int main(void)

@@ -163,6 +163,15 @@ SPECS |= {
                              **EXPERTS),
 }
 
+SPECS |= {
+    "lfm2-gguf": {"config": model_specs.lfm2(model_specs.v5, layer_types=["conv", "conv", "full_attention", "conv"],
+                                             num_hidden_layers=4, block_ff_dim=64, block_auto_adjust_ff_dim=False,
+                                             intermediate_size=64,
+                                             rope_parameters={"rope_theta": 1000000.0, "rope_type": "default"}),
+                  "types": {"blk.0.shortconv.in_proj": "Q8_0"}, "default": "F16", "architecture": "lfm2",
+                  "lengths": (1, 23, 80)},
+}
+
 LAYER_NAMES = {
     "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
@@ -182,7 +191,12 @@ OLMO_NAMES = {"post_attention_layernorm": "post_attention_norm", "post_feedforwa
 GLM_NAMES = {"post_self_attn_layernorm": "post_attention_norm", "post_attention_layernorm": "ffn_norm",
              "post_mlp_layernorm": "post_ffw_norm", "mlp.gate_up_proj": "ffn_up"}
 # What differs from LAYER_NAMES, by the beginning of the model type.
-FAMILY_NAMES = {"gemma": GEMMA_NAMES, "olmo": OLMO_NAMES, "glm": GLM_NAMES, "qwen3_next": hybrid_gguf.NAMES,
+LFM2_NAMES = {"operator_norm": "attn_norm", "ffn_norm": "ffn_norm", "self_attn.out_proj": "attn_output",
+              "self_attn.q_layernorm": "attn_q_norm", "self_attn.k_layernorm": "attn_k_norm",
+              "conv.in_proj": "shortconv.in_proj", "conv.out_proj": "shortconv.out_proj",
+              "conv.conv": "shortconv.conv", "feed_forward.w1": "ffn_gate", "feed_forward.w2": "ffn_down",
+              "feed_forward.w3": "ffn_up"}
+FAMILY_NAMES = {"lfm2": LFM2_NAMES, "gemma": GEMMA_NAMES, "olmo": OLMO_NAMES, "glm": GLM_NAMES, "qwen3_next": hybrid_gguf.NAMES,
                 "qwen3_5": hybrid_gguf.NAMES}
 # The families whose q and k rows llama.cpp's converter puts in pair order.
 PAIRED = ("llama", "mixtral", "smollm3", "ministral3", "granite")
@@ -202,7 +216,8 @@ def gguf_name(name, model_type):
     top = {"model.embed_tokens_per_layer": "per_layer_token_embd",
            "model.per_layer_model_projection": "per_layer_model_proj",
            "model.per_layer_projection_norm": "per_layer_proj_norm",
-           "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+           "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
+           "model.embedding_norm": "token_embd_norm"}
     if stem in top:
         return f"{top[stem]}.{kind}"
     _, _, layer, part = stem.split(".", 3)
@@ -306,8 +321,12 @@ def metadata(writer, config, tokenizer):
     writer.add_head_count(config["num_attention_heads"])
     if config["model_type"] != "gemma4_text":
         writer.add_feed_forward_length(config["intermediate_size"])
-        writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+        kinds = config.get("layer_types", []) if config["model_type"] == "lfm2" else []
+        writer.add_head_count_kv([config["num_key_value_heads"] * (kind != "conv") for kind in kinds]
+                                 or config["num_key_value_heads"])
+    writer.add_layer_norm_rms_eps(config.get("rms_norm_eps") or config["norm_eps"])
+    if config["model_type"] == "lfm2":
+        writer.add_shortconv_l_cache(config["conv_L_cache"])
     if config["model_type"] == "gemma4_text":
         metadata_gemma4(writer, config)
     else:
@@ -441,10 +460,12 @@ def write_gguf(path, name, spec, shapes):
         out_name = gguf_name(hf_name, config["model_type"])
         if spec.get("architecture") == "gpt-oss":
             out_name = out_name.replace("ffn_norm", "post_attention_norm")
-        flat = len(shape) == 1
+        flat = len(shape) == 1 or "shortconv.conv" in out_name
         kind = "F32" if flat or "ffn_gate_inp" in out_name else spec["types"].get(out_name.removesuffix(".weight"), spec["default"])
         data, raw = stored(name, hf_name, shape, kind, gemma)
         weights[hf_name] = dequantised(data, raw, gemma, hf_name)
+        if len(shape) == 3:  # [C, 1, K] of a convolution
+            data = data[:, 0]
         if paired and ("q_proj" in hf_name or "k_proj" in hf_name):
             key = "num_attention_heads" if "q_proj" in hf_name else "num_key_value_heads"
             data = interleave(data, config[key])

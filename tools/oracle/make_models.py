@@ -415,7 +415,7 @@ def make_openelm(root, name):
 
 def jobs(root):
     ordinary = (model_specs.ordinary_specs() | model_specs.recent_specs()
-                | model_specs.hybrid_specs())
+                | model_specs.hybrid_specs() | model_specs.lfm2_specs())
     swift = model_specs.swiftkv_specs()
     table = {n: (lambda n=n, s=s: make_ordinary(root, n, s)) for n, s in ordinary.items()}
     table["openelm"] = lambda: make_openelm(root, "openelm")

@@ -524,6 +524,44 @@ def hybrid_specs():
     }
 
 
+def lfm2(make, **fields):
+    """A width of 83, rounded up to 96; a state in the last layer."""
+    base = {
+        "block_auto_adjust_ff_dim": True,
+        "block_ff_dim": 96,
+        "block_ffn_dim_multiplier": 1.3,
+        "block_multiple_of": 16,
+        "conv_L_cache": 3,
+        "conv_bias": False,
+        "hidden_size": 32,
+        "norm_eps": 1e-5,
+        "num_attention_heads": 4,
+        "num_hidden_layers": 6,
+        "num_key_value_heads": 2,
+        "pad_token_id": 0,
+        "tie_word_embeddings": True,
+        "vocab_size": 101,
+    }
+    config = make("lfm2", "Lfm2ForCausalLM", **{**base, **fields})
+    return {k: v for k, v in config.items() if k != "rms_norm_eps"}
+
+
+def lfm2_specs():
+    kinds = {"c": "conv", "f": FULL}
+    return {
+        "lfm2-v4": {
+            "config": lfm2(v4, full_attn_idxs=[2, 4], torch_dtype="bfloat16", rope_theta=1000000.0),
+            "dtype": "bf16",
+            "lengths": (1, 3, 23, 80),
+        },
+        "lfm2-v5": {
+            "config": lfm2(v5, layer_types=[kinds[k] for k in "ccfcfc"], conv_L_cache=4,
+                           rope_parameters={"rope_theta": 10000.0, "rope_type": "default"}),
+            "lengths": (1, 3, 23, 80),
+        },
+    }
+
+
 def openelm_spec():
     """As apple/OpenELM-* write it; widths are multiplier times model_dim, rounded to the divisor."""
     return {

@@ -26,7 +26,7 @@ def tensor_for(model, name, shape, gemma=False):
         return to_bf16_exact(r.uniform(-3.0, 1.0, shape))
     if name.endswith("dt_bias"):
         return to_bf16_exact(r.uniform(-2.0, 1.0, shape))
-    if name.endswith("conv1d.weight"):
+    if name.endswith(("conv1d.weight", "conv.conv.weight")):
         return to_bf16_exact(0.6 * r.standard_normal(shape))
     if name.endswith("linear_attn.norm.weight"):  # its weight has no 1 added to it, as others have
         return to_bf16_exact(r.uniform(0.5, 1.6, shape))

@@ -74,11 +74,13 @@ double skv_rope_llama3(const skv_rope *rope, double frequency);
 /* How the tokens of a layer learn of each other. */
 typedef enum skv_mixer {
     SKV_MIXER_ATTENTION,
-    SKV_MIXER_DELTA /* the gated delta rule behind a short convolution (arXiv:2412.06464) */
+    SKV_MIXER_DELTA, /* the gated delta rule behind a short convolution (arXiv:2412.06464) */
+    SKV_MIXER_CONV   /* a short convolution of D channels between two gates (LFM2) */
 } skv_mixer;
 
 /* What a layer without attention keeps of a sequence: a matrix [key_dim, value_dim] for each value
- * head, and the last conv_rows - 1 inputs of its convolution. One shape for all such layers. */
+ * head, and the last conv_rows - 1 inputs of its convolution. One shape for all such layers. CONV:
+ * conv_rows alone. */
 typedef struct skv_mixer_shape {
     size_t n_key_heads, n_value_heads; /* nk divides nv */
     size_t key_dim, value_dim;
@@ -227,6 +229,11 @@ static inline size_t skv_mixer_value_columns(const skv_mixer_shape *m)
 static inline size_t skv_mixer_conv_columns(const skv_mixer_shape *m)
 {
     return 2 * skv_mixer_key_columns(m) + skv_mixer_value_columns(m);
+}
+/** Channels of the convolution of layer i, which has no attention. */
+static inline size_t skv_config_conv_columns(const skv_config *c, size_t i)
+{
+    return c->layers[i].mixer == SKV_MIXER_CONV ? c->hidden : skv_mixer_conv_columns(&c->mixer);
 }
 /** Weights of the products of layer i's mixer, without biases and norms: attention's where it has
  * any. */

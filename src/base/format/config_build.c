@@ -97,6 +97,8 @@ skv_field_name skv_config_field_name(const skv_config *c, skv_config_field field
     if (local && field == SKV_CONFIG_FIELD_EXPERT_FFN) field = SKV_CONFIG_FIELD_FFN;
     const char *name = names[field][c->gguf ? 2 : skv_config_is(c, "openelm") ? 1 : 0];
     if (local && field == SKV_CONFIG_FIELD_EXPERTS && !c->gguf) name = "num_local_experts";
+    if (field == SKV_CONFIG_FIELD_CONV_ROWS && skv_config_is(c, "lfm2"))
+        name = names[SKV_CONFIG_FIELD_SHORT_ROWS][c->gguf ? 2 : 0];
     if (field == SKV_CONFIG_FIELD_ACTIVE && skv_config_is(c, "gemma4_text") && !c->gguf)
         name = "top_k_experts";
     if (*name == '/') { /* whole */

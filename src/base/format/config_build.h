@@ -42,6 +42,8 @@ void skv_config_read_quantization(skv_json_reader *r, skv_config *c);
 /** linear_* -> c->mixer, and layer_types or full_attention_interval -> the mixers of c's layers;
  * `period` is the family's. */
 void skv_config_read_mixers(skv_json_reader *r, size_t period, skv_config *c);
+/** The same of LFM2: layers with attention, or with a short convolution alone; the width of all. */
+void skv_config_read_convs(skv_json_reader *r, skv_config *c);
 /** Ranges of what c says of layers without attention. */
 SKV_MUST_CHECK skv_status skv_config_check_mixers(const skv_config *c, const char *name,
                                                   skv_error *err);
@@ -84,6 +86,7 @@ void skv_config_from_openelm(skv_json_reader *r, skv_config *c);
     X(KEY_DIM, "linear_key_head_dim", "linear_key_head_dim", "ssm.state_size")                     \
     X(VALUE_DIM, "linear_value_head_dim", "linear_value_head_dim", "ssm.inner_size")               \
     X(CONV_ROWS, "linear_conv_kernel_dim", "linear_conv_kernel_dim", "ssm.conv_kernel")            \
+    X(SHORT_ROWS, "conv_L_cache", "conv_L_cache", "shortconv.l_cache")                             \
     X(ACTIVE, "num_experts_per_tok", "num_experts_per_tok", "expert_used_count")                   \
     X(EPS, "rms_norm_eps", "rms_norm_eps", "attention.layer_norm_rms_epsilon")                     \
     X(THETA, "rope_theta", "rope_freq_constant", "rope.freq_base")                                 \

@@ -54,6 +54,7 @@ typedef struct skv_family {
     double partial;          /* of a head's dims that turn, 0: 1 */
     size_t attention_period; /* every n-th layer has attention, the others the gated delta rule; 0:
                               * all have it */
+    bool short_convs;        /* LFM2: the other layers have a short convolution alone */
     skv_moe_defaults moe;
 } skv_family;
 

@@ -398,6 +398,7 @@ static void read_family(skv_json_reader *r, const skv_family *f, skv_config *c)
     read_still_layers(r, f, c);
     read_windows(r, f, c);
     skv_config_read_mixers(r, f->attention_period, c);
+    if (f->short_convs && r->status == SKV_OK) skv_config_read_convs(r, c);
     c->n_shared = size_or_null(r, "num_kv_shared_layers", 0, 0);
     if (f->gemma4) read_gemma4(r, c);
     skv_config_read_moe(r, &f->moe, c);

@@ -1,6 +1,8 @@
 /* Layers without attention in a configuration: see config.h and config_build.h. */
+#include <stdio.h>
 #include <string.h>
 
+#include "base/size.h"
 #include "format/config_build.h"
 
 enum { MIXER_HEADS_MAX = 1 << 12, MIXER_DIM_MAX = 512, CONV_ROWS_MAX = 8 };
@@ -18,6 +20,7 @@ uint64_t skv_config_mixer_weights(const skv_config *c, size_t i)
     const uint64_t D = c->hidden, q = skv_config_q_columns(c, i);
     const uint64_t q_and_o = c->attention_gate ? 3 * q : 2 * q;
     if (skv_config_attends(c, i)) return D * (q_and_o + skv_config_kv_columns(c, i));
+    if (c->layers[i].mixer == SKV_MIXER_CONV) return 4 * D * D;
     /* q, k, v; z and out_proj; b and a */
     return D * (skv_mixer_conv_columns(&c->mixer) + 2 * skv_mixer_value_columns(&c->mixer) +
                 2 * c->mixer.n_value_heads);
@@ -30,7 +33,7 @@ double skv_config_state_work(const skv_config *c, size_t i, bool comes_out)
     const double state = (double)skv_mixer_value_columns(m) * (double)m->key_dim;
     if (skv_config_attends(c, i)) return 0;
     return (comes_out ? 7 : 5) * state +
-           2 * (double)m->conv_rows * (double)skv_mixer_conv_columns(m);
+           2 * (double)m->conv_rows * (double)skv_config_conv_columns(c, i);
 }
 
 static void read_shape(skv_json_reader *r, skv_mixer_shape *m)
@@ -43,13 +46,16 @@ static void read_shape(skv_json_reader *r, skv_mixer_shape *m)
     m->conv_rows = skv_json_size(r, "linear_conv_kernel_dim", 4, most);
 }
 
-static skv_mixer listed_mixer(skv_json_reader *r, const json_t *types, size_t i)
+/* SKV_MIXER_ATTENTION, or SKV_MIXER_DELTA for any layer of the `other` type. */
+static skv_mixer listed_mixer(skv_json_reader *r, const json_t *types, const char *other, size_t i)
 {
     const json_t *value = json_array_get(types, i);
     const char *type = json_string_value(value);
     if (type && strcmp(type, "full_attention") == 0) return SKV_MIXER_ATTENTION;
-    if (!type || strcmp(type, "linear_attention") != 0) {
-        skv_json_refuse(r, "layer_types", value, "full_attention or linear_attention");
+    if (!type || strcmp(type, other) != 0) {
+        char expected[64];
+        (void)snprintf(expected, sizeof expected, "full_attention or %s", other);
+        skv_json_refuse(r, "layer_types", value, expected);
     }
     return SKV_MIXER_DELTA;
 }
@@ -68,13 +74,70 @@ void skv_config_read_mixers(skv_json_reader *r, size_t period, skv_config *c)
     }
     for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
         const bool attends = !types && (i + 1) % period == 0;
-        c->layers[i].mixer = types     ? listed_mixer(r, types, i)
+        c->layers[i].mixer = types     ? listed_mixer(r, types, "linear_attention", i)
                              : attends ? SKV_MIXER_ATTENTION
                                        : SKV_MIXER_DELTA;
     }
     read_shape(r, &c->mixer);
     c->norm_offset_one = true;
     c->attention_gate = skv_json_bool(r, "attn_output_gate", true);
+}
+
+/* Layers that full_attn_idxs lists have attention; without a list all have. */
+static bool is_listed(skv_json_reader *r, const json_t *list, size_t i)
+{
+    bool found = !list;
+    for (size_t j = 0; j < json_array_size(list); j++) {
+        const json_t *value = json_array_get(list, j);
+        if (!json_is_integer(value)) skv_json_refuse(r, "full_attn_idxs", value, "integers");
+        found = found || json_integer_value(value) == (json_int_t)i;
+    }
+    return found;
+}
+
+/* The width of the blocks, which some files state before it is adjusted. */
+static size_t conv_ffn(skv_json_reader *r, size_t ffn)
+{
+    const size_t most = (size_t)1 << 30;
+    ffn = skv_json_size(r, "block_ff_dim", ffn, most);
+    if (!skv_json_bool(r, "block_auto_adjust_ff_dim", true)) return ffn;
+    ffn = 2 * skv_min_size(ffn, most) / 3;
+    const double multiplier = skv_json_double(r, "block_ffn_dim_multiplier", 1.0);
+    const size_t step = skv_json_size(r, "block_multiple_of", 256, most);
+    if (!(multiplier > 0.0 && multiplier < 1024.0) || step == 0) {
+        if (r->status == SKV_OK) {
+            r->status = skv_fail(r->err, SKV_RANGE,
+                                 "%s: block_ffn_dim_multiplier %g, block_multiple_of %zu: expected "
+                                 "positive numbers",
+                                 r->name, multiplier, step);
+        }
+        return ffn;
+    }
+    return skv_ceil_div((size_t)(multiplier * (double)ffn), step) * step;
+}
+
+void skv_config_read_convs(skv_json_reader *r, skv_config *c)
+{
+    const json_t *types = skv_json_get(r, "layer_types");
+    const json_t *list = types ? NULL : skv_json_get(r, "full_attn_idxs");
+    const size_t ffn = conv_ffn(r, c->layers[0].ffn);
+    c->norm_eps = skv_json_double(r, "norm_eps", c->norm_eps);
+    c->tied = skv_json_bool(r, "tie_embedding", c->tied);
+    c->mixer.conv_rows = skv_json_size(r, "conv_L_cache", 3, SIZE_MAX / 2);
+    if (types && (!json_is_array(types) || json_array_size(types) != c->n_layers)) {
+        skv_json_refuse(r, "layer_types", types, "one entry a layer");
+    }
+    if (list && !json_is_array(list)) skv_json_refuse(r, "full_attn_idxs", list, "a list");
+    if (skv_json_bool(r, "conv_bias", false) && r->status == SKV_OK) {
+        r->status =
+            skv_fail(r->err, SKV_UNSUPPORTED, "%s: conv_bias: true is not supported", r->name);
+    }
+    for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
+        const bool attends = types ? listed_mixer(r, types, "conv", i) == SKV_MIXER_ATTENTION
+                                   : is_listed(r, list, i);
+        c->layers[i].mixer = attends ? SKV_MIXER_ATTENTION : SKV_MIXER_CONV;
+        c->layers[i].ffn = ffn;
+    }
 }
 
 static skv_status check_one(const skv_config *c, const char *name, skv_config_field field,
@@ -85,14 +148,10 @@ static skv_status check_one(const skv_config *c, const char *name, skv_config_fi
     return SKV_OK;
 }
 
-skv_status skv_config_check_mixers(const skv_config *c, const char *name, skv_error *err)
+/* What layers of the delta rule need beside the convolution. */
+static skv_status check_heads(const skv_config *c, const char *name, skv_error *err)
 {
     const skv_mixer_shape *m = &c->mixer;
-    bool attends = false;
-    if (!skv_config_is_hybrid(c)) return SKV_OK;
-    for (size_t i = 0; i < c->n_layers; i++) attends = attends || skv_config_attends(c, i);
-    SKV_REQUIRE(attends, err, SKV_UNSUPPORTED,
-                "%s: no layer has attention: models without any are not supported", name);
     SKV_TRY(
         check_one(c, name, SKV_CONFIG_FIELD_KEY_HEADS, m->n_key_heads, 1, MIXER_HEADS_MAX, err));
     SKV_TRY(check_one(c, name, SKV_CONFIG_FIELD_VALUE_HEADS, m->n_value_heads, 1, MIXER_HEADS_MAX,
@@ -103,7 +162,19 @@ skv_status skv_config_check_mixers(const skv_config *c, const char *name, skv_er
                 skv_config_field_name(c, SKV_CONFIG_FIELD_KEY_HEADS).text, m->n_key_heads);
     SKV_TRY(check_one(c, name, SKV_CONFIG_FIELD_KEY_DIM, m->key_dim, 1, MIXER_DIM_MAX, err));
     SKV_TRY(check_one(c, name, SKV_CONFIG_FIELD_VALUE_DIM, m->value_dim, 1, MIXER_DIM_MAX, err));
-    SKV_TRY(check_one(c, name, SKV_CONFIG_FIELD_CONV_ROWS, m->conv_rows, 2, CONV_ROWS_MAX, err));
+    return SKV_OK;
+}
+
+skv_status skv_config_check_mixers(const skv_config *c, const char *name, skv_error *err)
+{
+    size_t n[SKV_MIXER_CONV + 1] = {0};
+    if (!skv_config_is_hybrid(c)) return SKV_OK;
+    for (size_t i = 0; i < c->n_layers; i++) n[c->layers[i].mixer]++;
+    SKV_REQUIRE(n[SKV_MIXER_ATTENTION] > 0, err, SKV_UNSUPPORTED,
+                "%s: no layer has attention: models without any are not supported", name);
+    if (n[SKV_MIXER_DELTA] > 0) SKV_TRY(check_heads(c, name, err));
+    const size_t K = c->mixer.conv_rows;
+    SKV_TRY(check_one(c, name, SKV_CONFIG_FIELD_CONV_ROWS, K, 2, CONV_ROWS_MAX, err));
     SKV_REQUIRE(!c->swiftkv && !c->kv_prediction && c->n_shared == 0, err, SKV_UNSUPPORTED,
                 "%s: %s: SwiftKV, KV Prediction and shared keys and values do not fit layers that "
                 "keep a state",

@@ -27,6 +27,7 @@ typedef struct family {
     bool growing;        /* queries turn by a rope that grows with the position */
     size_t
         attention_period; /* every n-th layer has attention, the others keep a state; 0: all do */
+    bool short_convs;     /* layers without KV heads have a short convolution alone */
     bool tiled;           /* value heads of these stand in the order of files by llama.cpp */
 } family;
 
@@ -72,6 +73,7 @@ static const family families[] = {
      .olmo = true},
     {.gguf = "granite", .model_type = "granite", .theta = 1e4, .multipliers = true},
     {.gguf = "glm4", .model_type = "glm4", .theta = 1e4, .glm = true},
+    {.gguf = "lfm2", .model_type = "lfm2", .theta = 1e6, .qk_norm = true, .short_convs = true},
     {.gguf = "qwen35",
      .model_type = "qwen3_5_text",
      .theta = 1e7,
@@ -205,6 +207,17 @@ static void read_mixers(reader *r, skv_config *c)
     }
 }
 
+static void read_convs(reader *r, skv_config *c)
+{
+    c->mixer.conv_rows = need_size(r, "shortconv.l_cache");
+    for (size_t i = 0; i < c->n_layers; i++) {
+        skv_layer_shape *l = &c->layers[i];
+        if (l->n_kv_heads > 0) continue;
+        l->mixer = SKV_MIXER_CONV;
+        l->n_kv_heads = l->n_heads;
+    }
+}
+
 static void read_layers(reader *r, skv_config *c)
 {
     const char *ffn = r->f->attention_period && !get(r, "feed_forward_length")
@@ -224,6 +237,7 @@ static void read_layers(reader *r, skv_config *c)
         l->ffn = size_of_layer(r, ffn, i, n_layers, 0);
     }
     if (r->f->attention_period && r->status == SKV_OK) read_mixers(r, c);
+    if (r->f->short_convs && r->status == SKV_OK) read_convs(r, c);
 }
 
 /* Gemma's sliding_window_pattern: a period, or one bool a layer (true: windowed). */

@@ -151,6 +151,26 @@ static const skv_name_rule delta_layer[] = {
     END,
 };
 
+static const skv_name_rule lfm2_layer[] = {
+    PLAIN_QK,
+    COMMON_ATTENTION,
+    COMMON_FFN,
+    LINEAR("ffn_up", "mlp.up_proj"),
+    NORM("ffn_norm", "post_attention_layernorm"),
+    NORM("shortconv.in_proj", "conv.in_proj"),
+    NORM("shortconv.out_proj", "conv.out_proj"),
+    {"shortconv.conv.weight", "conv.conv.weight", SKV_NAME_CONV},
+    END,
+};
+
+/* The last norm has the name of the first one of other models. */
+static const skv_name_rule lfm2_global[] = {
+    {"token_embd.weight", "model.embed_tokens.weight", SKV_NAME_KEEP},
+    {"token_embd_norm.weight", "model.norm.weight", SKV_NAME_KEEP},
+    {"output.weight", "lm_head.weight", SKV_NAME_KEEP},
+    END,
+};
+
 static const skv_name_rule gemma_layer[] = {
     PLAIN_QK,
     COMMON_ATTENTION,
@@ -190,6 +210,7 @@ static const skv_name_scheme gemma = {"blk.", gemma_layer, global, false, false}
 static const skv_name_scheme gemma4 = {"blk.", gemma_layer, gemma4_global, false, false};
 static const skv_name_scheme olmo = {"blk.", olmo_layer, global, false, false};
 static const skv_name_scheme glm4 = {"blk.", glm4_layer, global, false, false};
+static const skv_name_scheme lfm2 = {"blk.", lfm2_layer, lfm2_global, false, false};
 static const skv_name_scheme delta = {"blk.", delta_layer, global, false, false};
 static const skv_name_scheme gpt_oss = {"blk.", gpt_oss_layer, global, false, false};
 
@@ -204,7 +225,8 @@ const skv_name_scheme *skv_gguf_scheme(const char *architecture)
                    {"phi3", &phi3},          {"gemma4_text", &gemma4},
                    {"olmo2", &olmo},         {"olmo3", &olmo},
                    {"glm4", &glm4},          {"qwen3_next", &delta},
-                   {"qwen3_5_text", &delta}, {"qwen3_5_moe_text", &delta}};
+                   {"qwen3_5_text", &delta}, {"qwen3_5_moe_text", &delta},
+                   {"lfm2", &lfm2}};
     for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
         if (strcmp(schemes[i].architecture, architecture) == 0) return schemes[i].scheme;
     }

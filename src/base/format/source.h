@@ -19,8 +19,11 @@ struct skv_gguf;
  * projections appear as their parts. Per layer i, as "model.layers.{i}.": input_layernorm,
  * self_attn.{q,k,v,o}_proj, self_attn.{q,k}_norm, post_attention_layernorm, mlp.{gate,up,down}_proj
  * (".weight", ".bias"); Gemma adds pre_feedforward_layernorm and post_feedforward_layernorm (its
- * post_attention_layernorm follows the attention). Outside: model.embed_tokens.weight,
- * model.norm.weight, and lm_head.weight unless the configuration says `tied`.
+ * post_attention_layernorm follows the attention). Layers that keep a state have
+ * linear_attn.{in_proj_{q,k,v,z,b,a}, conv1d, out_proj, norm} with .A_log (GGUF: .rate) and
+ * .dt_bias, or conv.{in_proj,conv,out_proj}; attention with a gate adds self_attn.gate_proj.
+ * Outside: model.embed_tokens.weight, model.norm.weight, and lm_head.weight unless the
+ * configuration says `tied`.
  *
  * path is a folder with config.json or a .gguf file. Every tensor that the configuration calls for
  * is there then, of the right shape. */

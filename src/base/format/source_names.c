@@ -95,12 +95,31 @@ static const skv_name_rule delta_layer[] = {
     {NULL, NULL, SKV_NAME_KEEP},
 };
 
+static const skv_name_rule lfm2_layer[] = {
+    {"operator_norm.weight", "input_layernorm.weight", SKV_NAME_KEEP},
+    {"ffn_norm.weight", "post_attention_layernorm.weight", SKV_NAME_KEEP},
+    {"self_attn.out_proj.weight", "self_attn.o_proj.weight", SKV_NAME_KEEP},
+    {"self_attn.q_layernorm.weight", "self_attn.q_norm.weight", SKV_NAME_KEEP},
+    {"self_attn.k_layernorm.weight", "self_attn.k_norm.weight", SKV_NAME_KEEP},
+    {"conv.conv.weight", "conv.conv.weight", SKV_NAME_CONV},
+    {"feed_forward.w1.weight", "mlp.gate_proj.weight", SKV_NAME_KEEP},
+    {"feed_forward.w2.weight", "mlp.down_proj.weight", SKV_NAME_KEEP},
+    {"feed_forward.w3.weight", "mlp.up_proj.weight", SKV_NAME_KEEP},
+    {NULL, NULL, SKV_NAME_KEEP},
+};
+
+static const skv_name_rule lfm2_global[] = {
+    {"model.embedding_norm.weight", "model.norm.weight", SKV_NAME_KEEP},
+    {NULL, NULL, SKV_NAME_KEEP},
+};
+
 static const skv_name_scheme plain = {"model.layers.", nothing, nothing, true, false};
 static const skv_name_scheme phi3 = {"model.layers.", phi3_layer, nothing, true, false};
 static const skv_name_scheme glm4 = {"model.layers.", glm4_layer, nothing, true, false};
 static const skv_name_scheme openelm = {"transformer.layers.", openelm_layer, openelm_global, true,
                                         false};
 static const skv_name_scheme moe = {"model.layers.", moe_layer, nothing, true, false};
+static const skv_name_scheme lfm2 = {"model.layers.", lfm2_layer, lfm2_global, true, false};
 static const skv_name_scheme delta = {"model.layers.", delta_layer, nothing, true, false};
 static const skv_name_scheme gpt_oss = {"model.layers.", gpt_oss_layer, nothing, true, true};
 static const skv_name_scheme gemma4 = {"model.layers.", gemma4_layer, nothing, true, false};
@@ -113,6 +132,7 @@ const skv_name_scheme *skv_folder_scheme(const skv_config *c, bool renamed)
     if (skv_config_is(c, "gemma4_text")) return &gemma4;
     if (skv_config_is(c, "glm4")) return &glm4;
     if (skv_config_is(c, "gpt_oss")) return &gpt_oss;
+    if (skv_config_is(c, "lfm2")) return &lfm2;
     if (skv_config_is_hybrid(c)) return &delta;
     for (size_t i = 0; i < c->n_layers; i++) {
         if (c->layers[i].n_experts > 0) return &moe;

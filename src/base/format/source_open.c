@@ -37,7 +37,8 @@ typedef enum dim {
     VALUES,        /* nv dv */
     VALUE_HEADS,
     VALUE_DIM,
-    CONV,      /* 2 nk dk + nv dv */
+    CONV,      /* channels of the convolution */
+    CONV_IN,   /* three times as many */
     CONV_ROWS, /* up to here */
     EXIT       /* rows of the exit head */
 } dim;
@@ -70,6 +71,7 @@ static const skv_config_field dim_fields[] = {[VOCAB] = SKV_CONFIG_FIELD_VOCAB,
                                               [VALUE_HEADS] = SKV_CONFIG_FIELD_VALUE_HEADS,
                                               [VALUE_DIM] = SKV_CONFIG_FIELD_VALUE_DIM,
                                               [CONV] = SKV_CONFIG_FIELD_VALUE_HEADS,
+                                              [CONV_IN] = SKV_CONFIG_FIELD_HIDDEN,
                                               [CONV_ROWS] = SKV_CONFIG_FIELD_CONV_ROWS,
                                               [EXIT] = SKV_CONFIG_FIELD_VOCAB,
                                               [ONE] = SKV_CONFIG_FIELD_COUNT};
@@ -95,7 +97,8 @@ static size_t dim_size(const skv_config *c, dim d, size_t i)
     case VALUES: return skv_mixer_value_columns(&c->mixer);
     case VALUE_HEADS: return c->mixer.n_value_heads;
     case VALUE_DIM: return c->mixer.value_dim;
-    case CONV: return skv_mixer_conv_columns(&c->mixer);
+    case CONV: return skv_config_conv_columns(c, i);
+    case CONV_IN: return 3 * skv_config_conv_columns(c, i);
     case CONV_ROWS: return c->mixer.conv_rows;
     case NONE:
     default: return 0;
@@ -108,7 +111,8 @@ static const char *dim_factor(dim d)
     switch (d) {
     case KEYS: return " * key dims";
     case VALUES: return " * value dims";
-    case CONV: return " and key heads, of q, k and v:";
+    case CONV: return ": channels";
+    case CONV_IN: return " * 3:";
     default: return "";
     }
 }
@@ -251,6 +255,14 @@ static skv_status check_delta(const checker *k, size_t i)
     return check(k, name, i, VALUE_HEADS, NONE);
 }
 
+/* A layer of a short convolution alone. */
+static skv_status check_conv(const checker *k, size_t i)
+{
+    SKV_TRY(check_linear(k, i, "conv.in_proj", CONV_IN, HIDDEN, false));
+    SKV_TRY(check_linear(k, i, "conv.conv", CONV, CONV_ROWS, false));
+    return check_linear(k, i, "conv.out_proj", HIDDEN, CONV, false);
+}
+
 /* What Gemma 4 adds to a layer. A scalar may be left out, which is 1 then. */
 static skv_status check_gemma4(const checker *k, size_t i)
 {
@@ -327,7 +339,8 @@ static skv_status check_layer(const checker *k, size_t i)
         SKV_TRY(check_norm(k, i, "post_feedforward_layernorm", HIDDEN));
     }
     if (!skv_config_attends(c, i)) {
-        SKV_TRY(check_delta(k, i));
+        const bool conv = c->layers[i].mixer == SKV_MIXER_CONV;
+        SKV_TRY((conv ? check_conv : check_delta)(k, i));
         return check_block(k, i);
     }
     SKV_TRY(check_teacher(k, i));

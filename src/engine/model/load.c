@@ -110,6 +110,25 @@ static skv_status visit_delta(skv_loader *ld, size_t i, skv_layer *layer, skv_er
     return ld->visit(ld, &job, err);
 }
 
+/* A layer of a short convolution alone, whose file has B, C and x in this order. */
+static skv_status visit_conv(skv_loader *ld, size_t i, skv_layer *layer, skv_error *err)
+{
+    static const size_t places[] = {[SKV_CONV_B] = 0, [SKV_CONV_X] = 2, [SKV_CONV_C] = 1};
+    const size_t D = ld->config->hidden;
+    skv_load_part parts[SKV_CONV_END];
+    for (size_t part = 0; part < SKV_CONV_END; part++) {
+        set_part(&parts[part], i, "conv.in_proj", D, false);
+        parts[part].row0 = places[part] * D;
+        parts[part].n_all = 3 * D;
+    }
+    skv_load_job job = {.out = &layer->conv.in, .parts = parts, .n_parts = SKV_CONV_END, .K = D};
+    SKV_TRY(ld->visit(ld, &job, err));
+    set_part(&parts[0], i, "conv.out_proj", D, false);
+    job.out = &layer->o;
+    job.n_parts = 1;
+    return ld->visit(ld, &job, err);
+}
+
 /* gate|up and down of a layer's block, or of one of its experts: `prefix` is "mlp". */
 static skv_status visit_block(skv_loader *ld, size_t i, const char *prefix, size_t F,
                               skv_expert *out, skv_error *err)
@@ -251,7 +270,9 @@ static skv_status visit_products(skv_loader *ld, skv_error *err)
     for (size_t i = 0; i < c->n_layers; i++) {
         skv_layer *layer = &ld->model->layers[i];
         const bool makes_kv = is_run(ld, i) || i == ld->options->last_boundary;
-        if (!skv_config_attends(c, i)) {
+        if (c->layers[i].mixer == SKV_MIXER_CONV) {
+            SKV_TRY(visit_conv(ld, i, layer, err));
+        } else if (c->layers[i].mixer == SKV_MIXER_DELTA) {
             SKV_TRY(visit_delta(ld, i, layer, err));
         } else if (makes_kv) {
             SKV_TRY(visit_attention(ld, i, layer, err));
@@ -517,6 +538,7 @@ static void release_layer(skv_backend *be, skv_layer *layer, size_t n_experts)
     be->linear_free(be, layer->gate);
     be->linear_free(be, layer->delta.in);
     be->linear_free(be, layer->delta.gates);
+    be->linear_free(be, layer->conv.in);
     be->linear_free(be, layer->o);
     be->linear_free(be, layer->gate_up);
     be->linear_free(be, layer->down);

@@ -218,29 +218,43 @@ static skv_vec put_taps(const skv_loader *ld, vector_cursor *cursor, const float
     return out;
 }
 
-static skv_status load_conv(const skv_loader *ld, vector_cursor *cursor, size_t i, skv_delta *delta,
+/* The weights [C, K] of a convolution, for skv_free. */
+static skv_status read_taps(const skv_loader *ld, size_t i, const char *what, float **out,
                             skv_error *err)
 {
-    const skv_mixer_shape *m = &ld->config->mixer;
-    const size_t C = skv_mixer_conv_columns(m), n_q = skv_mixer_key_columns(m);
+    const size_t C = skv_config_conv_columns(ld->config, i), K = ld->config->mixer.conv_rows;
     char name[SKV_LOAD_NAME_BYTES];
     skv_matrix matrix;
-    (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.conv1d.weight", i);
-    SKV_TRY(skv_load_find_matrix(ld, name, C, m->conv_rows, &matrix, err));
+    (void)snprintf(name, sizeof name, "model.layers.%zu.%s.weight", i, what);
+    SKV_TRY(skv_load_find_matrix(ld, name, C, K, &matrix, err));
     SKV_TRY(skv_matrix_check(&matrix, err));
-    float *host = skv_alloc(C * m->conv_rows, sizeof *host);
+    float *host = skv_alloc(C * K, sizeof *host);
     SKV_REQUIRE(host, err, SKV_MEMORY, "weights: no memory for %s", name);
     skv_matrix_read(&matrix, 0, C, host);
-    delta->conv_q = put_taps(ld, cursor, host, 0, n_q);
-    delta->conv_kv = put_taps(ld, cursor, host, n_q, C - n_q);
-    skv_free(host);
-    return skv_matrix_check(&matrix, err);
+    const skv_status status = skv_matrix_check(&matrix, err);
+    if (status == SKV_OK) {
+        *out = host;
+    } else {
+        skv_free(host);
+    }
+    return status;
 }
 
-/* Floats of a layer of the delta rule. */
-static size_t delta_floats(const skv_mixer_shape *m)
+/* Floats of a layer that keeps a state. */
+static size_t mixer_floats(const skv_config *c, size_t i)
 {
-    return skv_mixer_conv_columns(m) * m->conv_rows + m->value_dim + 2 * m->n_value_heads;
+    const skv_mixer_shape *m = &c->mixer;
+    return skv_config_conv_columns(c, i) * m->conv_rows + m->value_dim + 2 * m->n_value_heads;
+}
+
+static skv_status load_conv(const skv_loader *ld, vector_cursor *cursor, size_t i,
+                            skv_conv_layer *conv, skv_error *err)
+{
+    float *taps;
+    SKV_TRY(read_taps(ld, i, "conv.conv", &taps, err));
+    conv->taps = put_taps(ld, cursor, taps, 0, ld->config->hidden);
+    skv_free(taps);
+    return SKV_OK;
 }
 
 static skv_status load_delta(const skv_loader *ld, vector_cursor *cursor, size_t i,
@@ -248,7 +262,12 @@ static skv_status load_delta(const skv_loader *ld, vector_cursor *cursor, size_t
 {
     const skv_mixer_shape *m = &ld->config->mixer;
     char name[SKV_LOAD_NAME_BYTES];
-    SKV_TRY(load_conv(ld, cursor, i, delta, err));
+    const size_t n_q = skv_mixer_key_columns(m), n_all = skv_mixer_conv_columns(m);
+    float *taps;
+    SKV_TRY(read_taps(ld, i, "linear_attn.conv1d", &taps, err));
+    delta->conv_q = put_taps(ld, cursor, taps, 0, n_q);
+    delta->conv_kv = put_taps(ld, cursor, taps, n_q, n_all - n_q);
+    skv_free(taps);
     SKV_TRY(load_layer_vector(ld, cursor, i, "linear_attn.norm", m->value_dim, &delta->norm, err));
     (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.dt_bias", i);
     SKV_TRY(load_vector(ld, cursor, name, m->n_value_heads, &delta->dt_bias, err));
@@ -289,7 +308,11 @@ static skv_status load_layer_norms(const skv_loader *ld, vector_cursor *cursor, 
         const skv_ranks_ids heads = {skv_ranks_rank(ranks) * n, n, skv_ranks_size(ranks) * n};
         SKV_TRY(load_part_of(ld, cursor, name, &heads, &layer->sinks, err));
     }
-    if (!skv_config_attends(c, i)) return load_delta(ld, cursor, i, &layer->delta, err);
+    switch (c->layers[i].mixer) {
+    case SKV_MIXER_DELTA: return load_delta(ld, cursor, i, &layer->delta, err);
+    case SKV_MIXER_CONV: return load_conv(ld, cursor, i, &layer->conv, err);
+    case SKV_MIXER_ATTENTION: break;
+    }
     return load_head_norms(ld, cursor, i, layer, err);
 }
 
@@ -314,7 +337,7 @@ skv_status skv_load_vectors(skv_loader *ld, skv_error *err)
         const size_t n_heads = c->qk_norm_joined ? c->layers[i].n_heads : 1;
         n += (c->layers[i].ffn_beside > 0 ? 9 : 5) * c->hidden + 4 * n_heads * c->head_dim;
         if (c->sinks) n += c->layers[i].n_heads;
-        if (!skv_config_attends(c, i)) n += delta_floats(&c->mixer);
+        if (!skv_config_attends(c, i)) n += mixer_floats(c, i);
     }
     const skv_area_spec spec = {SKV_AREA_F32, 1, n, false};
     SKV_TRY(ld->be->areas_create(ld->be, &spec, 1, &model->vectors, err));

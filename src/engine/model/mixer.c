@@ -5,6 +5,10 @@
  *     q|k|v = silu(conv(Wqkv a))    z = Wz a    b, a' = Wb a, Wa a        a = NORM(x, attn_norm)
  *     o = scan(q, k, v, b, a')      x += Wo (NORM(o) * silu(z))
  *
+ * Or a short convolution between two gates alone, of which only inputs are kept (LFM2):
+ *
+ *     B|C|x = Win a      x += Wout (C * conv(B * x))
+ *
  * Every row changes the state, so every row that enters the layer is scanned, in order. Only rows
  * that go on need z, o and what follows.
  */
@@ -170,10 +174,9 @@ static void mix_wanted(const delta *d, skv_pass *p)
     gate(d, z);
 }
 
-size_t skv_pass_mix(skv_pass *p, size_t i, bool wanted_only)
+static size_t mix_delta(skv_pass *p, size_t i, bool wanted_only)
 {
     const delta d = delta_of(p, i);
-    assert(p->all_alive && p->f->states);
     if (wanted_only) {
         mix_wanted(&d, p);
     } else {
@@ -181,6 +184,57 @@ size_t skv_pass_mix(skv_pass *p, size_t i, bool wanted_only)
     }
     count(&d, p->n_rows, p->n_alive);
     return d.n_values;
+}
+
+/* ---- a short convolution alone ---- */
+
+/* Parts [part0, part1) of the rows that are left. */
+static void run_conv_parts(const skv_pass *p, size_t i, size_t part0, size_t part1, skv_rows y)
+{
+    const skv_layer *layer = &p->m->layers[i];
+    p->be->linear(p->be, &(skv_linear_args){.w = layer->conv.in,
+                                            .part0 = part0,
+                                            .part1 = part1,
+                                            .y = y,
+                                            .x = p->ws->x,
+                                            .n_rows = p->n_alive,
+                                            .norm = skv_pass_norm(p, layer->attn_norm)});
+    p->work->kv += skv_work_product(p->n_alive, p->c->hidden, (part1 - part0) * p->c->hidden);
+}
+
+/* All rows enter the convolution, with `wanted_only` only wanted ones come out of it. */
+static size_t mix_conv(skv_pass *p, size_t i, bool wanted_only)
+{
+    const size_t D = p->c->hidden, n_parts = wanted_only ? SKV_CONV_C : SKV_CONV_END;
+    const skv_rows in = skv_rows_as(p->ws->qkv, n_parts * D);
+    skv_rows out_gate = skv_rows_from(in, 0, SKV_CONV_C * D);
+    run_conv_parts(p, i, SKV_CONV_B, n_parts, in);
+    if (wanted_only) {
+        skv_pass_keep_wanted(p);
+        out_gate = skv_rows_as(p->ws->h, D);
+        if (p->n_alive > 0) run_conv_parts(p, i, SKV_CONV_C, SKV_CONV_END, out_gate);
+    }
+    p->be->conv(p->be, &(skv_conv_args){.states = p->f->states,
+                                        .layer = p->f->plan->layers[i].state,
+                                        .spans = p->ws->state_spans,
+                                        .n_spans = p->f->n_spans,
+                                        .n = D,
+                                        .x = skv_rows_from(in, 0, SKV_CONV_X * D),
+                                        .gate_in = in,
+                                        .y = skv_rows_as(p->ws->o, D),
+                                        .gate_out = out_gate,
+                                        .rows = rows_left(p),
+                                        .n_rows = p->n_alive,
+                                        .weight = p->m->layers[i].conv.taps});
+    p->work->attention += (double)p->n_rows * skv_config_state_work(p->c, i, true);
+    return D;
+}
+
+size_t skv_pass_mix(skv_pass *p, size_t i, bool wanted_only)
+{
+    assert(p->all_alive && p->f->states);
+    if (p->c->layers[i].mixer == SKV_MIXER_CONV) return mix_conv(p, i, wanted_only);
+    return mix_delta(p, i, wanted_only);
 }
 
 void skv_pass_describe_states(const skv_pass *p)

@@ -100,6 +100,15 @@ typedef struct skv_delta {
 /* Parts of skv_delta.in. */
 enum { SKV_DELTA_Q, SKV_DELTA_K, SKV_DELTA_V, SKV_DELTA_Z, SKV_DELTA_END };
 
+/* A layer of a short convolution alone, projected by the layer's o as well. */
+typedef struct skv_conv_layer {
+    skv_linear *in; /* parts B, x, C of [D, D] each: SKV_CONV_*; NULL: the layer is none */
+    skv_vec taps;   /* [K, D] */
+} skv_conv_layer;
+
+/* Parts of skv_conv_layer.in: what enters the convolution, and the gate behind it. */
+enum { SKV_CONV_B, SKV_CONV_X, SKV_CONV_C, SKV_CONV_END };
+
 typedef struct skv_layer {
     skv_vec attn_norm;       /* [D] or none */
     skv_vec ffn_norm;        /* [D] or none */
@@ -109,8 +118,9 @@ typedef struct skv_layer {
     skv_projections own;     /* q alone in a layer that has a donor; w NULL: not loaded */
     skv_projections stacked; /* q, where k and v are parts of the model's stack; else w NULL */
     skv_linear *gate;        /* [H Dh, D], of what attention returns; or NULL */
-    skv_delta delta;         /* in place of the four before */
-    skv_linear *o;           /* [D, H Dh], or [D, nv dv] */
+    skv_delta delta;         /* in place of the four before, */
+    skv_conv_layer conv;     /* or this */
+    skv_linear *o;           /* [D, H Dh], [D, nv dv] or [D, D] */
     skv_linear *gate_up;     /* paired [2 F, D]; NULL where experts stand alone, as the next */
     skv_linear *down;        /* [D, F] */
 

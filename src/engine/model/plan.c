@@ -101,14 +101,17 @@ void skv_plan_state_layers(const skv_plan *plan, const skv_config *config, skv_s
     const skv_mixer_shape *m = &config->mixer;
     for (size_t i = 0; i < plan->n_layers; i++) {
         if (plan->layers[i].kept != SKV_KEPT_STATE) continue;
-        layers[plan->layers[i].state] = (skv_state_layer){.kind = SKV_SCAN_GATED_DELTA,
-                                                          .n_key_heads = m->n_key_heads,
-                                                          .n_value_heads = m->n_value_heads,
-                                                          .key_dim = m->key_dim,
-                                                          .value_dim = m->value_dim,
-                                                          .tiled = m->tiled,
-                                                          .conv_columns = skv_mixer_conv_columns(m),
-                                                          .conv_taps = m->conv_rows};
+        skv_state_layer *layer = &layers[plan->layers[i].state];
+        *layer = (skv_state_layer){.kind = SKV_SCAN_NONE,
+                                   .conv_columns = skv_config_conv_columns(config, i),
+                                   .conv_taps = m->conv_rows};
+        if (config->layers[i].mixer != SKV_MIXER_DELTA) continue;
+        layer->kind = SKV_SCAN_GATED_DELTA;
+        layer->n_key_heads = m->n_key_heads;
+        layer->n_value_heads = m->n_value_heads;
+        layer->key_dim = m->key_dim;
+        layer->value_dim = m->value_dim;
+        layer->tiled = m->tiled;
     }
 }
 

@@ -11,18 +11,28 @@ typedef struct workspace_shape {
     size_t q_columns, qkv_columns, h_columns, rope_columns[2];
     size_t experts; /* 0: no layer has any */
     size_t shared;  /* 1: some of these layers have an expert that every row meets */
-    size_t gates;   /* of layers that keep a state; 0: there are none */
+    size_t gates;   /* of layers of the delta rule; 0: there are none */
+    bool states;    /* some layers keep a state */
     bool beside;    /* a layer has a dense block beside them */
 } workspace_shape;
 
 /* Of a layer that keeps a state: q|k|v|z, what comes out, b|a, and of some rows q or z alone. */
-static void add_mixer(workspace_shape *s, const skv_mixer_shape *m)
+static void add_delta(workspace_shape *s, const skv_mixer_shape *m)
 {
     const size_t n_keys = skv_mixer_key_columns(m), n_values = skv_mixer_value_columns(m);
     s->qkv_columns = skv_max_size(s->qkv_columns, skv_mixer_conv_columns(m) + n_values);
     s->q_columns = skv_max_size(s->q_columns, n_values);
     s->h_columns = skv_max_size(s->h_columns, skv_max_size(n_keys, n_values));
     s->gates = 2 * m->n_value_heads;
+    s->states = true;
+}
+
+/* Of a short convolution: B|x|C, what comes out, and of some rows C alone. */
+static void add_conv(workspace_shape *s, size_t D)
+{
+    s->qkv_columns = skv_max_size(s->qkv_columns, 3 * D);
+    s->h_columns = skv_max_size(s->h_columns, D);
+    s->states = true;
 }
 
 static workspace_shape shape_of(const skv_config *c)
@@ -40,7 +50,8 @@ static workspace_shape shape_of(const skv_config *c)
         s.h_columns = skv_max_size(s.h_columns, layer->ffn_shared);
         if (layer->ffn_shared > 0) s.shared = 1;
         if (c->attention_gate) s.h_columns = skv_max_size(s.h_columns, n_q);
-        if (!skv_config_attends(c, i)) add_mixer(&s, &c->mixer);
+        if (layer->mixer == SKV_MIXER_DELTA) add_delta(&s, &c->mixer);
+        if (layer->mixer == SKV_MIXER_CONV) add_conv(&s, c->hidden);
     }
     s.q_columns = skv_max_size(s.q_columns, c->hidden);
     s.qkv_columns = skv_max_size(s.qkv_columns, skv_max_size(c->per_layer, c->hidden));
@@ -126,7 +137,7 @@ static size_t lay_out_lists(skv_workspace *ws, const skv_config *c, size_t T, un
     TAKE(ws->dropped, T);
     TAKE(ws->items, T);
     TAKE(ws->item_spans, T);
-    if (s.gates > 0) TAKE(ws->state_spans, T);
+    if (s.states) TAKE(ws->state_spans, T);
     if (s.experts == 0) return used;
     TAKE(ws->chosen, T * (c->n_active + s.shared));
     TAKE(ws->expert_weights, T * (c->n_active + s.shared));
