@@ -41,9 +41,8 @@ skv_status skv_sequence_create_as(skv_engine *engine, skv_prefill prefill, size_
     s->unskipped = prefill == SKV_PREFILL_FULL || prefill == SKV_PREFILL_SWIFTKV_FULL;
     s->max_tokens = max_tokens;
     s->ids = skv_map_zero(max_tokens * sizeof *s->ids);
-    /* Page tables of all sequences have one width, which a step relies on. */
     skv_status status =
-        s->ids ? skv_kv_cache_init(&s->cache, engine->store, &s->plan->layout, context, err)
+        s->ids ? skv_kv_cache_init(&s->cache, &s->plan->layout, err)
                : skv_fail(err, SKV_MEMORY, "sequence: no memory for %zu ids", max_tokens);
     const bool predicts = engine->kvpred.on && (asks || prefill == SKV_PREFILL_AUTO);
     if (status == SKV_OK && engine->options.pruning.kind != SKV_PRUNE_NONE) {

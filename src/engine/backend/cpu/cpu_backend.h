@@ -16,9 +16,34 @@ skv_bytes skv_cpu_areas_bytes(const skv_backend *base, const skv_area_spec *spec
 skv_mapped skv_cpu_map(skv_backend *base, skv_rows rows, size_t n_rows, size_t n,
                        skv_map_access access);
 void skv_cpu_unmap(skv_backend *base, skv_mapped mapped);
-void *skv_cpu_pages_create(skv_backend *base, size_t n_bytes);
-void skv_cpu_pages_free(skv_backend *base, void *pages, size_t n_bytes);
-void skv_cpu_page_copy(skv_backend *base, void *to, const void *from, size_t n_bytes);
+
+/* cpu_pages.c */
+skv_status skv_cpu_pool_create(skv_backend *base, size_t page_bytes, size_t n_pages,
+                               skv_page_pool **out, skv_error *err);
+void skv_cpu_pool_free(skv_backend *base, skv_page_pool *pool);
+void skv_cpu_pages_copy(skv_backend *base, skv_page_pool *pool, const uint32_t *to,
+                        const uint32_t *from, size_t n);
+void skv_cpu_pages_compact(skv_backend *base, skv_page_pool *pool, skv_kv_type type,
+                           const skv_compact_job *jobs, size_t n);
+skv_ticket skv_cpu_pages_read(skv_backend *base, skv_page_pool *pool, const uint32_t *pages,
+                              size_t n, void *host);
+bool skv_cpu_pages_done(skv_backend *base, skv_ticket ticket, bool wait, skv_status *status);
+void skv_cpu_pages_write(skv_backend *base, skv_page_pool *pool, const uint32_t *pages, size_t n,
+                         const void *host);
+const void *skv_cpu_page_map(skv_backend *base, skv_page_pool *pool, uint32_t page);
+void skv_cpu_page_unmap(skv_backend *base, const void *host);
+skv_status skv_cpu_slots_create(skv_backend *base, const skv_slots_spec *spec, skv_slots **out,
+                                skv_error *err);
+void skv_cpu_slots_free(skv_backend *base, skv_slots *slots);
+skv_status skv_cpu_table_create(skv_backend *base, const skv_slots *slots, skv_table **out,
+                                skv_error *err);
+void skv_cpu_table_free(skv_backend *base, skv_table *table);
+void skv_cpu_table_write(skv_backend *base, skv_table *table, size_t bundle, size_t first,
+                         const uint32_t *pages, size_t n);
+void skv_cpu_table_dropped(skv_backend *base, skv_table *table, size_t track0,
+                           const size_t *dropped, size_t n);
+void skv_cpu_step_begin(skv_backend *base);
+void skv_cpu_step_end(skv_backend *base);
 
 /* cpu_linear.c */
 skv_bytes skv_cpu_linear_bytes(const skv_backend *base, const skv_linear_spec *spec);
@@ -44,7 +69,6 @@ size_t skv_cpu_attention_task_bytes(void);
 
 /* cpu_evict.c */
 void skv_cpu_votes(skv_backend *base, const skv_votes_args *args);
-void skv_cpu_gather_kv(skv_backend *base, const skv_gather_kv_args *args);
 /** Bytes of one thread's scratch for votes. */
 size_t skv_cpu_votes_scratch(const skv_cpu_backend *be, size_t head_dim);
 
