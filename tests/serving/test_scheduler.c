@@ -4,6 +4,7 @@
  * one's pages.
  * Labels: threads
  */
+#define _XOPEN_SOURCE 700
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -21,6 +22,7 @@
 #include "base/rng.h"
 #include "held_worker.h"
 #include "skv/serve.h"
+#include "temp_folder.h"
 
 #define MODEL SKV_TEST_DATA "/models/llama3-v5"
 #define WINDOW_MODEL SKV_TEST_DATA "/models/gemma4-e2b"
@@ -731,6 +733,42 @@ static void test_prefixes_are_found_by_their_owner(void **state)
 
 /* ---- log-probabilities ---- */
 
+/* A prompt whose blocks another scheduler has written, in both forms, is answered as without. */
+static void test_blocks_come_back_from_disk(void **state)
+{
+    void *folder;
+    (void)state;
+    assert_int_equal(temp_folder_make(&folder, "scheduler"), 0);
+    script *one = test_calloc(1, sizeof *one);
+    bell b;
+    bell_init(&b);
+    for (int rows = 0; rows < 2; rows++) {
+        const skv_scheduler_options options = {.cache_dir = folder, .cache_disk_rows = rows};
+        *one = simple_script(200);
+        one->params.max_tokens = 20;
+        one->params.salt = 1 + (uint64_t)rows;
+        skv_engine *engine = open_engine(SWIFTKV_MODEL, 4 * CONTEXT);
+        run_alone(engine, one);
+        skv_scheduler *s = start(engine, &options);
+        assert_int_equal(cached_of(s, one, &b), 0);
+        skv_scheduler_free(s);
+        skv_engine_close(engine);
+        engine = open_engine(SWIFTKV_MODEL, 4 * CONTEXT);
+        s = start(engine, &options);
+        submit(s, one, &b);
+        read_all(one, 1, &b);
+        skv_job_stats stats;
+        skv_job_get_stats(one->job, &stats);
+        assert_int_equal(stats.cached_tokens, 192);
+        compare(one, (size_t)rows);
+        skv_job_release(one->job);
+        skv_scheduler_free(s);
+        skv_engine_close(engine);
+    }
+    test_free(one);
+    assert_int_equal(temp_folder_drop(&folder), 0);
+}
+
 static void check_prompt_logprobs(skv_engine *engine)
 {
     enum { N = 150 };
@@ -792,6 +830,7 @@ int main(void)
         cmocka_unit_test(test_short_prompts_overtake_a_long_one_for_a_while),
         cmocka_unit_test(test_no_memory_fails_one_request),
         cmocka_unit_test(test_prefixes_are_found_by_their_owner),
+        cmocka_unit_test(test_blocks_come_back_from_disk),
         cmocka_unit_test(test_prompt_logprobs_are_the_scores),
     };
     return cmocka_run_group_tests_name("scheduler", tests, NULL, NULL);
