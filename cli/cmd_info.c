@@ -139,6 +139,11 @@ static void print_shape(const description *d)
     printf("%s\n\n", d->path);
     printf("architecture   %s\n", m->architecture);
     printf("layers         %zu\n", m->layers);
+    if (m->state_layers > 0) {
+        printf("mixers         %zu layers with a state of the sequence, %zu with attention\n",
+               m->state_layers, m->layers - m->state_layers);
+        printf("state          %.2f MiB a sequence\n", (double)m->state_bytes / 1048576);
+    }
     printf("hidden         %zu\n", m->hidden);
     printf("heads          %zu, %zu for keys and values, of %zu%s\n", m->heads, m->kv_heads,
            m->head_dim, m->per_layer ? " (layer 0; they differ by layer)" : "");
@@ -272,6 +277,10 @@ static void print_shape_json(skv_json_out *json, const description *d)
     const skv_model_info *m = &d->forms[d->n_forms - 1].info;
     skv_json_out_put_text(json, "architecture", m->architecture);
     skv_json_out_put_integer(json, "layers", m->layers);
+    if (m->state_layers > 0) {
+        skv_json_out_put_integer(json, "state_layers", m->state_layers);
+        skv_json_out_put_integer(json, "state_bytes", m->state_bytes);
+    }
     skv_json_out_put_integer(json, "hidden", m->hidden);
     skv_json_out_put_integer(json, "heads", m->heads);
     skv_json_out_put_integer(json, "kv_heads", m->kv_heads);

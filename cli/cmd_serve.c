@@ -249,6 +249,9 @@ static server_options make_options(const cli_options *o)
                             .reranker = o->reranker,
                             .reasoning_format = unless_auto(o->reasoning_format),
                             .template_vars = o->template_vars,
+                            .prompt_strip = o->prompt_strip,
+                            .prompt_sort_tools = strcmp(o->prompt_sort, "tools") == 0,
+                            .prompt_keep_thoughts = strcmp(o->prompt_keep, "thoughts") == 0,
                             .allow_special_text = o->allow_special_text,
                             .scheduler = scheduler_options(o)};
 }
@@ -379,6 +382,10 @@ static skv_status open_engine(const serve_models *models, serve_model *one, size
     }
     engine.kv_tokens = options->kv_tokens;
     if (engine.kv_tokens == 0) engine.kv_tokens = CLI_SERVE_KV_CONTEXTS * engine.context;
+    if (model->info.state_layers > 0) {
+        const size_t n = options->max_running > 0 ? options->max_running : CLI_SERVE_STATES;
+        engine.kv_sequences = n;
+    }
     engine.prompt_only = is_reader(options);
     engine.with_teacher = !options->no_teacher && !engine.prompt_only;
     engine.memory_max = memory_max;
@@ -428,7 +435,14 @@ static void tell_model(const serve_model *one)
              skv_weights_name(s.weights), (double)s.weight_bytes / mib, s.threads,
              s.threads == 1 ? "" : "s", s.cpu, how);
     cli_tell("%s: contexts of %zu tokens; %s KV memory of %zu tokens, %.1f MiB", one->name,
-             s.context, skv_kv_name(s.kv), s.kv_tokens, (double)s.kv_bytes_max / mib);
+             s.context, skv_kv_name(s.kv), s.kv_tokens,
+             (double)(s.kv_bytes_max - s.states * s.state_bytes) / mib);
+    if (s.states > 0) {
+        cli_tell(
+            "%s: states of %zu answers at once, %.1f MiB each; prompts are read whole, without "
+            "a prefix cache",
+            one->name, s.states, (double)s.state_bytes / mib);
+    }
     cli_tell("%s: names in the API: %s", one->name, one->names);
 }
 

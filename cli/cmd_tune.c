@@ -235,10 +235,11 @@ static int search(tune *t)
         cli_note_length(&model, "--ctx", t->options->context);
     }
     how.prefill = SKV_PREFILL_AUTO;
+    const skv_model_kind kind = info.traits.kind;
     const bool plain =
-        info.traits.kind == SKV_MODEL_ORDINARY || info.traits.kind == SKV_MODEL_SHARED;
+        kind == SKV_MODEL_ORDINARY || kind == SKV_MODEL_SHARED || kind == SKV_MODEL_HYBRID;
     if (status == CLI_DONE && !plain) status = visit(t, &how, &point);
-    if (status == CLI_DONE && info.traits.kind == SKV_MODEL_ORDINARY && t->options->work) {
+    if (status == CLI_DONE && kind == SKV_MODEL_ORDINARY && t->options->work) {
         status = rewire(t, &how, info.layers);
     }
     for (size_t i = 0; i < t->options->also.n && status == CLI_DONE; i++) {

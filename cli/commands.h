@@ -16,6 +16,7 @@ typedef enum cli_command {
     CLI_SCORE,
     CLI_TOKENIZE,
     CLI_RENDER,
+    CLI_CACHE,
     CLI_SERVE,
     CLI_LOAD,
     CLI_SIMULATE,
@@ -56,6 +57,7 @@ int cli_run_chat(const cli_options *options);
 int cli_run_score(const cli_options *options);
 int cli_run_tokenize(const cli_options *options);
 int cli_run_render(const cli_options *options);
+int cli_run_cache(const cli_options *options);
 int cli_run_serve(const cli_options *options);
 int cli_run_load(const cli_options *options);
 int cli_run_simulate(const cli_options *options);

@@ -49,10 +49,11 @@ static int find_models(cli_options *o)
     split_names(o);
     const char *operands = cli_command_at(o->command)->operands;
     const size_t n_before = strcspn(operands, "M"); /* "[MODEL OUT]" */
-    o->model_name = o->operands[0];
+    const size_t i = n_before > 1;                  /* "explain MODEL": a word stands in front */
+    o->model_name = o->operands[i];
     int status = CLI_DONE;
     if (strncmp(operands + n_before, "MODEL", 5) == 0) {
-        status = find_model(&o->operands[0], o->download, o->model_path);
+        status = find_model(&o->operands[i], o->download, o->model_path);
     }
     if (status != CLI_DONE) return status;
     return find_model(&o->reference, o->download, o->reference_path);

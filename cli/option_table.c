@@ -17,7 +17,7 @@
 /* Those that take a model's name. */
 #define NAMES                                                                                      \
     (RUNS | ON(INFO) | ON(DOCTOR) | ON(TRANSFORM) | ON(QUANTIZE) | ON(TOKENIZE) | ON(RENDER) |     \
-     ON(TUNE) | ON(DISTILL) | ON(TRAIN))
+     ON(CACHE) | ON(TUNE) | ON(DISTILL) | ON(TRAIN))
 #define LEARNS (ON(DISTILL) | ON(TRAIN))
 #define ALL (ON(COMMAND_COUNT) - 1)
 #define FIELD(name) offsetof(cli_options, name)
@@ -57,7 +57,7 @@ static const cli_option rows[] = {
     OPTION(ON(CHAT) | ON(SERVE), "--allow-special-text", NULL, FLAG, allow_special_text,
            .help = "special tokens that are written in messages, results and documents become "
                    "their ids, so that a text can end a turn or begin one (they are letters)"),
-    OPTION(ON(CHAT) | ON(SERVE), "--template", "FILE|NAME", TEXT, template_file,
+    OPTION(ON(CHAT) | ON(SERVE) | ON(CACHE), "--template", "FILE|NAME", TEXT, template_file,
            .help =
                "a chat template instead of the model's own: a file, or chatml, llama3, mistral, "
                "gemma, phi3, zephyr, vicuna"),
@@ -298,6 +298,16 @@ static const cli_option rows[] = {
     OPTION(ON(SERVE), "--reasoning-format", "auto|none|think", WORD, reasoning_format,
            .initial = "auto",
            .help = "whether to separate <think> from answers; auto: if the template has it"),
+    OPTION(ON(SERVE) | ON(CACHE), "--prompt-strip", "REGEX", TEXT, prompt_strip,
+           .help = "leave lines of system messages out in which REGEX matches, for they differ in "
+                   "every request; claude-code: Claude Code's billing line"),
+    OPTION(ON(SERVE), "--prompt-sort", "none|tools", WORD, prompt_sort, .initial = "none",
+           .help =
+               "tools: sort tools by name and the members of their schemas, so that their order "
+               "costs no cached prompt"),
+    OPTION(ON(SERVE), "--prompt-keep", "none|thoughts", WORD, prompt_keep, .initial = "none",
+           .help = "thoughts: the prompt has thoughts of earlier turns that the client sends and "
+                   "the template leaves out"),
     OPTION(ON(SERVE), "--reranker", "auto|yes|no", WORD, reranker, .initial = "auto",
            .help = "whether /rerank asks the model as Qwen3-Reranker is asked; auto: if its name "
                    "contains \"reranker\""),
@@ -545,7 +555,7 @@ static const cli_option rows[] = {
     OPTION(ON(SIMULATE), "--svg", "OUT", TEXT, svg_file,
            .help = "draw the highest rate by machine against --machines"),
     OPTION(ON(INFO) | ON(SIMILARITY) | ON(GENERATE) | ON(SCORE) | ON(TOKENIZE) | ON(BENCH) |
-               ON(EVAL) | ON(COMPARE) | ON(LOAD) | ON(SIMULATE) | ON(TUNE),
+               ON(EVAL) | ON(COMPARE) | ON(LOAD) | ON(SIMULATE) | ON(TUNE) | ON(CACHE),
            "--json", NULL, FLAG, json, .help = "print JSON"),
     OPTION(ON(HELP), "--list", NULL, FLAG, list_options,
            .help = "every command with its options, for scripts"),

@@ -17,6 +17,7 @@
 
 enum { CLI_LIST_MAX = 32, CLI_SETTINGS_MAX = 64, CLI_OPERANDS_MAX = 64 };
 #define CLI_NOT_GIVEN SIZE_MAX
+#define CLI_SERVE_STATES 8      /* answers of a hybrid model at once, without --max-running */
 #define CLI_SERVE_KV_CONTEXTS 4 /* contexts that --kv-tokens of serve is by default */
 
 typedef struct cli_sizes {
@@ -144,7 +145,7 @@ struct cli_options {
     const char *role, *prefill_from;
     size_t prefill_above;
     size_t max_loaded, models_mib; /* MiB 0: not given */
-    const char *reranker;
+    const char *reranker, *prompt_strip, *prompt_sort, *prompt_keep;
     const char *host, *cache_disk_form, *tool_format, *reasoning_format, *template_vars;
     size_t kv_tokens, max_queued_tokens; /* 0: not given */
     size_t port, max_running, max_queued, connections, connections_per_ip, body_mib, memory_mib,

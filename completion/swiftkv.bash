@@ -24,18 +24,20 @@ _swiftkv_options() {
         --lora --ctx --cpu --chunk --evict --snapkv --json --download --help' ;;
     tokenize) echo '-p --file --ids-file --decode --add-special --parse-special --json --download --help' ;;
     render) echo '--messages --tools --vars --add-generation-prompt --download --help' ;;
+    cache) echo '--template --prompt-strip --json --download --help' ;;
     serve) echo '--allow-special-text --template --host --port --api-key-file --rpm --tpm --request-log
         --log-probes --log-prompt-text --max-loaded --models-memory --metrics-compat --insecure --name --temp
         --top-k --top-p --min-p --repeat-penalty --presence-penalty --frequency-penalty --repeat-last-n --seed
         --no-generation-config --cors-origin --tool-format --chat-template-kwargs --reasoning-format
-        --reranker --kv-tokens --step-ms --mask-seconds --max-running --max-queue --max-queue-tokens
-        --queue-timeout --no-prefix-cache --cache-dir --cache-disk-bytes --cache-disk-form --cache-store
-        --cache-key-file --cache-store-timeout --cache-store-auth --cache-store-ca --cache-store-cert
-        --cache-store-key --role --prefill-from --prefill-above --prefill-timeout --no-text-match --no-teacher
-        --connections --connections-per-ip --max-body --memory --request-memory --request-work
-        --request-seconds --connection-stack --header-timeout --body-timeout --stall-timeout --ping-interval
-        --shutdown-timeout --watchdog --threads --weights --kv --prefill --prune --ffn-skip --early-exit
-        --lora --ctx --cpu --chunk --evict --speculate --draft --snapkv --download --help' ;;
+        --prompt-strip --prompt-sort --prompt-keep --reranker --kv-tokens --step-ms --mask-seconds
+        --max-running --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache --cache-dir
+        --cache-disk-bytes --cache-disk-form --cache-store --cache-key-file --cache-store-timeout
+        --cache-store-auth --cache-store-ca --cache-store-cert --cache-store-key --role --prefill-from
+        --prefill-above --prefill-timeout --no-text-match --no-teacher --connections --connections-per-ip
+        --max-body --memory --request-memory --request-work --request-seconds --connection-stack
+        --header-timeout --body-timeout --stall-timeout --ping-interval --shutdown-timeout --watchdog
+        --threads --weights --kv --prefill --prune --ffn-skip --early-exit --lora --ctx --cpu --chunk --evict
+        --speculate --draft --snapkv --download --help' ;;
     load) echo '--chat --model --api-key-file --prompt --gen --ignore-eos --text --vocab --rate --arrivals
         --trace --time-scale --length-scale --clients --requests --duration --warmup --timeout --cancel
         --cancel-within --goodput --methods --extra-body --seed --log --out --svg --json --help' ;;
@@ -103,21 +105,21 @@ _swiftkv_values() {
     *:--kv-layers | *:--group | *:--context | *:--available | *:--threads | *:--lora | *:--ctx | *:--chunk \
         | *:--snapkv | *:--exit-words | *:--tokens | *:--ridge | *:--seq | *:-p | *:-n | *:--temp | *:--top-k | *:--top-p \
         | *:--min-p | *:--repeat-penalty | *:--presence-penalty | *:--frequency-penalty | *:--repeat-last-n | *:--seed \
-        | *:--stop | *:--regex | *:--kv-tokens | *:--system | *:--host | *:--port | *:--rpm | *:--tpm | *:--max-loaded \
-        | *:--models-memory | *:--name | *:--cors-origin | *:--chat-template-kwargs | *:--step-ms | *:--mask-seconds \
-        | *:--max-running | *:--max-queue | *:--max-queue-tokens | *:--queue-timeout | *:--cache-disk-bytes \
-        | *:--cache-store | *:--cache-store-timeout | *:--prefill-from | *:--prefill-above | *:--prefill-timeout \
-        | *:--connections | *:--connections-per-ip | *:--max-body | *:--memory | *:--request-memory | *:--request-work \
-        | *:--request-seconds | *:--connection-stack | *:--header-timeout | *:--body-timeout | *:--stall-timeout \
-        | *:--ping-interval | *:--shutdown-timeout | *:--watchdog | *:--prompt | *:--gen | *:--vocab | *:--rate \
-        | *:--time-scale | *:--length-scale | *:--clients | *:--requests | *:--duration | *:--warmup | *:--timeout \
-        | *:--cancel | *:--cancel-within | *:--goodput | *:--methods | *:--extra-body | *:--machines | *:--designs \
-        | *:--readers | *:--read-above | *:--share | *:--link-gbs | *:--store-gbs | *:--store-gb | *:--batch | *:--repeat \
-        | *:--lengths | *:--count | *:--depths | *:--scored | *:--floor | *:--stages | *:--checkpoint-every | *:--tau \
-        | *:--hidden-loss-mult | *:--router-loss | *:--layers | *:--base-loss | *:--auxiliary-loss \
-        | *:--consistency-loss | *:--beta1 | *:--beta2 | *:--eps | *:--weight-decay | *:--clip | *:--held-out | *:--steps \
-        | *:--rows | *:--fuse | *:--accumulate | *:--lr | *:--final-lr | *:--first | *:--tokens-min | *:--tokens-max \
-        | *:--questions | *:--size) ;;
+        | *:--stop | *:--regex | *:--kv-tokens | *:--system | *:--prompt-strip | *:--host | *:--port | *:--rpm | *:--tpm \
+        | *:--max-loaded | *:--models-memory | *:--name | *:--cors-origin | *:--chat-template-kwargs | *:--step-ms \
+        | *:--mask-seconds | *:--max-running | *:--max-queue | *:--max-queue-tokens | *:--queue-timeout \
+        | *:--cache-disk-bytes | *:--cache-store | *:--cache-store-timeout | *:--prefill-from | *:--prefill-above \
+        | *:--prefill-timeout | *:--connections | *:--connections-per-ip | *:--max-body | *:--memory \
+        | *:--request-memory | *:--request-work | *:--request-seconds | *:--connection-stack | *:--header-timeout \
+        | *:--body-timeout | *:--stall-timeout | *:--ping-interval | *:--shutdown-timeout | *:--watchdog | *:--prompt \
+        | *:--gen | *:--vocab | *:--rate | *:--time-scale | *:--length-scale | *:--clients | *:--requests | *:--duration \
+        | *:--warmup | *:--timeout | *:--cancel | *:--cancel-within | *:--goodput | *:--methods | *:--extra-body \
+        | *:--machines | *:--designs | *:--readers | *:--read-above | *:--share | *:--link-gbs | *:--store-gbs \
+        | *:--store-gb | *:--batch | *:--repeat | *:--lengths | *:--count | *:--depths | *:--scored | *:--floor \
+        | *:--stages | *:--checkpoint-every | *:--tau | *:--hidden-loss-mult | *:--router-loss | *:--layers \
+        | *:--base-loss | *:--auxiliary-loss | *:--consistency-loss | *:--beta1 | *:--beta2 | *:--eps | *:--weight-decay \
+        | *:--clip | *:--held-out | *:--steps | *:--rows | *:--fuse | *:--accumulate | *:--lr | *:--final-lr | *:--first \
+        | *:--tokens-min | *:--tokens-max | *:--questions | *:--size) ;;
     *:--text | *:--svg | *:--file | *:--ids-file | *:--json-schema | *:--grammar | *:--draft | *:--dump-kept \
         | *:--messages | *:--tools | *:--vars | *:--api-key-file | *:--request-log | *:--cache-dir | *:--cache-key-file \
         | *:--cache-store-auth | *:--cache-store-ca | *:--cache-store-cert | *:--cache-store-key | *:--model \
@@ -137,6 +139,8 @@ _swiftkv_values() {
     *:--method) echo 'gptq awq both' ;;
     *:--loss) echo 'kl lm' ;;
     *:--cache-disk-form) echo 'kv rows' ;;
+    *:--prompt-keep) echo 'none thoughts' ;;
+    *:--prompt-sort) echo 'none tools' ;;
     *:--arrivals) echo 'poisson fixed trace' ;;
     *:--trainable) echo 'qkv deep-layers all exit' ;;
     *:--reference) echo 'teacher FILES' ;;
@@ -152,7 +156,7 @@ _swiftkv() {
     local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} values
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        values='generate chat serve load simulate score tokenize render info similarity transform bench compare eval tune distill train documents vocab quantize doctor --help --version'
+        values='generate chat serve load simulate score tokenize render cache info similarity transform bench compare eval tune distill train documents vocab quantize doctor --help --version'
     elif values=$(_swiftkv_values "$command" "${COMP_WORDS[COMP_CWORD - 1]}"); then
         :
     elif [[ $word == -* ]]; then

@@ -110,6 +110,7 @@ SHARED_HEADERS = {"base/buf.h", "base/fail.h", "base/utf8.h"}
 # The doors between folders: the command that starts the HTTP server, and those of the load generator.
 DOORS = {
     ("cli/cmd_serve.c", "server.h"),
+    ("cli/cmd_cache.c", "offline.h"),
     ("cli/cmd_serve.c", "redis_store.h"),
     ("cli/cmd_serve.c", "reader_client.h"),
     ("cli/cmd_load.c", "load_requests.h"),

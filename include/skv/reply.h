@@ -69,6 +69,7 @@ typedef enum skv_thought_marks {
     SKV_THOUGHTS_MISTRAL,
     SKV_THOUGHTS_COHERE,
     SKV_THOUGHTS_SEED,
+    SKV_THOUGHTS_MINIMAX,
     SKV_THOUGHTS_APRIEL,
     SKV_THOUGHTS_HARMONY, /* messages of the channel analysis */
     SKV_THOUGHTS_COUNT

@@ -24,8 +24,9 @@ typedef struct skv_self_options {
     size_t length;   /* tokens of a stream, and the most of a document */
     double temperature;
     uint64_t seed;
-    const char
-        *begin; /* a file of lines to begin documents with, drawn at random; NULL: only BOS */
+    const char *begin; /* a file of lines to begin documents with, drawn at random; NULL: only BOS.
+                        * In a .jsonl file a line is {"text"} or {"messages"}, which the chat
+                        * template writes. A line spells no special tokens. */
     void (*on_progress)(void *user, uint64_t done, uint64_t total); /* may be NULL */
     void *user;
 } skv_self_options;

@@ -268,6 +268,9 @@ typedef struct skv_job_params {
     skv_account *account;      /* borrowed as long as the job is there: its tenant's part of the
                                 * scheduler's; NULL: the scheduler's */
     bool no_prefix_cache;      /* for this prompt */
+    double pin_seconds;        /* so long the prefix cache gives up other prompts first: up to a
+                                * quarter of it for a tenant. 0: the least recently used goes */
+    uint64_t pin_key;          /* of a tenant's prompts with this key the last is pinned; 0: each */
     bool tries_again;          /* who submits it waits where the queue is full: none is refused */
     skv_prompt_text text;      /* from skv_scheduler_recall; zeros: none */
     skv_constraint constraint; /* begin == NULL: none. Taken over when submitted */
@@ -395,6 +398,7 @@ typedef struct skv_job_stats {
     size_t prompt_tokens;
     size_t cached_tokens;     /* of the prompt, taken from the prefix cache */
     size_t prefilled_tokens;  /* of the prompt, cached or computed so far */
+    size_t kept_tokens;       /* of the prompt, that the prefix cache has behind it */
     skv_cache_miss miss;      /* why no more of it was cached */
     size_t completion_tokens; /* of all answers so far; ending ids are not counted */
     skv_draft_counts drafts[SKV_DRAFT_SOURCES]; /* by source */

@@ -103,7 +103,9 @@ typedef struct skv_engine_options {
     size_t context;
     size_t kv_tokens; /* KV memory for all sequences together, in tokens; 0: `context` */
     /* The most sequences at once; 0: any number. In models with sliding windows each sequence
-     * needs only the rows that its windows and a step reach, so less memory is reserved for few. */
+     * needs only the rows that its windows and a step reach, so less memory is reserved for few.
+     * In hybrid models each sequence has a state, and memory for so many is reserved; 0: for as
+     * many as kv_tokens has room for whole contexts. */
     size_t kv_sequences;
     size_t step_tokens; /* the most tokens of one step; 0: SKV_STEP_TOKENS_DEFAULT */
     /* INT4 and FILE: codes are multiplied with f32 activations, which are rounded to int8
@@ -171,8 +173,11 @@ SKV_API const char *skv_preset_name(size_t i);
 typedef struct skv_engine_stats {
     size_t weight_bytes;    /* packed weights */
     size_t workspace_bytes; /* buffers of a step */
-    size_t kv_bytes_max;    /* all pages */
-    size_t kv_bytes;        /* pages in use */
+    size_t kv_bytes_max;    /* all pages and states */
+    size_t kv_bytes;        /* those in use */
+    /* Of layers that keep a state instead of keys and values: bytes of one sequence's, and how many
+     * sequences may have one. 0: there are no such layers. */
+    size_t state_bytes, states, states_free;
     size_t kv_pages, kv_pages_free;
     size_t kv_tokens; /* of sequences together, what all pages hold */
     size_t context, step_tokens, threads;

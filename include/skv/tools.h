@@ -43,6 +43,11 @@ typedef struct skv_model_info {
     uint64_t kv_elements;        /* elements of K and V per token, over all slots */
     uint64_t kv_window_elements; /* those of them that only layers with sliding windows read, */
     size_t kv_window;            /* which keep this many tokens; 0: there are none */
+    /* Hybrid models: layers that keep a state instead of keys and values, and the bytes of a
+     * sequence's states: matrices and inputs of convolutions, beside which an engine holds the rows
+     * that it has not added yet. 0: there are none. */
+    size_t state_layers;
+    size_t state_bytes;
     /* How the model's makers draw tokens (generation_config.json); the library's default where
      * `has_sampling` is false. */
     bool has_sampling;
@@ -62,16 +67,17 @@ SKV_CHECKED skv_status skv_model_info_swiftkv(const char *path, size_t l, size_t
 
 /** Returns the bytes of KV cache per token, including the scales of 8-bit rows. */
 SKV_API size_t skv_model_kv_bytes_per_token(const skv_model_info *info, skv_kv kv);
-/** Returns the bytes of KV cache that a sequence of n_tokens needs: layers with sliding windows
- * keep the rows of one window. Memory is taken in pages of 64 rows, with up to 128 rows more, and
- * those of a step, in front of a window. */
+/** Returns the bytes of KV cache that a sequence of n_tokens needs, with its states: layers with
+ * sliding windows keep the rows of one window. Memory is taken in pages of 64 rows, with up to 128
+ * rows more, and those of a step, in front of a window. */
 SKV_API size_t skv_model_kv_bytes(const skv_model_info *info, skv_kv kv, size_t n_tokens);
 
 /* What an engine takes, in bytes, and what would fit. */
 typedef struct skv_memory_plan {
     size_t weight_bytes, kv_bytes, workspace_bytes;
-    size_t needed;    /* their sum; SIZE_MAX: more than can be counted */
-    size_t available; /* that they may take */
+    size_t state_bytes; /* what of kv_bytes is for states, in hybrid models */
+    size_t needed;      /* their sum; SIZE_MAX: more than can be counted */
+    size_t available;   /* that they may take */
     bool fits;
     /* The options, with the defaults filled in. */
     size_t context, kv_tokens, step_tokens, threads;

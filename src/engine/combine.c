@@ -20,7 +20,8 @@ enum { EVICTORS = SKV_EVICTOR_COUNT };
 
 static const char *const kinds[] = {"ordinary model",      "SwiftKV model",
                                     "AcrossKV model",      "SwiftKV model without its teacher",
-                                    "KV Prediction model", "model with shared keys and values"};
+                                    "KV Prediction model", "model with shared keys and values",
+                                    "hybrid model"};
 static const char *const windows[] = {"no sliding windows", "sliding windows in some layers"};
 static const char *const kv_heads[] = {"as many KV heads in all layers",
                                        "KV heads that differ by layer"};
@@ -101,7 +102,9 @@ const char *skv_axis_value(skv_axis axis, unsigned i)
 /* ---- rules ---- */
 
 #define ALL_SWIFTKV (BIT(SKV_MODEL_SWIFTKV) | BIT(SKV_MODEL_ACROSSKV) | BIT(SKV_MODEL_STUDENT))
-#define NO_TEACHER (BIT(SKV_MODEL_ORDINARY) | BIT(SKV_MODEL_STUDENT) | BIT(SKV_MODEL_SHARED))
+#define NO_TEACHER                                                                                 \
+    (BIT(SKV_MODEL_ORDINARY) | BIT(SKV_MODEL_STUDENT) | BIT(SKV_MODEL_SHARED) |                    \
+     BIT(SKV_MODEL_HYBRID))
 /* Of the evictors, those by query head, and those that deal rows to the heads of a layer: a column
  * of the list that has no bits here does not compile. */
 #define BY_QUERY_HEAD_BITS(id) | BIT(EVICTORS + SKV_EVICT_##id)
@@ -142,6 +145,8 @@ static const skv_refusal rules[] = {
      "SwiftKV models share keys and values with AcrossKV instead (--group)"},
     {{[SKV_AXIS_KV_HEADS] = ON, [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_MERGED)},
      "all layers use one KV slot, so they need the same number of KV heads"},
+    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_HYBRID), [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_MERGED)},
+     "all layers use one KV slot, and layers with states have none"},
     {{[SKV_AXIS_MODEL] = ~ALL_SWIFTKV, [SKV_AXIS_EARLY_EXIT] = ON},
      "only SwiftKV models have an exit head, at the start of their deep layers"},
     {{[SKV_AXIS_EXIT_HEAD] = OFF, [SKV_AXIS_EARLY_EXIT] = ON},
@@ -159,6 +164,14 @@ static const skv_refusal rules[] = {
      "pruning works only with --prefill full"},
     {{[SKV_AXIS_PRUNE] = PRUNED, [SKV_AXIS_EVICT] = EVICTED},
      "eviction needs every prompt row, and pruning has removed some"},
+    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_HYBRID), [SKV_AXIS_PRUNE] = PRUNED},
+     "each step prunes anew, and a state cannot take tokens back"},
+    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_HYBRID), [SKV_AXIS_EVICT] = EVICTED},
+     "a prompt that loses rows may be read layer by layer, and a state takes each token once"},
+    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_HYBRID), [SKV_AXIS_LORA] = ON},
+     "adapters of layers with states, and of queries with a gate, are not read"},
+    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_HYBRID), [SKV_AXIS_SPECULATE] = DRAFTED},
+     "a state cannot take rejected tokens back"},
     {{[SKV_AXIS_WINDOW] = ON, [SKV_AXIS_PRUNE] = BIT(SKV_PRUNE_LAZY)},
      "LazyLLM would remove tokens inside the sliding window"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_LORA] = ON},
@@ -203,6 +216,8 @@ static const skv_refusal rules[] = {
     {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_ORDINARY) | BIT(SKV_MODEL_SHARED),
       [SKV_AXIS_WHERE] = BIT(SKV_WHERE_COMPARE)},
      "the model is not in SwiftKV form (swiftkv transform or distill creates one)"},
+    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_HYBRID), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_COMPARE)},
+     "hybrid models have no SwiftKV form to compare with"},
     {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_STUDENT), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_COMPARE)},
      "the comparison needs the teacher's weights, which the model was saved without"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_TEACHER), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_COMPARE)},
@@ -228,6 +243,10 @@ static const skv_refusal rules[] = {
      "the prefix cache does not record which blocks were skipped"},
     {{[SKV_AXIS_EARLY_EXIT] = ON, [SKV_AXIS_WHERE] = SERVED},
      "prompt log-probabilities must be in order, and early exits finish first"},
+    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_HYBRID), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_READ)},
+     "a reader sends keys and values, and an answer needs the states too"},
+    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_HYBRID), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_RANKS)},
+     "layers with states are not divided between ranks"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_RANKS)},
      "a layer's keys and values are predicted from all heads of the auxiliary model"},
     {{[SKV_AXIS_PRUNE] = PRUNED, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_RANKS)},
@@ -306,14 +325,6 @@ skv_status skv_combination_check(const skv_combination *c, skv_error *err)
 
 /* ---- what is run ---- */
 
-skv_prefill skv_prefill_resolve(skv_prefill prefill, skv_model_kind kind)
-{
-    if (prefill != SKV_PREFILL_AUTO) return prefill;
-    if (kind == SKV_MODEL_KVPRED) return SKV_PREFILL_KVPRED;
-    const bool ordinary = kind == SKV_MODEL_ORDINARY || kind == SKV_MODEL_SHARED;
-    return ordinary ? SKV_PREFILL_FULL : SKV_PREFILL_SWIFTKV;
-}
-
 static unsigned exit_value(const skv_model_traits *model)
 {
     if (!model->exit_head) return 0;
@@ -346,37 +357,12 @@ skv_combination skv_combination_of(const skv_model_traits *model, const skv_engi
          [SKV_AXIS_WHERE] = where}};
 }
 
-static skv_model_kind kind_of(const skv_config *c, const skv_source *source)
-{
-    if (c->kv_prediction) return SKV_MODEL_KVPRED;
-    if (!c->swiftkv) return c->n_shared > 0 ? SKV_MODEL_SHARED : SKV_MODEL_ORDINARY;
-    if (source && c->kv_layers < c->n_layers) {
-        char name[96];
-        (void)snprintf(name, sizeof name, "model.layers.%zu.self_attn.q_proj.weight", c->kv_layers);
-        if (!skv_source_find(source, name)) return SKV_MODEL_STUDENT;
-    }
-    return c->kv_group > 1 ? SKV_MODEL_ACROSSKV : SKV_MODEL_SWIFTKV;
-}
-
-skv_model_traits skv_model_traits_of(const skv_config *c, const skv_source *source)
-{
-    const bool exits = c->early_exit && c->kv_layers < c->n_layers;
-    skv_model_traits out = {.kind = kind_of(c, source), .exit_head = exits};
-    out.exit_cut = exits && c->exit_words > 0;
-    for (size_t i = 0; i < c->n_layers; i++) {
-        out.windows = out.windows || c->layers[i].window > 0;
-        out.kv_heads_differ = out.kv_heads_differ ||
-                              c->layers[i].n_kv_heads != c->layers[0].n_kv_heads ||
-                              skv_config_head_dim(c, i) != skv_config_head_dim(c, 0);
-    }
-    return out;
-}
-
 /* What the engine's sequences can be: a teacher that was not loaded is not there. */
 static skv_model_kind kind_of_engine(const skv_engine *e)
 {
     if (e->kvpred.on) return SKV_MODEL_KVPRED;
     if (e->config->n_shared > 0) return SKV_MODEL_SHARED;
+    if (e->plan.n_states > 0) return SKV_MODEL_HYBRID;
     if (!e->runs_swiftkv) return SKV_MODEL_ORDINARY;
     if (!e->has_teacher) return SKV_MODEL_STUDENT;
     return e->config->kv_group > 1 ? SKV_MODEL_ACROSSKV : SKV_MODEL_SWIFTKV;

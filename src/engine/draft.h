@@ -106,9 +106,6 @@ void skv_draft_plan_learn_step(skv_engine *engine, const skv_span *spans, size_t
 /** After the step: learns what came of a draft of the source `last`. */
 void skv_draft_plan_learn(skv_sequence *sequence, size_t n_drafted, size_t n_right);
 
-/** Whether a row of logits [n] gives its best one a probability of `sure` or more. */
-bool skv_draft_is_sure(const float *logits, size_t n, size_t best, double sure);
-
 /** How many ready rows a sequence has that are those of the tokens ids [n]: n or 0. */
 size_t skv_sequence_ready(const skv_sequence *sequence, const int32_t *ids, size_t n);
 /** Of its ready rows the first n stay, and the others are taken back; so is what an auxiliary has

@@ -12,6 +12,7 @@
 
 #include "base/size.h"
 #include "engine/engine.h"
+#include "engine/logit_look.h"
 
 enum { CATCH_UP = 128 }; /* tokens of a prompt that are read while others wait */
 
@@ -47,7 +48,7 @@ static void take_logits(void *user, size_t i_span, size_t i_token, const float *
     const size_t V = model_of(s)->config->vocab, best = skv_logits_best(logits, V);
     (void)i_token;
     if (best >= s->engine->config->vocab) return; /* a row that no token has */
-    if (!skv_draft_is_sure(logits, V, best, s->drafter->sure)) return;
+    if (!skv_logits_are_sure(logits, V, best, s->drafter->sure)) return;
     if (skv_engine_is_eos(s->engine, (int32_t)best)) return; /* nothing follows it */
     r->out[r->n] = (int32_t)best;
     s->ids[s->n_seen + 1 + r->n++] = (int32_t)best;

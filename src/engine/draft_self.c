@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "engine/engine.h"
+#include "engine/logit_look.h"
 #include "model/pass.h"
 
 /* A row on its way, of one sequence. */
@@ -44,7 +45,7 @@ static void ask_exit(const skv_pass *p, drafting *d)
         const float *own = logits.at + i * logits.ld;
         const size_t best = skv_logits_best(own, W);
         d->rows[i].best = ids ? ids[best] : (int32_t)best;
-        d->rows[i].sure = skv_draft_is_sure(own, W, best, sure);
+        d->rows[i].sure = skv_logits_are_sure(own, W, best, sure);
     }
     p->be->unmap(p->be, logits);
 }

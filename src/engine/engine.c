@@ -33,6 +33,7 @@ static skv_weights weights_of_file(const skv_source *source)
         if (skv_tensor_form(skv_source_at(source, i))) return SKV_WEIGHTS_FILE;
     }
     const skv_tensor *t = skv_source_find(source, "model.layers.0.self_attn.o_proj.weight");
+    if (!t) t = skv_source_find(source, "model.layers.0.linear_attn.out_proj.weight");
     return t && t->type == SKV_DTYPE_F32 ? SKV_WEIGHTS_F32 : SKV_WEIGHTS_BF16;
 }
 
@@ -179,9 +180,13 @@ static void add_limits(skv_backend_limits *limits, const skv_config *c)
 {
     limits->max_K = skv_max_size(limits->max_K, skv_max_size(c->hidden, c->per_layer));
     limits->head_dim = skv_max_size(limits->head_dim, c->head_dim);
+    limits->state_key_dim = skv_max_size(limits->state_key_dim, c->mixer.key_dim);
+    limits->state_value_dim = skv_max_size(limits->state_value_dim, c->mixer.value_dim);
+    limits->max_K = skv_max_size(limits->max_K, skv_mixer_value_columns(&c->mixer));
     for (size_t i = 0; i < c->n_layers; i++) {
         const skv_layer_shape *s = &c->layers[i];
         limits->max_K = skv_max_size(limits->max_K, skv_max_size(s->ffn, s->ffn_beside));
+        limits->max_K = skv_max_size(limits->max_K, s->ffn_shared);
         limits->max_K = skv_max_size(limits->max_K, skv_config_q_columns(c, i));
         limits->max_heads = skv_max_size(limits->max_heads, s->n_heads);
         limits->max_groups = skv_max_size(limits->max_groups, s->n_experts);
@@ -220,6 +225,15 @@ static size_t store_pages(const skv_engine *e)
     if (!e->has_teacher) return n_pages;
     size_t n_tokens = skv_min_size(o->context, o->kv_tokens);
     return skv_max_size(n_pages, skv_kv_layout_pages(&e->teacher_plan.layout, n_tokens));
+}
+
+/* Sequences at once, each of which takes a state when it is made: where nobody says how many, as
+ * many as there is room for whole contexts. */
+static size_t count_states(const skv_engine *e)
+{
+    const skv_engine_options *o = &e->options;
+    if (o->kv_sequences > 0) return o->kv_sequences;
+    return skv_max_size(1, skv_ceil_div(o->kv_tokens, skv_max_size(1, o->context)));
 }
 
 /* Votes and the choice that is made of them, for one prompt as long as the context. */
@@ -261,6 +275,11 @@ static skv_status count_memory(const skv_engine *e, skv_bytes weights, skv_engin
         bytes->kv = SIZE_MAX;
         return SKV_OK;
     }
+    skv_state_layer layers[SKV_LAYERS_MAX];
+    skv_plan_state_layers(&e->plan, e->config, layers);
+    bytes->states =
+        skv_bytes_sum(skv_state_pool_bytes(e->be, layers, e->plan.n_states, count_states(e)));
+    if (!skv_size_add(bytes->kv, bytes->states, &bytes->kv)) bytes->kv = SIZE_MAX;
     if (e->kvpred.on) SKV_TRY(skv_engine_kvpred_count(e, &load, type, bytes, err));
     if (e->draft.model.config) {
         const skv_load_options own = draft_load_options(e);
@@ -374,6 +393,13 @@ static skv_status make_store(skv_engine *e, skv_error *err)
     return e->be->table_create(e->be, e->plan.layout.slots, &e->restoring, err);
 }
 
+static skv_status make_states(skv_engine *e, skv_error *err)
+{
+    skv_state_layer layers[SKV_LAYERS_MAX];
+    skv_plan_state_layers(&e->plan, e->config, layers);
+    return skv_state_pool_init(&e->states, e->be, layers, e->plan.n_states, count_states(e), err);
+}
+
 static skv_status build(skv_engine *e, const char *preset, skv_error *err)
 {
     SKV_TRY(prepare(e, preset, err));
@@ -383,6 +409,7 @@ static skv_status build(skv_engine *e, const char *preset, skv_error *err)
     SKV_TRY(skv_workspace_init(&e->ws, e->config, e->be, e->options.step_tokens, err));
     const skv_kv_type type = kv_type(e->options.kv);
     SKV_TRY(make_store(e, err));
+    SKV_TRY(make_states(e, err));
     e->spans = skv_alloc_zero(e->options.step_tokens, sizeof *e->spans);
     SKV_REQUIRE(e->spans, err, SKV_MEMORY, "engine: no memory for spans");
     skv_load_options load = load_options(e);
@@ -532,6 +559,7 @@ static skv_status plan_memory(skv_engine *e, size_t available, skv_memory_plan *
     SKV_TRY(count_memory(e, weights, &bytes, &out->needed, err));
     out->workspace_bytes = skv_bytes_sum(bytes.workspace);
     out->kv_bytes = bytes.kv;
+    out->state_bytes = bytes.states;
     out->weight_bytes = skv_bytes_sum(bytes.weights);
     out->fits = out->needed < SIZE_MAX && out->needed <= available;
     /* Of the engine's own weights: a second model's are counted each time. */
@@ -573,6 +601,7 @@ void skv_engine_close(skv_engine *e)
     skv_plan_release(&e->teacher_plan);
     for (size_t i = 0; i < 2; i++) skv_plan_release(&e->spread_plans[i]);
     skv_kv_store_free(e->store);
+    skv_state_pool_release(&e->states);
     if (e->be) {
         skv_workspace_release(&e->ws, e->be);
         e->be->free(e->be);
@@ -600,64 +629,36 @@ void skv_engine_get_stats(const skv_engine *e, skv_engine_stats *out)
 {
     size_t page = skv_kv_store_page_bytes(e->store), n = skv_kv_store_pages(e->store);
     size_t n_free = skv_kv_store_free_pages(e->store);
-    *out = (skv_engine_stats){.weight_bytes = e->model.weight_bytes,
-                              .workspace_bytes = e->workspace_bytes,
-                              .kv_bytes_max = n * page,
-                              .kv_bytes = (n - n_free) * page,
-                              .kv_pages = n,
-                              .kv_pages_free = n_free,
-                              .kv_tokens = e->options.kv_tokens,
-                              .context = e->options.context,
-                              .step_tokens = e->options.step_tokens,
-                              .threads = skv_pool_threads(e->pool),
-                              .weights = e->options.weights,
-                              .kv = e->options.kv,
-                              .prefill = e->options.prefill,
-                              .eviction = e->options.eviction,
-                              .swiftkv = e->runs_swiftkv,
-                              .has_teacher = e->has_teacher,
-                              .pruning = e->options.pruning,
-                              .ffn_skip = e->options.ffn_skip,
-                              .early_exit = e->options.early_exit,
-                              .cpu = e->be->level};
+    const skv_state_pool *states = &e->states;
+    const size_t state = states->state_bytes;
+    *out =
+        (skv_engine_stats){.weight_bytes = e->model.weight_bytes,
+                           .workspace_bytes = e->workspace_bytes,
+                           .kv_bytes_max = n * page + states->n * state,
+                           .kv_bytes = (n - n_free) * page + (states->n - states->n_free) * state,
+                           .state_bytes = state,
+                           .states = states->n,
+                           .states_free = states->n_free,
+                           .kv_pages = n,
+                           .kv_pages_free = n_free,
+                           .kv_tokens = e->options.kv_tokens,
+                           .context = e->options.context,
+                           .step_tokens = e->options.step_tokens,
+                           .threads = skv_pool_threads(e->pool),
+                           .weights = e->options.weights,
+                           .kv = e->options.kv,
+                           .prefill = e->options.prefill,
+                           .eviction = e->options.eviction,
+                           .swiftkv = e->runs_swiftkv,
+                           .has_teacher = e->has_teacher,
+                           .pruning = e->options.pruning,
+                           .ffn_skip = e->options.ffn_skip,
+                           .early_exit = e->options.early_exit,
+                           .cpu = e->be->level};
     add_second(&e->kvpred.auxiliary, out);
     add_second(&e->draft.model, out);
     out->kv_prediction = e->kvpred.on;
     if (e->kvpred.on) out->weight_bytes += e->kvpred.predictor.weight_bytes;
-}
-
-const char *skv_engine_adapter(const skv_engine *e, size_t i)
-{
-    return i < e->adapters.n ? e->adapters.items[i].name : NULL;
-}
-
-size_t skv_engine_vocab(const skv_engine *e)
-{
-    return e->config->vocab;
-}
-
-size_t skv_engine_hidden(const skv_engine *e)
-{
-    return e->config->hidden;
-}
-
-const int32_t *skv_engine_eos(const skv_engine *e, size_t *n)
-{
-    *n = e->config->n_eos;
-    return e->config->eos;
-}
-
-bool skv_engine_is_eos(const skv_engine *e, int32_t id)
-{
-    for (size_t i = 0; i < e->config->n_eos; i++) {
-        if (e->config->eos[i] == id) return true;
-    }
-    return false;
-}
-
-int32_t skv_engine_bos(const skv_engine *e)
-{
-    return e->config->bos;
 }
 
 void skv_cancel(skv_engine *e)

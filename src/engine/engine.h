@@ -12,6 +12,7 @@
 #include "engine/step.h"
 #include "format/source.h"
 #include "kv/kv_cache.h"
+#include "kv/state_pool.h"
 #include "model/adapter.h"
 #include "model/forward.h"
 #include "model/model.h"
@@ -45,6 +46,7 @@ struct skv_engine {
     skv_work work;                 /* of all steps; `total` is not filled */
     skv_kv_store *store;           /* owned */
     skv_table *restoring;          /* owned: of the page that boundary_rows.c restores */
+    skv_state_pool states;         /* of layers that keep one */
     skv_workspace ws;
     skv_forward_span *spans; /* owned, [step_tokens] */
     size_t workspace_bytes;
@@ -60,6 +62,7 @@ struct skv_sequence {
     size_t n_seen;      /* tokens: the position of the next one */
     int32_t *ids;       /* owned, [max_tokens], mapped */
     skv_kv_cache cache; /* cache.n_rows == n_seen, except within a step */
+    size_t state;       /* one of the engine's, which stands behind row n_seen; SKV_NO_STATE */
     skv_adapter_mix adapters;
     skv_eviction eviction;
     skv_kv_votes votes;   /* of a prompt that is on its way in and will lose rows */

@@ -118,6 +118,7 @@ static skv_status check_swiftkv(const skv_config *c, const char *path, size_t l,
 /* True when layer i makes its own K and V, with SwiftKV from layer l in groups of g. */
 static bool owns_kv(const skv_config *c, size_t i, size_t l, size_t g)
 {
+    if (!skv_config_attends(c, i)) return false;
     if (i < l) return skv_config_donor(c, i) == i;
     return (i - l) % g == 0;
 }
@@ -152,7 +153,8 @@ static uint64_t block_parameters(const skv_config *c, size_t i, size_t n)
     const uint64_t D = c->hidden, F = s->ffn, E = s->n_experts, block = 3 * D * F, bias = 2 * F + D;
     if (E == 0) return block + (c->mlp_bias ? bias : 0);
     /* beside a dense block: its weights, three norms, the router's norm and the experts' scales */
-    const uint64_t beside = s->ffn_beside > 0 ? 3 * D * s->ffn_beside + 4 * D + E : 0;
+    uint64_t beside = s->ffn_beside > 0 ? 3 * D * s->ffn_beside + 4 * D + E : 0;
+    if (s->ffn_shared > 0) beside += 3 * D * s->ffn_shared + D;
     return beside + E * D + (c->router_bias ? E : 0) + n * (block + (c->expert_bias ? bias : 0));
 }
 
@@ -163,7 +165,13 @@ static uint64_t layer_parameters(const skv_config *c, size_t i, size_t l, size_t
     const uint64_t D = c->hidden, P = c->per_layer, Dh = skv_config_head_dim(c, i);
     const uint64_t q = skv_config_q_columns(c, i), kv = skv_config_kv_columns(c, i);
     const uint64_t n_norms = c->post_norms && !c->no_pre_norms ? 4 : 2;
-    uint64_t n = 2 * q * D + n_norms * D + block_parameters(c, i, s->n_experts);
+    uint64_t n = n_norms * D + block_parameters(c, i, s->n_experts);
+    if (!skv_config_attends(c, i)) { /* and the convolution, rates, their biases and the norm */
+        return n + skv_config_mixer_weights(c, i) +
+               skv_mixer_conv_columns(&c->mixer) * c->mixer.conv_rows + 2 * c->mixer.n_value_heads +
+               c->mixer.value_dim;
+    }
+    n += (c->attention_gate ? 3 : 2) * q * D;
     if (P > 0) n += 2 * P * D + D + P * D; /* gate, projection, norm; and its part of the one */
     if (c->qkv_bias) n += q;
     if (c->sinks) n += s->n_heads;
@@ -172,6 +180,13 @@ static uint64_t layer_parameters(const skv_config *c, size_t i, size_t l, size_t
     if (!owns_kv(c, i, l, g)) return n;
     if (c->qk_norm) n += c->qk_norm_joined ? s->n_kv_heads * Dh : Dh;
     return n + kv * D + (c->qkv_bias ? kv : 0);
+}
+
+/* Of one layer: its matrices and the last inputs of its convolution, in f32. */
+static size_t state_bytes(const skv_mixer_shape *m)
+{
+    return sizeof(float) * (skv_mixer_value_columns(m) * m->key_dim +
+                            (m->conv_rows - 1) * skv_mixer_conv_columns(m));
 }
 
 /* Values that no sampler takes are as good as absent. */
@@ -230,6 +245,10 @@ static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_
     uint64_t idle = 0;
     for (size_t i = 0; i < c->n_layers; i++) {
         out->parameters += layer_parameters(c, i, l, g);
+        if (!skv_config_attends(c, i)) {
+            out->state_layers++;
+            out->state_bytes += state_bytes(&c->mixer);
+        }
         out->experts = skv_max_size(out->experts, c->layers[i].n_experts);
         idle +=
             block_parameters(c, i, c->layers[i].n_experts) - block_parameters(c, i, c->n_active);
@@ -336,7 +355,8 @@ size_t skv_model_kv_bytes_per_token(const skv_model_info *info, skv_kv kv)
 size_t skv_model_kv_bytes(const skv_model_info *info, skv_kv kv, size_t n_tokens)
 {
     const size_t n_windowed = (size_t)info->kv_window_elements;
-    return n_tokens * kv_bytes(info, kv, (size_t)info->kv_elements - n_windowed) +
+    return info->state_bytes +
+           n_tokens * kv_bytes(info, kv, (size_t)info->kv_elements - n_windowed) +
            skv_min_size(n_tokens, info->kv_window) * kv_bytes(info, kv, n_windowed);
 }
 
@@ -348,6 +368,18 @@ static double average_visible(size_t window, size_t T)
     return (w * (w + 1) / 2 + (t - w) * w) / t;
 }
 
+/* Of a layer that keeps a state, whose rows all come out. */
+static void add_state_cost(const skv_config *c, size_t i, skv_cost *out)
+{
+    const skv_mixer_shape *m = &c->mixer;
+    const double D = (double)c->hidden, keys = (double)skv_mixer_key_columns(m);
+    const double values = (double)skv_mixer_value_columns(m);
+    out->q += 2 * D * (keys + values);
+    out->kv += 2 * D * (keys + values + 2 * (double)m->n_value_heads);
+    out->o += 2 * D * values;
+    out->attention += skv_config_state_work(c, i, true);
+}
+
 static void add_layer_cost(const skv_config *c, size_t i, size_t l, size_t g, size_t context,
                            skv_cost *out)
 {
@@ -355,8 +387,9 @@ static void add_layer_cost(const skv_config *c, size_t i, size_t l, size_t g, si
     double D = (double)c->hidden, q = (double)skv_config_q_columns(c, i);
     double kv = (double)skv_config_kv_columns(c, i);
     if (owns_kv(c, i, l, g)) out->kv += 2 * D * kv;
+    if (!skv_config_attends(c, i)) add_state_cost(c, i, out);
     if (i >= l) return;
-    out->q += 2 * D * q;
+    out->q += 2 * D * (c->attention_gate ? 2 * q : q);
     out->o += 2 * D * q;
     out->mlp += 2 * ((double)skv_config_block_weights(c, i) + 3 * D * (double)c->per_layer);
     out->attention += 4 * q * average_visible(s->window, context);

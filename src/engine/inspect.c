@@ -32,20 +32,6 @@ static skv_status check_ranks(const skv_sequence *s, skv_error *err)
     return SKV_OK;
 }
 
-bool skv_sequence_kv_shape(const skv_sequence *s, size_t i_layer, skv_kv_shape *out)
-{
-    if (i_layer >= s->plan->n_layers) return false;
-    const skv_kv_layout *layout = s->cache.layout;
-    const size_t slot = s->plan->layers[i_layer].slot, track = layout->track0[slot];
-    const skv_layer_shape *shape = &s->engine->config->layers[i_layer];
-    *out = (skv_kv_shape){.n_heads = layout->track0[slot + 1] - track,
-                          .n_query_heads = shape->n_heads,
-                          .head_dim = layout->tracks[track].head_dim,
-                          .slot = slot,
-                          .window = shape->window};
-    return true;
-}
-
 /* ---- keys and values ---- */
 
 skv_status skv_sequence_read_kv(const skv_sequence *s, size_t i_layer, size_t i_head, float *k,

@@ -446,3 +446,17 @@ double skv_look_norm(skv_look *l)
     weigh_row(l, LOG2_E);
     return (double)l->max + log((double)l->total / (double)SKV_LOGIT_ONE);
 }
+
+/* Logits that are further below the best one count as nothing. */
+#define FAR_BELOW 20.0f
+
+bool skv_logits_are_sure(const float *logits, size_t n, size_t best, double sure)
+{
+    /* 1 / sum of exp(logit - best) is its probability. */
+    const float top = logits[best];
+    double sum = 0;
+    for (size_t i = 0; i < n && sum * sure <= 1; i++) {
+        if (logits[i] > top - FAR_BELOW) sum += (double)expf(logits[i] - top);
+    }
+    return sum * sure <= 1;
+}

@@ -60,4 +60,7 @@ double skv_look_norm(skv_look *look);
  * Where no logit is finite, the best. */
 int32_t skv_look_draw(skv_look *look, const skv_sampling *sampling, double u);
 
+/** Whether a row of logits [n] gives its best one a probability of `sure` or more. */
+bool skv_logits_are_sure(const float *logits, size_t n, size_t best, double sure);
+
 #endif

@@ -11,12 +11,13 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engine/engine.h"
+#include "engine/self_begin.h"
 
 enum {
-    BEGIN_TOKENS = 32, /* of a given beginning, BOS included */
-    BEGIN_BYTES_MAX = 1 << 26,
+    BEGIN_TOKENS = 32, /* of a given text, BOS included; those of a stream in a step */
     LENGTH_MIN = 16,
-    SELF_VERSION = 2 /* in the hash: a change of what is written must change the name */
+    SELF_VERSION = 2, /* in the hash: a change of what is written must change the name */
+    BEGIN_VERSION = 2 /* the same of beginnings, in the hash where there are some */
 };
 
 /* One stream: documents one behind another, written token by token. */
@@ -36,8 +37,7 @@ typedef struct writer {
     size_t unit;          /* bytes of a token in the file */
     int32_t *ids;         /* owned, [LANES * length] */
     unsigned char *bytes; /* owned, [LANES * length * unit] */
-    char *lines;          /* owned: the file of beginnings; NULL: none */
-    size_t n_lines_bytes;
+    skv_self_begin begin;
     lane lanes[SKV_SELF_LANES];
     lane *of_span[SKV_SELF_LANES];
 } writer;
@@ -54,16 +54,6 @@ skv_engine_options skv_self_engine_options(const skv_self_options *o, bool swift
 
 /* ---- documents ---- */
 
-/* A line of the beginnings: the one that a random byte lies in, so long ones come oftener. */
-static void draw_line(const writer *w, skv_rng *rng, const char **line, size_t *n)
-{
-    size_t at = (size_t)skv_rng_below(rng, w->n_lines_bytes), end = at;
-    while (at > 0 && w->lines[at - 1] != '\n') at--;
-    while (end < w->n_lines_bytes && w->lines[end] != '\n') end++;
-    *line = w->lines + at;
-    *n = end - at;
-}
-
 static void put(const writer *w, lane *l, int32_t id)
 {
     if (l->n < w->o->length) l->ids[l->n++] = id;
@@ -74,14 +64,11 @@ static skv_status begin_document(const writer *w, lane *l, skv_error *err)
     skv_sequence_truncate(l->sequence, 0);
     l->fed = l->n;
     put(w, l, w->bos);
-    if (!w->lines) return SKV_OK;
-    const char *line;
     int32_t *ids;
-    size_t n, n_ids;
-    draw_line(w, &l->rng, &line, &n);
-    SKV_TRY(skv_vocab_encode(w->vocab, (skv_text_piece){line, n},
-                             (skv_encode_options){.parse_special = true}, &ids, &n_ids, err));
-    for (size_t i = 0; i < n_ids && i + 1 < BEGIN_TOKENS; i++) put(w, l, ids[i]);
+    size_t n_ids;
+    SKV_TRY(skv_self_begin_draw(&w->begin, &l->rng, BEGIN_TOKENS - 1, &ids, &n_ids, err));
+    /* A template may have written BOS itself. */
+    for (size_t i = n_ids > 0 && ids[0] == w->bos; i < n_ids; i++) put(w, l, ids[i]);
     skv_text_free(ids);
     return SKV_OK;
 }
@@ -125,7 +112,10 @@ static skv_status step(writer *w, bool *any, skv_error *err)
     for (size_t i = 0; i < SKV_SELF_LANES; i++) {
         lane *l = &w->lanes[i];
         if (l->n == w->o->length) continue;
-        spans[n] = (skv_span){l->sequence, l->ids + l->fed, l->n - l->fed, SKV_WANT_LAST};
+        const size_t n_left = l->n - l->fed;
+        const bool all = n_left <= BEGIN_TOKENS;
+        spans[n] = (skv_span){l->sequence, l->ids + l->fed, all ? n_left : BEGIN_TOKENS,
+                              all ? SKV_WANT_LAST : SKV_WANT_NONE};
         w->of_span[n++] = l;
     }
     *any = n > 0;
@@ -135,7 +125,7 @@ static skv_status step(writer *w, bool *any, skv_error *err)
     for (size_t i = 0; i < n; i++) {
         lane *l = w->of_span[i];
         l->fed += spans[i].n;
-        SKV_TRY(follow(w, l, err));
+        if (spans[i].want == SKV_WANT_LAST) SKV_TRY(follow(w, l, err));
     }
     return SKV_OK;
 }
@@ -229,12 +219,15 @@ static char *path_of(const writer *w, const char *folder)
     const skv_self_options *o = w->o;
     uint64_t hash = 0;
     skv_buf text;
-    skv_buf_init(&text, BEGIN_BYTES_MAX + (1 << 16));
+    skv_buf_init(&text, SKV_SELF_BEGIN_BYTES_MAX + (1 << 16));
     (void)skv_buf_printf(&text, "%d %s %d %llu %zu %a %llu %d ", (int)SELF_VERSION,
                          w->engine->source ? skv_source_path(w->engine->source) : "",
                          (int)w->engine->options.weights, (unsigned long long)o->tokens, o->length,
                          o->temperature, (unsigned long long)o->seed, w->bos);
-    if (w->lines) (void)skv_buf_append(&text, w->lines, w->n_lines_bytes);
+    if (w->begin.lines) {
+        (void)skv_buf_printf(&text, "%d %d ", (int)BEGIN_VERSION, (int)w->begin.is_json);
+        (void)skv_buf_append(&text, w->begin.lines, w->begin.n_bytes);
+    }
     for (size_t i = 0; i < text.size; i++) hash = skv_mix64(hash ^ (unsigned char)text.data[i]);
     skv_buf_clear(&text);
     (void)skv_buf_printf(&text, "self-%016llx.%s", (unsigned long long)hash,
@@ -278,11 +271,7 @@ static skv_status make_ready(writer *w, skv_error *err)
     for (size_t i = 0; i < SKV_SELF_LANES; i++) {
         SKV_TRY(skv_sequence_create(w->engine, length, &w->lanes[i].sequence, err));
     }
-    if (!w->o->begin) return SKV_OK;
-    SKV_REQUIRE(w->vocab, err, SKV_UNSUPPORTED, "%s: the model brings no tokenizer", w->o->begin);
-    SKV_TRY(skv_file_read(w->o->begin, BEGIN_BYTES_MAX, &w->lines, &w->n_lines_bytes, err));
-    SKV_REQUIRE(w->n_lines_bytes > 0, err, SKV_FORMAT, "%s: empty", w->o->begin);
-    return SKV_OK;
+    return skv_self_begin_open(w->o->begin, w->vocab, &w->begin, err);
 }
 
 static void release(writer *w)
@@ -293,7 +282,7 @@ static void release(writer *w)
     }
     skv_free(w->ids);
     skv_free(w->bytes);
-    skv_free(w->lines);
+    skv_self_begin_release(&w->begin);
 }
 
 skv_status skv_self_write(skv_engine *engine, const skv_vocab *vocab, const char *folder,

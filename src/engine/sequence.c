@@ -6,10 +6,12 @@
 #include "base/size.h"
 #include "engine/engine.h"
 #include "engine/ranks_tell.h"
+#include "skv/inspect.h"
 
 static void release(skv_sequence *s)
 {
     skv_kv_cache_release(&s->cache);
+    skv_state_pool_give(&s->engine->states, s->state);
     skv_kv_votes_release(&s->votes);
     if (s->ids) skv_unmap(s->ids, s->max_tokens * sizeof *s->ids);
     skv_pruned_free(s->pruned, s->max_tokens);
@@ -40,10 +42,12 @@ skv_status skv_sequence_create_as(skv_engine *engine, skv_prefill prefill, size_
     s->plan = teacher ? &engine->teacher_plan : &engine->plan;
     s->unskipped = prefill == SKV_PREFILL_FULL || prefill == SKV_PREFILL_SWIFTKV_FULL;
     s->max_tokens = max_tokens;
+    s->state = SKV_NO_STATE;
     s->ids = skv_map_zero(max_tokens * sizeof *s->ids);
     skv_status status =
         s->ids ? skv_kv_cache_init(&s->cache, &s->plan->layout, err)
                : skv_fail(err, SKV_MEMORY, "sequence: no memory for %zu ids", max_tokens);
+    if (status == SKV_OK) status = skv_state_pool_take(&engine->states, &s->state, err);
     const bool predicts = engine->kvpred.on && (asks || prefill == SKV_PREFILL_AUTO);
     if (status == SKV_OK && engine->options.pruning.kind != SKV_PRUNE_NONE) {
         status = skv_pruned_create(s, err);
@@ -97,13 +101,21 @@ const int32_t *skv_sequence_ids(const skv_sequence *s)
     return s->ids;
 }
 
+/* How many of the first n tokens of a sequence can be continued from. Its state stands behind the
+ * last one. */
+static size_t reach(const skv_sequence *s, size_t n)
+{
+    if (s->state != SKV_NO_STATE && n != s->n_seen) return 0;
+    return skv_kv_cache_reach(&s->cache, n);
+}
+
 size_t skv_sequence_truncate(skv_sequence *s, size_t n)
 {
     if (n < s->n_seen || s->votes.votes) skv_tell_truncate(s, n);
     skv_kv_votes_release(&s->votes);
     skv_sequence_keep_ready(s, 0);
     if (n >= s->n_seen) return s->n_seen;
-    if (!s->pruned) n = skv_kv_cache_reach(&s->cache, n);
+    if (!s->pruned) n = reach(s, n);
     if (s->pruned) {
         skv_pruned_truncate(s, n);
     } else {
@@ -128,13 +140,18 @@ skv_status skv_sequence_share(skv_sequence *s, const skv_sequence *from, size_t 
     SKV_REQUIRE(n <= from->n_seen && n <= s->max_tokens, err, SKV_RANGE,
                 "sequence: %zu tokens to share, the other has %zu and this one room for %zu", n,
                 from->n_seen, s->max_tokens);
-    if (!s->pruned) n = skv_kv_cache_reach(&from->cache, n);
+    if (!s->pruned) n = reach(from, n);
     size_t n_rows = s->pruned ? skv_pruned_share(s, from, n) : n;
     SKV_TRY(skv_kv_cache_share(&s->cache, &from->cache, n_rows, err));
     if (s->reader && from->reader) {
         const size_t n_read = skv_min_size(n, from->reader->n_read);
         SKV_TRY(skv_kv_cache_share(&s->reader->cache, &from->reader->cache, n_read, err));
         s->reader->n_read = n_read;
+    }
+    if (n > 0 && s->state != SKV_NO_STATE) {
+        skv_backend *be = s->engine->be;
+        skv_states *states = s->engine->states.states;
+        be->state_copy(be, states, s->state, states, from->state);
     }
     if (n) memcpy(s->ids, from->ids, n * sizeof *s->ids);
     s->n_seen = n;
@@ -152,52 +169,20 @@ void skv_sequence_adopt(skv_sequence *s, const int32_t *ids, size_t n)
 size_t skv_sequence_kv_bytes(const skv_sequence *s)
 {
     const size_t n_read = s->reader ? skv_kv_cache_bytes(&s->reader->cache) : 0;
-    return skv_kv_cache_bytes(&s->cache) + n_read;
+    const size_t n_state = s->state != SKV_NO_STATE ? s->engine->states.state_bytes : 0;
+    return skv_kv_cache_bytes(&s->cache) + n_read + n_state;
 }
 
-/* ---- prompts ---- */
-
-typedef struct keep_logits {
-    float *out; /* [V] */
-    size_t vocab;
-} keep_logits;
-
-static void keep_last(void *user, size_t i_span, size_t i_token, const float *logits)
+bool skv_sequence_kv_shape(const skv_sequence *s, size_t i_layer, skv_kv_shape *out)
 {
-    const keep_logits *keep = user;
-    (void)i_span;
-    (void)i_token;
-    memcpy(keep->out, logits, keep->vocab * sizeof *logits);
-}
-
-skv_status skv_prompt(skv_engine *engine, skv_sequence *sequence, const int32_t *ids, size_t n,
-                      const skv_prompt_options *options, skv_error *err)
-{
-    const skv_prompt_options o = options ? *options : (skv_prompt_options){0};
-    SKV_REQUIRE(n >= 1, err, SKV_ARGUMENT, "prompt: empty");
-    size_t start = sequence->n_seen, done = 0;
-    SKV_REQUIRE(start > 0 || n <= sequence->max_tokens, err, SKV_FULL,
-                "prompt: %zu tokens, but the context is %zu", n, sequence->max_tokens);
-    SKV_REQUIRE(n <= sequence->max_tokens - start, err, SKV_FULL,
-                "prompt: %zu tokens after %zu, but the context is %zu", n, start,
-                sequence->max_tokens);
-    keep_logits keep = {o.logits, engine->config->vocab};
-    skv_status status = skv_sequence_expect(sequence, n, err);
-    if (status == SKV_OK && skv_prompt_wants_layers(sequence, n)) {
-        const skv_step_sink sink = {.on_row = keep_last, .user = &keep};
-        status = skv_prompt_by_layers(sequence, ids, n, o.logits ? &sink : NULL, &o, err);
-        done = n;
-    }
-    while (done < n && status == SKV_OK) {
-        size_t chunk = skv_min_size(n - done, engine->options.step_tokens);
-        bool last = done + chunk == n;
-        skv_span span = {sequence, ids + done, chunk,
-                         last && o.logits ? SKV_WANT_LAST : SKV_WANT_NONE};
-        status = skv_step(engine, &span, 1, keep_last, &keep, err);
-        done += chunk;
-        if (o.progress && status == SKV_OK) o.progress(o.user, done, n);
-    }
-    if (status == SKV_OK) status = skv_sequence_evict(sequence, err);
-    if (status != SKV_OK) (void)skv_sequence_truncate(sequence, start);
-    return status;
+    if (i_layer >= s->plan->n_layers) return false;
+    const skv_kv_layout *layout = s->cache.layout;
+    const size_t slot = s->plan->layers[i_layer].slot, track = layout->track0[slot];
+    const skv_layer_shape *shape = &s->engine->config->layers[i_layer];
+    *out = (skv_kv_shape){.n_heads = layout->track0[slot + 1] - track,
+                          .n_query_heads = shape->n_heads,
+                          .head_dim = layout->tracks[track].head_dim,
+                          .slot = slot,
+                          .window = shape->window};
+    return true;
 }

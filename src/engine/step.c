@@ -145,7 +145,8 @@ skv_status skv_engine_step(skv_engine *e, const skv_span *spans, size_t n_spans,
                            const skv_step_sink *sink, skv_error *err)
 {
     SKV_TRY(check_spans(e, spans, n_spans, err));
-    if (e->ranks && atomic_exchange(&e->cancel, false)) {
+    /* A step that has begun to change states is finished: nothing takes rows back out of them. */
+    if ((e->ranks || e->states.states) && atomic_exchange(&e->cancel, false)) {
         return skv_fail(err, SKV_CANCELLED, "cancelled before the step");
     }
     const uint64_t start = skv_clock_ns();

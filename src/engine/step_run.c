@@ -43,12 +43,13 @@ skv_status skv_step_run(const skv_step_pass *pass, skv_error *err)
                            .adapters = pass->model || e->adapters.n == 0 ? NULL : &e->adapters,
                            .hooks = hooks,
                            .n_hooks = list_hooks(pass, hooks),
+                           .states = pass->model ? NULL : e->states.states,
                            .work = &e->work,
                            .first_layer = pass->first_layer,
                            .end_layer = pass->end_layer,
                            .stack_only = pass->stack_only,
                            .rows = pass->rows,
-                           .cancel = e->ranks ? NULL : &e->cancel};
+                           .cancel = e->ranks || e->states.states ? NULL : &e->cancel};
     skv_status status = skv_forward_run(&f, err);
     if (status == SKV_CANCELLED) atomic_store(&e->cancel, false);
     return status;
@@ -64,6 +65,7 @@ skv_forward_span skv_step_span(skv_sequence *s, const int32_t *ids, size_t n, si
                               .position0 = at,
                               .context = s->max_tokens,
                               .cache = &s->cache,
+                              .state = s->state,
                               .wanted = SKV_ROWS_NONE,
                               .unskipped = s->unskipped,
                               .adapters = s->adapters.n > 0 ? &s->adapters : NULL,
@@ -148,15 +150,16 @@ void skv_engine_count_model(skv_engine *e, const skv_sequence *s, size_t n, skv_
         const skv_layer_shape *shape = &c->layers[i];
         const double q = (double)skv_config_q_columns(c, i);
         const bool owns = skv_config_donor(c, i) == i;
-        const double kv = owns ? (double)skv_config_kv_columns(c, i) : 0;
+        const double donated = owns ? 0 : D * (double)skv_config_kv_columns(c, i);
         double seen = 0;
         for (size_t t = s->n_seen - n; t < s->n_seen; t++) {
             seen += (double)(shape->window > 0 ? skv_min_size(t + 1, shape->window) : t + 1);
         }
-        sum += tokens * 2 *
-                   (D * (2 * q + kv + 3 * (double)c->per_layer) +
-                    (double)skv_config_block_weights(c, i)) +
-               4 * q * seen;
+        sum +=
+            tokens * (2 * ((double)skv_config_mixer_weights(c, i) - donated +
+                           3 * D * (double)c->per_layer + (double)skv_config_block_weights(c, i)) +
+                      skv_config_state_work(c, i, true)) +
+            4 * q * seen;
     }
     e->work.model += sum;
 }

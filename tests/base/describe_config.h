@@ -39,7 +39,7 @@ static inline bool same_layer(const skv_layer_shape *a, const skv_layer_shape *b
 {
     return a->n_heads == b->n_heads && a->n_kv_heads == b->n_kv_heads && a->ffn == b->ffn &&
            a->window == b->window && a->i_rope == b->i_rope && a->i_rope_q == b->i_rope_q &&
-           a->n_experts == b->n_experts;
+           a->n_experts == b->n_experts && a->mixer == b->mixer && a->ffn_shared == b->ffn_shared;
 }
 
 static inline void describe_layers(const skv_config *c, skv_buf *out)
@@ -52,6 +52,8 @@ static inline void describe_layers(const skv_config *c, skv_buf *out)
         if (l->i_rope) skv_buf_text(out, " local");
         if (l->i_rope_q) skv_buf_text(out, " growing");
         if (l->n_experts) skv_buf_printf(out, " %zu of %zu", c->n_active, l->n_experts);
+        if (l->ffn_shared) skv_buf_printf(out, " and %zu", l->ffn_shared);
+        if (l->mixer == SKV_MIXER_DELTA) skv_buf_text(out, " delta");
         skv_buf_byte(out, ')');
     }
 }
@@ -79,6 +81,12 @@ static inline void describe_choices(const skv_config *c, skv_buf *out)
     if (c->final_softcap > 0) skv_buf_printf(out, " final_cap=%g", c->final_softcap);
     if (c->embedding_scale != 1.0) skv_buf_printf(out, " embed*%.9g", c->embedding_scale);
     if (c->n_shared > 0) skv_buf_printf(out, " shared=%zu", c->n_shared);
+    if (skv_config_is_hybrid(c)) {
+        const skv_mixer_shape *m = &c->mixer;
+        skv_buf_printf(out, " state=%zu/%zu %zux%zu conv=%zu%s%s", m->n_value_heads, m->n_key_heads,
+                       m->key_dim, m->value_dim, m->conv_rows, m->tiled ? " tiled" : "",
+                       c->attention_gate ? " gate" : "");
+    }
     if (c->swiftkv) skv_buf_printf(out, " swiftkv=%zu/%zu", c->kv_layers, c->kv_group);
 }
 

@@ -232,23 +232,57 @@ static const config_case accepted[] = {
      " rope plain theta=10000 rot=16 bos=-1 eos="},
 };
 
-static void reads_every_architecture(void **state)
+/* Layers that keep a state, which are read and not written: the defaults, and files inside those of
+ * models with images. */
+static const config_case hybrids[] = {
+    {"{\"model_type\":\"qwen3_next\",\"num_hidden_layers\":5,\"mlp_only_layers\":[4]}",
+     "qwen3_next D=2048 Dh=256 V=151936 ctx=32768 eps=1e-06 scale=0.0625 norm+1 qk_norm norm_topk "
+     "state=32/16 128x128 conv=4 gate 3x(16/2 512 10 of 512 and 512 delta) "
+     "1x(16/2 512 10 of 512 and 512) 1x(16/2 5632 delta) rope plain theta=10000 rot=64 bos=-1 "
+     "eos="},
+    {"{\"model_type\":\"qwen3_5\",\"tie_word_embeddings\":true,\"text_config\":{" SMALL
+     ",\"head_dim\":16,\"linear_num_key_heads\":2,\"linear_num_value_heads\":6,"
+     "\"linear_key_head_dim\":8,\"linear_value_head_dim\":24,\"linear_conv_kernel_dim\":3,"
+     "\"full_attention_interval\":2,\"attn_output_gate\":false,\"rope_parameters\":{\"rope_type\":"
+     "\"yarn\",\"factor\":4,\"original_max_position_embeddings\":128,\"rope_theta\":1e7,"
+     "\"partial_rotary_factor\":0.5,\"mrope_section\":[2,1,1]}}}",
+     "qwen3_5_text D=64 Dh=16 V=100 ctx=512 eps=1e-06 scale=0.25 norm+1 qk_norm tied "
+     "state=6/2 8x24 conv=3 1x(4/2 96 delta) 1x(4/2 96) 1x(4/2 96 delta) 1x(4/2 96) "
+     "rope yarn theta=10000000 rot=8 factor=4 from=128 fast=32 slow=1 attention=1.13863 bos=-1 "
+     "eos="},
+    {"{\"model_type\":\"qwen3_5_moe\",\"tie_word_embeddings\":true,\"text_config\":{\"model_type\":"
+     "\"qwen3_5_moe_text\"," SMALL ",\"layer_types\":[\"linear_attention\",\"full_attention\","
+     "\"full_attention\",\"linear_attention\"],\"tie_word_embeddings\":false,\"num_experts\":16,"
+     "\"num_experts_per_tok\":3,\"moe_intermediate_size\":32,"
+     "\"shared_expert_intermediate_size\":48}}",
+     "qwen3_5_moe_text D=64 Dh=256 V=100 ctx=512 eps=1e-06 scale=0.0625 norm+1 qk_norm norm_topk "
+     "state=32/16 128x128 conv=4 gate 1x(4/2 32 3 of 16 and 48 delta) 2x(4/2 32 3 of 16 and 48) "
+     "1x(4/2 32 3 of 16 and 48 delta) rope plain theta=10000 rot=64 bos=-1 eos="},
+};
+
+static void check_cases(const config_case *cases, size_t n)
 {
-    (void)state;
     skv_buf text;
     skv_buf_init(&text, 1 << 16);
-    for (size_t i = 0; i < sizeof accepted / sizeof *accepted; i++) {
+    for (size_t i = 0; i < n; i++) {
         skv_config c = {0};
         skv_error err = {0};
-        const char *json = accepted[i].json;
+        const char *json = cases[i].json;
         if (skv_config_parse(json, strlen(json), "config.json", &c, &err) != SKV_OK) {
             fail_msg("%s\n  %s", json, err.text);
         }
         describe_config(&c, &text);
-        assert_string_equal(text.data, accepted[i].expected);
+        assert_string_equal(text.data, cases[i].expected);
         skv_config_release(&c);
     }
     skv_buf_release(&text);
+}
+
+static void reads_every_architecture(void **state)
+{
+    (void)state;
+    check_cases(accepted, sizeof accepted / sizeof *accepted);
+    check_cases(hybrids, sizeof hybrids / sizeof *hybrids);
 }
 
 static const config_case refused[] = {
@@ -273,6 +307,27 @@ static const config_case refused[] = {
     {"{\"model_type\":\"qwen3_moe\",\"mlp_only_layers\":[\"0\"]}", "mlp_only_layers: "},
     {"{\"model_type\":\"qwen3_moe\",\"mlp_only_layers\":3}", "mlp_only_layers: 3"},
     {"{\"model_type\":\"qwen2_moe\"}", "model_type qwen2_moe is not supported"},
+    {"{\"model_type\":\"qwen4_exp\"}", "not supported: sparse attention with an indexer"},
+    {"{\"model_type\":\"kimi_linear\"}", "kimi_linear is not supported: latent attention"},
+    {"{\"model_type\":\"granitemoehybrid\"}", "granitemoehybrid is not supported: Mamba-2 layers"},
+    {"{\"model_type\":\"lfm2\"}", "lfm2 is not supported: layers of a short convolution"},
+    {"{\"model_type\":\"qwen3_next\",\"full_attention_interval\":0}",
+     "full_attention_interval: 0, expected 1 or more"},
+    {"{\"model_type\":\"qwen3_next\",\"full_attention_interval\":100}",
+     "no layer has attention: models without any are not supported"},
+    {"{\"model_type\":\"qwen3_next\",\"layer_types\":[\"full_attention\"]}", "layer_types: "},
+    {"{\"model_type\":\"qwen3_5_text\",\"num_hidden_layers\":2,\"layer_types\":[\"full_attention\","
+     "\"mamba\"]}",
+     "layer_types: \"mamba\", expected full_attention or linear_attention"},
+    {"{\"model_type\":\"qwen3_5_text\",\"linear_num_value_heads\":24}",
+     "linear_num_value_heads 24, expected a multiple of linear_num_key_heads 16"},
+    {"{\"model_type\":\"qwen3_5_text\",\"linear_num_key_heads\":0}", "linear_num_key_heads 0"},
+    {"{\"model_type\":\"qwen3_5_text\",\"linear_key_head_dim\":513}", "linear_key_head_dim 513"},
+    {"{\"model_type\":\"qwen3_5_text\",\"linear_conv_kernel_dim\":1}",
+     "linear_conv_kernel_dim 1, expected 2 to 8"},
+    {"{\"model_type\":\"qwen3_5_moe_text\",\"shared_expert_intermediate_size\":16777217}",
+     "shared_expert_intermediate_size 16777217"},
+    {"{\"model_type\":\"qwen3_5_text_swiftkv\"}", "do not fit layers that keep a state"},
     {"{\"model_type\":\"deepseek_v2_swiftkv\"}", "model_type deepseek_v2_swiftkv"},
     {"{\"model_type\":\"_swiftkv\"}", "model_type _swiftkv is not supported"},
     {LLAMA ",\"quantization_config\":{\"quant_method\":\"bitsandbytes\"}}",

@@ -11,7 +11,7 @@
 #include "base/size.h"
 #include "check_backend_impl.h"
 
-enum { CASES = 30, BLOCKS = 256, EDGE = 16, FAILURES = 10 };
+enum { CASES = 30, BLOCKS = 512, EDGE = 16, FAILURES = 10 };
 
 static const float EDGE_VALUE = -12345.5f;
 
@@ -293,8 +293,9 @@ void check_normed(const skv_norm *norm, const float *weight, const float *x, siz
 int skv_check_backend(skv_backend *be, uint64_t seed, FILE *out)
 {
     static void (*const checks[])(backend_check *) = {
-        check_memory, check_row_operations, check_linear, check_linear_groups, check_saved_rows,
-        check_store,  check_attention,      check_votes,  check_pages,         check_compact};
+        check_memory,     check_row_operations, check_linear,    check_linear_groups,
+        check_saved_rows, check_store,          check_attention, check_votes,
+        check_pages,      check_compact,        check_states};
     const skv_backend_limits limits = {
         .max_rows = CHECK_ROWS,
         .max_K = CHECK_K,
@@ -304,6 +305,8 @@ int skv_check_backend(skv_backend *be, uint64_t seed, FILE *out)
         .max_kv_rows = CHECK_KV_ROWS,
         .max_groups = CHECK_GROUPS,
         .max_group_rows = CHECK_GROUPS * CHECK_ROWS,
+        .state_key_dim = CHECK_STATE_DIM,
+        .state_value_dim = CHECK_STATE_DIM,
     };
     skv_error err;
     backend_check c = {.be = be, .seed = seed, .out = out, .op = "reserve"};

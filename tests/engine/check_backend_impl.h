@@ -14,7 +14,8 @@ enum {
     CHECK_HEADS = 8,      /* most query heads */
     CHECK_HEAD_DIM = 128, /* widest */
     CHECK_KV_ROWS = 300,  /* longest sequence */
-    CHECK_GROUPS = 6      /* of linear_groups */
+    CHECK_GROUPS = 6,     /* of linear_groups */
+    CHECK_STATE_DIM = 64  /* widest key or value of a state */
 };
 
 /* What one rounding to a format may change, as a part of the number. */
@@ -96,5 +97,6 @@ void check_attention(backend_check *c);
 void check_votes(backend_check *c);
 void check_pages(backend_check *c);
 void check_compact(backend_check *c);
+void check_states(backend_check *c);
 
 #endif

@@ -124,22 +124,29 @@ static void check_rope(fixture *f, const skv_kernels *k)
 static void check_glus(fixture *f, const skv_kernels *k)
 {
     const double c = sqrt(2.0 / acos(-1.0));
-    for (int gelu = 0; gelu < 2; gelu++) {
+    static const char *const names[][2] = {{"silu_glu", "silu_glu in place"},
+                                           {"gelu_tanh_glu", "gelu_tanh_glu in place"},
+                                           {"sigmoid_glu", "sigmoid_glu in place"}};
+    skv_glu_fn *const glus[] = {k->silu_glu, k->gelu_tanh_glu, k->sigmoid_glu};
+    for (int kind = 0; kind < 3; kind++) {
         for (size_t i = 0; i < f->n; i++) {
             double x = (double)f->x[i];
-            double z = gelu ? 2.0 * c * (x + 0.044715 * x * x * x) : x;
-            double act = x / (1.0 + exp(-z));
+            double z = kind == 1 ? 2.0 * c * (x + 0.044715 * x * x * x) : x;
+            double act = (kind == 2 ? 1.0 : x) / (1.0 + exp(-z));
             f->want[i] = act * (double)f->y[i];
             /* e^-z loses the digits of z that are before its point. */
             double relative = (8.0 + 4.0 * (z < 0.0 ? fmin(-z, 105.0) : 0.0)) * EPS;
             f->bound[i] = fabs(f->want[i]) * relative + 1e-36 * (1.0 + fabs((double)f->y[i] * x));
         }
         reset(f, f->x);
-        (gelu ? k->gelu_tanh_glu : k->silu_glu)(f->result + CANARY, f->x, f->y, f->n);
-        compare(f, gelu ? "gelu_tanh_glu" : "silu_glu");
+        glus[kind](f->result + CANARY, f->x, f->y, f->n);
+        compare(f, names[kind][0]);
         reset(f, f->x);
-        (gelu ? k->gelu_tanh_glu : k->silu_glu)(f->result + CANARY, f->result + CANARY, f->y, f->n);
-        compare(f, gelu ? "gelu_tanh_glu in place" : "silu_glu in place");
+        glus[kind](f->result + CANARY, f->result + CANARY, f->y, f->n);
+        compare(f, names[kind][1]);
+        reset(f, f->y);
+        glus[kind](f->result + CANARY, f->x, f->result + CANARY, f->n);
+        compare(f, names[kind][1]);
     }
 }
 

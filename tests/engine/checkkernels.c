@@ -12,6 +12,7 @@
 #include "check_peak.h"
 #include "check_quant.h"
 #include "check_rows.h"
+#include "check_scan.h"
 
 int main(int argc, char **argv)
 {
@@ -30,6 +31,7 @@ int main(int argc, char **argv)
     n_failed += skv_check_rows(seed, bench, stdout);
     n_failed += skv_check_logits(seed, bench, stdout);
     n_failed += skv_check_attention(seed, bench, stdout);
+    n_failed += skv_check_scan(seed, bench, stdout);
     n_failed += skv_check_peak(seed, stdout);
     printf("checkkernels: seed %llu, %d failed\n", (unsigned long long)seed, n_failed);
     return n_failed != 0;

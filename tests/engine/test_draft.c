@@ -101,6 +101,16 @@ static void try_model(const char *path, const skv_engine_options *options, size_
     skv_engine_close(engine);
 }
 
+/* Drafts that are not right are taken back, which a layer's state does not allow. */
+static bool keeps_states(const char *path)
+{
+    const skv_engine_options options = options_for_drafts();
+    skv_engine *engine = open_or_fail(path, &options);
+    const bool keeps = engine->plan.n_states > 0;
+    skv_engine_close(engine);
+    return keeps;
+}
+
 /* The i-th model of the suite, a folder or a GGUF file in one; false for other entries. */
 static bool model_path(const char *name, char *out, size_t room)
 {
@@ -128,7 +138,7 @@ static void test_rows_of_every_model(void **state)
     size_t n = 0;
     for (const struct dirent *entry; (entry = readdir(folder));) {
         char path[512];
-        if (!model_path(entry->d_name, path, sizeof path)) continue;
+        if (!model_path(entry->d_name, path, sizeof path) || keeps_states(path)) continue;
         for (size_t i = 0; i < N_MIXES; i++, n++) {
             skv_engine_options options = options_for_drafts();
             options.weights = weights[n % 5];
@@ -272,7 +282,7 @@ static void test_self_on_every_model(void **state)
     skv_draft_counts sum = {0};
     for (const struct dirent *entry; (entry = readdir(folder));) {
         char path[512];
-        if (!model_path(entry->d_name, path, sizeof path)) continue;
+        if (!model_path(entry->d_name, path, sizeof path) || keeps_states(path)) continue;
         for (size_t i = 0; i < N_MIXES; i++) {
             skv_engine_options options = options_for_drafts();
             options.weights = weights[n % 5];

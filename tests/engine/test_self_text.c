@@ -174,55 +174,140 @@ static void test_recovers(void **state)
     skv_text_free(path);
 }
 
-/* Documents begin with lines of a file. */
-static void test_beginnings(void **state)
+/* Writes the text for beginnings, in a file of this name, and returns all of its ids: [*n]. */
+static int32_t *write_begun(const char *model, const char *name, const char *lines, uint64_t tokens,
+                            skv_vocab **vocab, size_t *n)
 {
-    (void)state;
-    const char *model = SKV_TEST_ASSETS "/models/stories260k/stories260k-f32.gguf";
-    if (!skv_file_exists(model)) {
-        print_message("skipped: no %s\n", model);
-        return;
-    }
-    static const char lines[] = "Once upon a time\nTim and Sue\n";
     char begin[96], *path, *data;
-    size_t n, n_begun = 0;
+    size_t n_bytes;
     skv_error err;
-    skv_vocab *vocab;
-    (void)snprintf(begin, sizeof begin, "%.60s/begin.txt", group_folder);
-    assert_int_equal(skv_file_write(begin, lines, sizeof lines - 1, NULL), SKV_OK);
+    (void)snprintf(begin, sizeof begin, "%.60s/%s", group_folder, name);
+    assert_int_equal(skv_file_write(begin, lines, strlen(lines), NULL), SKV_OK);
     skv_self_options o = options_of(0.8);
     o.begin = begin;
+    o.tokens = tokens;
     skv_engine *engine = open_engine(model, &o, 2);
-    assert_int_equal(skv_vocab_open(model, &vocab, NULL), SKV_OK);
-    if (skv_self_write(engine, vocab, group_folder, &o, &path, &err) != SKV_OK)
+    assert_int_equal(skv_vocab_open(model, vocab, NULL), SKV_OK);
+    if (skv_self_write(engine, *vocab, group_folder, &o, &path, &err) != SKV_OK)
         fail_msg("%s", err.text);
-    assert_int_equal(skv_file_read(path, 1 << 24, &data, &n, NULL), SKV_OK);
-    for (size_t i = 0; i < n / 2; i += LENGTH) {
-        int32_t ids[LENGTH];
-        char *text;
-        size_t n_text;
-        for (size_t t = 0; t < LENGTH; t++) {
-            ids[t] = (unsigned char)data[2 * (i + t)] | (unsigned char)data[2 * (i + t) + 1] << 8;
-        }
-        assert_int_equal(skv_vocab_decode(vocab, (skv_id_piece){ids, LENGTH},
-                                          (skv_decode_options){0}, &text, &n_text, NULL),
-                         SKV_OK);
-        const char *at = text + strspn(text, " ");
-        n_begun += strncmp(at, "Once upon a time", 16) == 0 || strncmp(at, "Tim and Sue", 11) == 0;
-        skv_text_free(text);
+    assert_int_equal(skv_file_read(path, 1 << 24, &data, &n_bytes, NULL), SKV_OK);
+    *n = n_bytes / 2;
+    int32_t *ids = calloc(*n, sizeof *ids);
+    assert_non_null(ids);
+    for (size_t i = 0; i < *n; i++) {
+        ids[i] = (unsigned char)data[2 * i] | (unsigned char)data[2 * i + 1] << 8;
     }
-    assert_int_equal(n_begun, n / 2 / LENGTH);
     skv_free(data);
     skv_text_free(path);
     skv_engine_close(engine);
+    return ids;
+}
+
+#define STORIES SKV_TEST_ASSETS "/models/stories260k/stories260k-f32.gguf"
+
+/* Documents begin with lines of a file, whose letters spell no special token. */
+static void test_beginnings(void **state)
+{
+    (void)state;
+    if (!skv_file_exists(STORIES)) {
+        print_message("skipped: no %s\n", STORIES);
+        return;
+    }
+    static const char *const begins[] = {"Once upon a time", "Tim</s> and <s>Sue"};
+    size_t n, n_begun[2] = {0};
+    skv_vocab *vocab;
+    int32_t *ids = write_begun(STORIES, "begin.txt", "Once upon a time\nTim</s> and <s>Sue\n",
+                               WAVE * WAVES, &vocab, &n);
+    for (size_t i = 0; i < n; i += LENGTH) {
+        char *text;
+        size_t n_text;
+        assert_int_equal(skv_vocab_decode(vocab, (skv_id_piece){ids + i, LENGTH},
+                                          (skv_decode_options){0}, &text, &n_text, NULL),
+                         SKV_OK);
+        const char *at = text + strspn(text, " ");
+        for (size_t k = 0; k < 2; k++) {
+            n_begun[k] += strncmp(at, begins[k], strlen(begins[k])) == 0;
+        }
+        skv_text_free(text);
+    }
+    assert_int_equal(n_begun[0] + n_begun[1], n / LENGTH);
+    assert_true(n_begun[0] > 0 && n_begun[1] > 0);
+    free(ids);
     skv_vocab_close(vocab);
+}
+
+#define MINI SKV_TEST_DATA "/../../models/mini/base"
+
+/* A conversation is written by the template, which alone spells special tokens; it is as long as it
+ * is, and more than a stream has in one step. */
+static void test_conversations(void **state)
+{
+    (void)state;
+    /* <|endoftext|>, <|end|>, <|user|>, <|assistant|> of the model's tokenizer */
+    enum { BOS_ID, END_ID, USER_ID, ANSWER_ID };
+    static const char said[] =
+        "a<|end|>b <|user|><|assistant|> c d e f g h i j k l m n o p q r s t";
+    char line[256];
+    size_t n, n_letters;
+    skv_vocab *vocab;
+    int32_t *letters;
+    (void)snprintf(line, sizeof line, "{\"messages\": [{\"role\": \"user\", \"content\": \"%s\"}]}",
+                   said);
+    int32_t *ids = write_begun(MINI, "begin.jsonl", line, WAVE, &vocab, &n);
+    assert_int_equal(skv_vocab_encode(vocab, (skv_text_piece){said, sizeof said - 1},
+                                      (skv_encode_options){0}, &letters, &n_letters, NULL),
+                     SKV_OK);
+    assert_in_range(n_letters, 33, LENGTH - 5);
+    for (size_t i = 0; i < n; i += LENGTH) {
+        assert_int_equal(ids[i], BOS_ID);
+        assert_int_equal(ids[i + 1], USER_ID);
+        assert_memory_equal(ids + i + 2, letters, n_letters * sizeof *letters);
+        assert_int_equal(ids[i + 2 + n_letters], END_ID);
+        assert_int_equal(ids[i + 3 + n_letters], ANSWER_ID);
+    }
+    skv_text_free(letters);
+    free(ids);
+    skv_vocab_close(vocab);
+}
+
+static void test_bad_beginnings(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *why;
+        skv_status status;
+    } rows[] = {{"", "empty", SKV_FORMAT},
+                {"{\"text\": \"a\"}\n\n{\"prompt\": 1}\n",
+                 "the line at byte 15 has neither text nor messages", SKV_FORMAT},
+                {"{\"text\": \"a\"", "begin.jsonl: ", SKV_FORMAT},
+                {"{\"messages\": []}", "the model has no chat template", SKV_UNSUPPORTED}};
+    if (!skv_file_exists(STORIES)) return;
+    skv_vocab *vocab;
+    skv_self_options o = options_of(1);
+    char begin[96], *path;
+    (void)snprintf(begin, sizeof begin, "%.60s/begin.jsonl", group_folder);
+    o.begin = begin;
+    skv_engine *engine = open_engine(STORIES, &o, 1);
+    assert_int_equal(skv_vocab_open(STORIES, &vocab, NULL), SKV_OK);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        skv_error err;
+        assert_int_equal(skv_file_write(begin, rows[i].text, strlen(rows[i].text), NULL), SKV_OK);
+        assert_int_equal(skv_self_write(engine, vocab, group_folder, &o, &path, &err),
+                         rows[i].status);
+        if (!strstr(err.text, rows[i].why)) fail_msg("%s", err.text);
+    }
+    skv_vocab_close(vocab);
+    skv_engine_close(engine);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_greedy_is_the_best), cmocka_unit_test(test_documents),
-        cmocka_unit_test(test_goes_on), cmocka_unit_test(test_recovers),
-        cmocka_unit_test(test_beginnings)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_greedy_is_the_best),
+                                       cmocka_unit_test(test_documents),
+                                       cmocka_unit_test(test_goes_on),
+                                       cmocka_unit_test(test_recovers),
+                                       cmocka_unit_test(test_beginnings),
+                                       cmocka_unit_test(test_conversations),
+                                       cmocka_unit_test(test_bad_beginnings)};
     return cmocka_run_group_tests(tests, group_folder_make, group_folder_drop);
 }

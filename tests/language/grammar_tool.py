@@ -2,7 +2,12 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+from property_seed import SEED, count, generator  # noqa: E402, F401
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = Path(os.environ.get("SKV_BUILD", ROOT / "build")) / "tests" / "tool_grammar"
@@ -26,6 +31,7 @@ class Grammar:
 
     def compile(self, kind, text=""):
         """None, or the text of the error."""
+        count()
         answer = self.ask("grammar", kind, text.encode().hex())
         return None if answer.startswith("ok") else answer.removeprefix("error ")
 
@@ -45,14 +51,14 @@ class Grammar:
 
     def walk(self, seed, n_tokens):
         """What random allowed tokens spell, and whether the grammar ended."""
-        word, _, rest = self.ask("walk", seed, n_tokens).partition(" ")
+        word, _, rest = self.ask("walk", seed + (SEED << 20), n_tokens).partition(" ")
         if word not in ("complete", "cut"):
             raise AssertionError(f"{word} {rest}")
         return bytes.fromhex(rest), word == "complete"
 
     def check(self, seed, n_tokens):
         """Every mask of a walk compared with every token alone; "ok N" when all agree."""
-        return self.ask("check", seed, n_tokens)
+        return self.ask("check", seed + (SEED << 20), n_tokens)
 
     def forced(self, text):
         return bytes.fromhex(self.ask("forced", text.encode().hex()).strip())

@@ -471,8 +471,9 @@ static void test_grammars_behind_thoughts(void **state)
         {SKV_GRAMMAR_PARTS, "[\"a\",{\"schema\":{\"const\":1}}]", "a1"},
     };
     static const skv_thought_marks marks[] = {SKV_THOUGHTS_THINK, SKV_THOUGHTS_MISTRAL,
-                                              SKV_THOUGHTS_SEED, SKV_THOUGHTS_APRIEL};
-    static const char *const ends[] = {"</think>", "[/THINK]", "</seed:think>",
+                                              SKV_THOUGHTS_SEED, SKV_THOUGHTS_MINIMAX,
+                                              SKV_THOUGHTS_APRIEL};
+    static const char *const ends[] = {"</think>", "[/THINK]", "</seed:think>", "</mm:think>",
                                        "[BEGIN FINAL RESPONSE]"};
     static const char *const blanks[] = {"", "\n", "\n\n", " "};
     char text[200];
@@ -575,6 +576,8 @@ static const struct {
      "<seed:think>a</seed:think><seed:tool_call>\n<function=f>\n<parameter=o>{'a': [1, None]}"
      "</parameter>\n</function>\n</seed:tool_call>",
      "R:a|C:f|A:{\"o\":{\"a\":[1,null]}}|E:"},
+    {SKV_CALLS_NONE, SKV_THOUGHTS_MINIMAX, "<mm:think>a</mm:think>b", "R:a|T:b"},
+    {SKV_CALLS_NONE, SKV_THOUGHTS_MINIMAX, "</mm:think>b", "T:b"},
     {SKV_CALLS_MINIMAX, 0,
      "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"n\">3</parameter>\n</invoke>\n"
      "<invoke name=\"get_weather\">\n</invoke>\n</minimax:tool_call>",

@@ -2,7 +2,7 @@
 """A property of replies: what a chat template writes for a call is read as that call, for every template at hand and
 arguments that hold marks, numbers with commas, line ends, nullable and nested values.
 
-SKV_CALL_CASES is the number of cases of a template (default: 12), SKV_CALL_SEED the first seed. A failure prints both.
+SKV_CALL_CASES is the number of cases of a template (default: 12), SKV_TEST_SEED the first seed. A failure prints both.
 """
 
 import json
@@ -16,6 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from call_cases import PLAIN, ROOT, TEMPLATES, USER, call_is_clear, called, function, parameters, text_of_call  # noqa: E402
+from property_seed import SEED, count  # noqa: E402
 
 try:
     import hypothesis
@@ -25,7 +26,6 @@ except ImportError:
 
 TOOL = Path(os.environ.get("SKV_BUILD", ROOT / "build")) / "tests" / "tool_reply"
 CASES = int(os.environ.get("SKV_CALL_CASES", 12))
-SEED = int(os.environ.get("SKV_CALL_SEED", 1))
 
 
 class Tool:
@@ -79,6 +79,7 @@ class RoundTest(unittest.TestCase):
         prompt, text = self.written(template, schema, arguments)
         if text is None or form == "none":
             return False
+        count()
         story = f"{template.stem} ({form}): {text!r} pushed by {step}"
         answer = self.read(template, prompt, text, schema, step)
         pieces = answer["pieces"]

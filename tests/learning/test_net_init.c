@@ -27,10 +27,10 @@ typedef struct fresh {
     skv_net *net;
 } fresh;
 
-static bool all(void *user, const char *name)
+static bool all(void *user, const skv_param *p)
 {
     (void)user;
-    (void)name;
+    (void)p;
     return true;
 }
 

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "train/quantizer.h"
+#include "train/quantize/quantizer.h"
 
 typedef struct sample {
     size_t K, N;

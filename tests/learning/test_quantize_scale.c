@@ -23,7 +23,7 @@
 #include "format/safetensors.h"
 #include "group_folder.h"
 #include "skv/tools.h"
-#include "train/quantizer.h"
+#include "train/quantize/quantizer.h"
 
 enum { N_IDS = 48 };
 

@@ -83,9 +83,9 @@ static train_case read_case(size_t i)
     return c;
 }
 
-static bool is_trained(void *user, const char *name)
+static bool is_trained(void *user, const skv_param *p)
 {
-    const char *train = user;
+    const char *train = user, *name = p->name;
     if (strcmp(train, "all") == 0) return true;
     if (strcmp(train, "swiftkv") == 0) return strstr(name, "_swiftkv");
     if (strncmp(name, "model.layers.", 13) != 0) return false;

@@ -70,10 +70,10 @@ static void read_batch(kvpred_case *c)
     }
 }
 
-static bool all(void *user, const char *name)
+static bool all(void *user, const skv_param *p)
 {
     (void)user;
-    (void)name;
+    (void)p;
     return true;
 }
 

@@ -15,7 +15,7 @@
 #include "skv/vocab_train.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
-#include "train/bpe_train.h"
+#include "train/vocabulary/bpe_train.h"
 
 static void assert_token(const skv_bpe_trainer *t, size_t i, const char *text)
 {

@@ -40,7 +40,7 @@ DRAFTED = {"text": "text:5", "self": "self:5,0", "aux": "aux:5,0", "model": "mod
 SKIPPED, EXITS = "0.6,4,0,0,1", "0.05"
 # What says itself, and what is an option: the values of every axis.
 VALUES = {"model": ["ordinary model", "SwiftKV model", "AcrossKV model", "SwiftKV model without its teacher", "KV Prediction model",
-                    "model with shared keys and values"],
+                    "model with shared keys and values", "hybrid model"],
           "windows": ["no sliding windows", "sliding windows in some layers"],
           "KV heads": ["as many KV heads in all layers", "KV heads that differ by layer"],
           "exit head": ["no exit head", "an exit head", "an exit head of some tokens"],
@@ -150,6 +150,7 @@ class CombinationsTest(unittest.TestCase):
         for name, windows in zip(VALUES["windows"], ({}, WINDOWS)):
             cls.make_models(name, windows)
         cls.make_uneven_models()
+        cls.make_hybrid()
         for model in cls.models.values():
             cls.adapter_of(model)
         for name, content in (("ids.json", json.dumps([CHARACTERS.index(c) for c in TEXT])), ("text.txt", TEXT), ("key", "0123456789abcdef"),
@@ -205,6 +206,11 @@ class CombinationsTest(unittest.TestCase):
         cls.models["KV Prediction model", *traits] = cls.model(DATA / "kvpred/openelm-lp", "uneven-kvpred")
 
     @classmethod
+    def make_hybrid(cls):
+        cls.models["hybrid model", VALUES["windows"][0], VALUES["KV heads"][0], "no exit head"] = cls.model(
+            DATA / "models/qwen3-5", "hybrid")
+
+    @classmethod
     def adapter_of(cls, model):
         """Of rank 1, for layer 0's o_proj as the model or its base has it."""
         folder = cls.folder / f"{model.name}-adapter"
@@ -213,7 +219,7 @@ class CombinationsTest(unittest.TestCase):
             source = model.parent / base_of if base_of else model
             data = (source / "model.safetensors").read_bytes()
             header = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])
-            own = r"^(model\.layers\.0\.self_attn\.o|transformer\.layers\.0\.attn\.out)_proj\.weight"
+            own = r"^(model\.layers\.0\.self_attn\.o|model\.layers\.0\.linear_attn\.out|transformer\.layers\.0\.attn\.out)_proj\.weight"
             (n_out, n_in), = (about["shape"] for name, about in header.items() if re.search(own, name))
             folder.mkdir(exist_ok=True)
             name, values = "base_model.model.model.layers.0.self_attn.o_proj.lora_", [0.25] * (n_out + n_in)

@@ -446,6 +446,50 @@ static void test_past_prompts_are_bounded(void **state)
     }
 }
 
+static size_t count_pinned(const skv_past_prompts *past, uint64_t owner, uint64_t now)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < SKV_PAST_PROMPTS; i++) {
+        const skv_past_prompt *p = skv_past_prompts_pinned(past, i, now);
+        n += p && p->owner == owner;
+    }
+    return n;
+}
+
+static void pin(skv_past_prompts *past, uint64_t owner, int32_t id, uint64_t key, uint64_t end)
+{
+    int32_t ids[100] = {id};
+    assert_true(skv_past_prompts_add(past, owner, 1, ids, 100));
+    skv_past_prompts_pin(past, owner, key, end);
+}
+
+/* Pins end with their time, with a newer one of their key, and beyond their owner's part. */
+static void test_pins_end(void **state)
+{
+    (void)state;
+    skv_past_prompts *past = calloc(1, sizeof *past);
+    assert_non_null(past);
+    past->max_ids = 10000;
+    past->max_pinned = SKV_PIN_PART * 1000;
+    pin(past, 2, 0, 0, 50);
+    for (int32_t i = 1; i <= 15; i++) {
+        pin(past, 1, i, 0, i > 12 ? 60 : 50);
+        assert_int_equal(count_pinned(past, 1, 49), i < 10 ? i : 10);
+    }
+    assert_int_equal(count_pinned(past, 1, 50), 3);
+    assert_int_equal(count_pinned(past, 1, 60), 0);
+    assert_int_equal(count_pinned(past, 2, 49), 1);
+    for (int32_t i = 20; i < 24; i++) pin(past, 1, i, 7, 100);
+    assert_int_equal(count_pinned(past, 1, 99), 1);
+    pin(past, 1, 30, 8, 100);
+    assert_int_equal(count_pinned(past, 1, 99), 2);
+    pin(past, 2, 23, 7, 100); /* another owner's key */
+    assert_int_equal(count_pinned(past, 1, 99), 2);
+    skv_past_prompts_release(past);
+    assert_int_equal(count_pinned(past, 1, 0), 0);
+    free(past);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -458,6 +502,7 @@ int main(void)
         cmocka_unit_test(test_misses_are_told_by_token),
         cmocka_unit_test(test_what_an_edit_loses),
         cmocka_unit_test(test_past_prompts_are_bounded),
+        cmocka_unit_test(test_pins_end),
     };
     return cmocka_run_group_tests_name("serve parts", tests, NULL, NULL);
 }

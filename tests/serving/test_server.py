@@ -23,7 +23,7 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from server_process import (  # noqa: E402
-    CHATML, LONG, PLAIN, PROGRAM, ROOT, STORIES, SWIFTKV, Server, ServerTest, busy_pages, prompt_of,
+    CHATML, LONG, MODELS, PLAIN, PROGRAM, ROOT, STORIES, SWIFTKV, Server, ServerTest, busy_pages, prompt_of,
 )
 from waiting import PATIENCE, cpu_seconds, wait_exit, wait_until  # noqa: E402
 
@@ -346,6 +346,53 @@ class SwiftkvTest(ServerTest):
                 t.join()
         for key, answers in got.items():
             self.assertEqual(answers[0], answers[1], key)
+
+
+class HybridTest(ServerTest):
+    """Layers that keep a state: an answer has one, and each prompt is read whole."""
+
+    model, words = MODELS / "qwen3-5", ("--ctx", 128, "--max-running", 3)
+
+    def setUp(self):
+        golden = json.loads((self.model / "golden.json").read_text())
+        self.cases = [(case["ids"], [f"token_id:{i}" for i in case["greedy"]]) for case in golden["cases"]]
+
+    def answers(self, ids, **more):
+        answer = self.server.complete(prompt=ids, max_tokens=12, logprobs=0, ignore_eos=True, **more)
+        self.assertEqual(answer["usage"].get("prompt_tokens_details", {}).get("cached_tokens", 0), 0)
+        return [choice["logprobs"]["tokens"] for choice in answer["choices"]]
+
+    def test_more_answers_than_states(self):
+        """Each is the oracle's, whatever is answered beside it and whose state it gets."""
+        got = []
+
+        def ask(ids, want):
+            got.append((self.answers(ids), [want]))
+
+        threads = [threading.Thread(target=ask, args=case) for case in self.cases * 4]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(len(got), 4 * len(self.cases))
+        for answer, want in got:
+            self.assertEqual(answer, want)
+
+    def test_answers_that_share_a_prompt(self):
+        ids, want = self.cases[-1]
+        self.assertEqual(self.answers(ids, n=5), [want] * 5)
+        self.assertEqual(self.answers(ids + ids[:3])[0], self.answers(ids + ids[:3])[0])
+
+    def test_what_is_told_and_refused(self):
+        self.assertRegex("".join(self.server.lines), r"states of 3 answers at once, 0\.\d MiB each; .* without a prefix cache")
+        body = {"prompt": self.cases[0][0], "max_tokens": 2}
+        self.refuses(400, "/v1/completions", {**body, "evict": "snapkv:20,4"}, "a state takes each token once")
+        self.refuses(400, "/v1/completions", {**body, "speculate": "text:4"}, "take rejected tokens back")
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([PROGRAM, "serve", self.model, "--port", "0", "--cache-dir", folder],
+                                  capture_output=True, text=True, check=False, timeout=PATIENCE)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("those of a hybrid model would lack their states", done.stderr)
 
 
 class LoadTest(ServerTest):

@@ -4,7 +4,8 @@
 Bodies of every shape, to every endpoint that reads text: the process holds at most --memory and a tenth beside what it
 holds idle, its processor time is bounded by a constant for each byte, what clients have left ends, and SIGTERM ends
 with 0. While one key does its worst another key is served. SKV_ACCOUNTS=30,32 (MiB of a body, requests at once) tries
-every shape at every endpoint with that.
+every shape at every endpoint with that; beside it SKV_TEST_SEED draws some of them, with bodies up to that size, alone and
+at once, from clients that stay and from those that leave.
 """
 
 import contextlib
@@ -26,6 +27,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 import sanitizer  # noqa: E402
 import server_process as base  # noqa: E402
+from property_seed import SEED, count, generator  # noqa: E402
 from waiting import PATIENCE, cpu_seconds, wait_exit, wait_until  # noqa: E402
 
 MIB = 1 << 20
@@ -233,11 +235,21 @@ class Bounded(base.ServerTest):
 
 
 class AccountsTest(Bounded):
-    def test_every_shape_everywhere(self):
+    def pairs(self):
+        """(endpoint, shape, bytes, requests at once)"""
         n, at_once = (NIGHTLY[0] * MIB, NIGHTLY[1]) if NIGHTLY else (MIB // 4, 1)
-        for path, shape in itertools.product(ENDPOINTS, SHAPES):
-            with self.subTest(path=path, shape=shape.__name__):
+        pairs = list(itertools.product(ENDPOINTS, SHAPES))
+        if not SEED:
+            return [(*pair, n, at_once) for pair in pairs]
+        draw = generator(1)
+        sizes = [MIB, min(8 * MIB, n), n]
+        return [(*pair, draw.choice(sizes), draw.choice([1, at_once])) for pair in draw.sample(pairs, 6)]
+
+    def test_every_shape_everywhere(self):
+        for path, shape, n, at_once in self.pairs():
+            with self.subTest(path=path, shape=shape.__name__, n=n, at_once=at_once):
                 self.run_at_once(*[(path, body_of(path, shape, n))] * at_once)
+                count(at_once)
         self.quiet()
 
     def test_large_bodies(self):
@@ -294,12 +306,16 @@ class AccountsTest(Bounded):
 
     def test_clients_leave(self):
         """What they wanted ends within a second of processor time."""
-        for i, (path, shape) in enumerate((
+        pairs = [
             ("/v1/completions", one_word), ("/tokenize", one_word), ("/tokenize", words),
             ("/v1/chat/completions", systems), ("/v1/chat/completions", results), ("/v1/messages", parts),
             ("/v1/chat/completions", other_systems), ("/v1/responses", folded), ("/api/chat", messages),
-        )):  # fmt: skip
+        ]  # fmt: skip
+        if SEED:
+            pairs = generator(2).sample(list(itertools.product(ENDPOINTS, SHAPES)), len(pairs))
+        for i, (path, shape) in enumerate(pairs):
             body = body_of(path, shape, 4 * MIB)
+            count(2 if i % 3 else 8)
             with self.subTest(path=path, shape=shape.__name__):
                 held = [post(self.server, path, body) for _ in range(2 if i % 3 else 8)]
                 time.sleep(0.02 * (i % 4))
@@ -357,7 +373,7 @@ class SharesTest(unittest.TestCase):
 
     n, at_once = (NIGHTLY[0] * MIB, NIGHTLY[1] + 8) if NIGHTLY else (3 * MIB, 12)
     memory = MEMORY if NIGHTLY else 64
-    n_asked = 40 if NIGHTLY else 2  # rounds
+    n_asked = 10 if NIGHTLY else 2  # rounds
     small = {
         "/v1/completions": {"prompt": "hello", "max_tokens": 1},
         "/v1/chat/completions": {"messages": [user("hello")], "max_tokens": 1},
@@ -403,6 +419,7 @@ class SharesTest(unittest.TestCase):
             clients.end()
             for t in threads:
                 t.join()
+        count(len(clients.statuses) + len(self.small) * self.n_asked)
         self.assertLessEqual(set(clients.statuses), {200, 400, 413, 503})
         self.assertLessEqual(self.metric(server, "memory_peak_bytes"), 0.8 * self.memory * MIB)
         kv = 4 * 512 * 2048  # that was not used before

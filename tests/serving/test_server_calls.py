@@ -3,7 +3,7 @@
 four APIs, streamed and whole, and is taken as history with its result, as is everything else that clients hold of calls.
 
 Answers are forced by a grammar. By default every template has one case; SKV_CALL_CASES is the number of cases of the property
-(0: the fixed one alone), SKV_CALL_SEED its first seed. A failure prints the seed and the case.
+(0: the fixed one alone), SKV_TEST_SEED its first seed. A failure prints the seed and the case.
 """
 
 import contextlib
@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from call_cases import TEMPLATES, USER, call_is_clear, called, function, parameters, text_of_call  # noqa: E402
 from server_process import PROGRAM, STORIES, Server  # noqa: E402
 from server_process import TEMPLATES as FOLDER  # noqa: E402
+from property_seed import SEED, count  # noqa: E402
 
 try:
     import hypothesis
@@ -30,7 +31,6 @@ except ImportError:
     hypothesis = None
 
 CASES = int(os.environ.get("SKV_CALL_CASES", 0))
-SEED = int(os.environ.get("SKV_CALL_SEED", 1))
 MODEL = None
 QUIET = {"temperature": 0, "chat_template_kwargs": {"enable_thinking": False}}
 RESULT = "SKVRESULT"
@@ -201,6 +201,7 @@ def round_trip(server, template, schema, arguments):
     if text is None:
         raise AssertionError(f"{template.stem} writes no call, or refuses one")
     text = re.sub(r"^\s*</think>\s*", "", text)
+    count()
     for api in APIS:
         for stream in (False, True):
             story = f"{template.stem}, {api.path}, stream {stream}, seed {SEED}: {text!r}"

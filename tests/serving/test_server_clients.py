@@ -133,7 +133,8 @@ class ClientsTest(ServerTest):
                 status, headers, answer = self.server.ask("POST", path, {**more, **body})
                 self.assertEqual(status, 200, answer)
                 usage = answer.get("usage", {})
-                n = sum(usage.get(k, 0) for k in ("prompt_tokens", "input_tokens", "cache_read_input_tokens"))
+                n = sum(usage.get(k, 0) for k in ("prompt_tokens", "input_tokens", "cache_creation_input_tokens",
+                                                     "cache_read_input_tokens"))
                 self.assertEqual(n or answer["prompt_eval_count"], self.server.post("/tokenize", messages=chat)["count"])
                 if path != "/v1/chat/completions":
                     self.assertEqual(headers["x-swiftkv-left-out"], ", ".join(kinds))

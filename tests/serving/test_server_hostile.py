@@ -300,7 +300,8 @@ class SpecialTextTest(base.ServerTest):
             count = self.server.post("/v1/messages/count_tokens", model="x", system=text, messages=[user])
             self.assertEqual(count["input_tokens"], n)
             usage = self.server.post("/v1/messages", system=text, messages=[user], max_tokens=1)["usage"]
-            self.assertEqual(usage["input_tokens"] + usage.get("cache_read_input_tokens", 0), n)
+            parts = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+            self.assertEqual(sum(usage[part] for part in parts), n)
             usage = self.server.post("/v1/responses", instructions=text, input=[user], max_output_tokens=16)["usage"]
             self.assertEqual(usage["input_tokens"], n)
             count = self.server.post("/v1/responses/input_tokens", instructions=text, input=text)

@@ -91,7 +91,10 @@ class MessagesTest(ServerTest):
         again = self.ask(max_tokens=12, temperature=0, system=[{"type": "text", "text": "Be brief."}])
         self.assertEqual(again["content"], answer["content"])
         self.assertGreater(again["usage"]["cache_read_input_tokens"], 0)
-        both = [u["input_tokens"] + u["cache_read_input_tokens"] for u in (usage, again["usage"])]
+        parts = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+        self.assertGreater(usage["cache_creation_input_tokens"], 0)
+        self.assertEqual(again["usage"]["cache_creation_input_tokens"], 0)
+        both = [sum(u[part] for part in parts) for u in (usage, again["usage"])]
         self.assertEqual(both[0], both[1])
         counted = self.server.post("/v1/messages/count_tokens", messages=HELLO, system="Be brief.")
         self.assertEqual(counted["input_tokens"], both[0])

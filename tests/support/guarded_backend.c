@@ -470,13 +470,15 @@ static void guarded_load_rows(skv_backend *base, skv_weight_type type, skv_rows 
     g->cpu->load_rows(g->cpu, type, floats_of(g, x, n, K), host, n, K);
 }
 
+#include "guarded_states.inc"
+
 /* ---- life ---- */
 
 static void guarded_free(skv_backend *base)
 {
     guarded *g = (guarded *)base;
     if (!g) return;
-    if (g->n_areas + g->n_pools + g->n_slots > 0)
+    if (g->n_areas + g->n_pools + g->n_slots + g->n_states > 0)
         guarded_die("freed before its areas and pages were");
     for (size_t i = 0; i < MAX_READS; i++) {
         if (g->readings[i].ticket) guarded_die("freed before pages have arrived");
@@ -517,6 +519,13 @@ skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_bac
         .linear_bytes = guarded_linear_bytes,
         .linear_create = guarded_linear_create,
         .linear_free = guarded_linear_free,
+        .states_create = guarded_states_create,
+        .states_free = guarded_states_free,
+        .states_bytes = guarded_states_bytes,
+        .state_copy = guarded_state_copy,
+        .state_clear = guarded_state_clear,
+        .state_read = guarded_state_read,
+        .state_write = guarded_state_write,
         .linear = guarded_linear,
         .linear_groups = guarded_linear_groups,
         .mix = guarded_mix,
@@ -528,6 +537,9 @@ skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_bac
         .norm_add = guarded_norm_add,
         .glu = guarded_glu,
         .embed_gate = guarded_embed_gate,
+        .conv = guarded_conv,
+        .scan = guarded_scan,
+        .gated_norm = guarded_gated_norm,
         .gather = guarded_gather,
         .copy_rows = guarded_copy_rows,
         .scale = guarded_scale,

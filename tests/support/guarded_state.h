@@ -34,6 +34,13 @@ struct skv_linear {
     size_t n_rows[]; /* [n_parts] */
 };
 
+struct skv_states {
+    const guarded *of;
+    skv_states *inner;
+    size_t n_states;
+    skv_state_layer layers[]; /* [n_layers] */
+};
+
 struct skv_page_pool {
     const guarded *of;
     skv_page_pool *inner;
@@ -85,7 +92,7 @@ typedef struct mapping {
 struct guarded {
     skv_backend base; /* first */
     skv_backend *cpu; /* owned */
-    size_t n_areas, n_pools, n_slots;
+    size_t n_areas, n_pools, n_slots, n_states;
     mapping maps[MAX_MAPS];
     page_view views[MAX_MAPS];
     reading readings[MAX_READS];

@@ -8,8 +8,8 @@ streamed, while this script holds it in OpenAI's. The small model cannot call to
 writes for the answer that is due. Thoughts, where a template can be told to have them, pictures in results, results that are
 errors, and requests that are refused and repeated come at random from the seed. Checked at every request: the client reads that text and these calls; what it sends is the
 prompt that our words make, by the number of its tokens; and all that was read or written before comes from the prefix cache,
-unless the template writes the past otherwise. `--template` names files of ../shared/assets/templates. tests/clients/requirements.txt and clients-requirements.txt
-say what Python needs: LangChain wants another openai than the others, so it has a virtual environment of its own.
+unless the template writes the past otherwise. `--template` names files of ../shared/assets/templates, or all of them and of
+tests/data/templates ("all"). tests/clients/requirements.txt and clients-requirements.txt say what Python needs: LangChain wants another openai than the others, so it has a virtual environment of its own.
 """
 
 import argparse
@@ -22,7 +22,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/support"))
 
-from call_cases import BITS, FOLDERS, texts_in  # noqa: E402
+from call_cases import BITS, FOLDERS  # noqa: E402
+from call_cases import TEMPLATES as EVERY  # noqa: E402
 from server_process import STORIES, Server  # noqa: E402
 
 PAGE = 64  # tokens, which the cache keeps together
@@ -250,7 +251,7 @@ class Anthropic(Client):
         calls = [(b.id, b.name, b.input) for b in message.content if b.type == "tool_use"]
         usage = message.usage
         return Answer("".join(b.text for b in message.content if b.type == "text"), calls,
-                      usage.input_tokens + usage.cache_read_input_tokens, usage.cache_read_input_tokens, usage.output_tokens,
+                      usage.input_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens, usage.cache_read_input_tokens, usage.output_tokens,
                       message.stop_reason)  # fmt: skip
 
     def whole(self):
@@ -404,7 +405,7 @@ class Conversation:
         self.told = self.prompt = ""  # their texts
         self.n_rewritten = 0  # requests whose template writes the past otherwise than it was read
         self.more = {}  # what the next request has besides
-        self.n_thoughts = self.n_pictures = self.n_refused = 0
+        self.n_thoughts = self.n_pictures = self.n_refused = self.n_plain = 0
         self.misses, self.faults, self.n_requests, self.n_cached, self.n_prompt = [], [], 0, 0, 0
 
     def render(self, messages, begins):
@@ -420,6 +421,10 @@ class Conversation:
             return None
         end = plain.split("SKVPLAIN")[-1]
         text = whole[len(prompt):]
+        marks = re.findall(r"<[^<>]+>", end)
+        if marks and marks[-1] in text.removesuffix(end):
+            return None  # the past has several turns for it, and a model ends its answer with the first
+        text = re.sub(r"<\|(eom_id|calls)\|>\s*$", "", text)  # these end an answer with calls
         if message.get("tool_calls") and not text.endswith(end):
             end = text[len(text.rstrip()):]
         return text.removesuffix(end) if end else text
@@ -509,6 +514,7 @@ class Conversation:
             self.more = {}
             message = self.plan(True)
             text = self.wanted(message) or message["content"]
+            self.n_plain += 1
         self.client.script.texts.append(text)
         self.client.script.more = self.more
         self.refuse(mode)
@@ -552,6 +558,12 @@ def one_call_alone(server):
     return shown[0] != 200 or "<|python_tag|>" in str(shown[2]) or "eot_id" in str(shown[2])
 
 
+def thinks_anyway(server):
+    """Whether its prompts open a thought although none is wanted: answers are free until its end, so none can be forced."""
+    body = {"messages": [{"role": "user", "content": "Q?"}], "tools": CHAT_TOOLS, "grammar": literal("x"), "max_tokens": 1}
+    return server.post("/v1/chat/completions", **body)["choices"][0]["message"]["content"] != "x"
+
+
 def find_template(name):
     return next(path for folder in FOLDERS for path in [Path(folder) / f"{name}.jinja"] if path.exists())
 
@@ -564,18 +576,24 @@ def main():
     parser.add_argument("--template", default=",".join(TEMPLATES))
     args = parser.parse_args()
     bad = 0
-    for template in args.template.split(","):
+    for template in [path.stem for path in EVERY] if args.template == "all" else args.template.split(","):
         server = Server(STORIES, "--ctx", 65536, "--kv-tokens", 131072, "--name", "m", "--template", find_template(template),
                         "--chat-template-kwargs", '{"enable_thinking": false}')  # fmt: skip
         try:
+            if thinks_anyway(server):
+                print(f"{template}: left out, its prompts open a thought whatever is asked", flush=True)
+                continue
             many = not one_call_alone(server)
             for name in args.client.split(","):
                 client = CLIENTS[name](f"http://127.0.0.1:{server.port}", Script())
                 talk = Conversation(server, client, many, args.seed)
-                for i in range(args.turns):
-                    talk.turn(i)
+                try:
+                    for i in range(args.turns):
+                        talk.turn(i)
+                except Exception as e:  # whatever a client makes of it: the conversation has ended there
+                    talk.fault("the conversation ended", type(e).__name__, e)
                 client.close()
-                print(f"{template}, {name}: {args.turns} turns, {talk.n_requests} requests, {talk.n_refused} refused, {talk.n_thoughts} thoughts, {talk.n_pictures} pictures, {talk.n_prompt} tokens of prompts, "
+                print(f"{template}, {name}: {args.turns} turns, {talk.n_requests} requests, {talk.n_refused} refused, {talk.n_plain} calls that cannot be forced, {talk.n_thoughts} thoughts, {talk.n_pictures} pictures, {talk.n_prompt} tokens of prompts, "
                       f"{talk.n_cached:.0f} cached, {talk.n_rewritten} times the past was written otherwise, {len(talk.misses)} misses, {len(talk.faults)} faults", flush=True)
                 for one in talk.misses[:5]:
                     print("    miss: request {}: {:.0f} of {} cached, prompt {}".format(*one))

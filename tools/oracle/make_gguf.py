@@ -19,6 +19,7 @@ import torch
 import transformers
 
 import golden_cases
+import hybrid_gguf
 import make_models
 import model_specs
 import plain_models
@@ -142,6 +143,26 @@ SPECS |= {
     "glm4-gguf": recent("glm4", "glm4"),
 }
 
+def delta(kind, name, architecture, **fields):
+    """Qwen 3.5 or Qwen3-Next: value heads three to a key head, rows of 32 and more."""
+    sizes = {"hidden_size": 64, "intermediate_size": 64, "linear_key_head_dim": 16, "linear_value_head_dim": 16}
+    return {"config": model_specs.delta(kind, name, **sizes, **fields), "types": {"blk.0.ssm_out": "Q8_0"},
+            "default": "F16", "architecture": architecture, "lengths": (1, 23, 80)}
+
+
+EXPERTS = {"moe_intermediate_size": 32, "num_experts": 6, "num_experts_per_tok": 2,
+           "shared_expert_intermediate_size": 64}
+LINEAR, FULL = model_specs.LINEAR, model_specs.FULL
+SPECS |= {
+    "qwen3-5-gguf": delta("qwen3_5_text", "Qwen3_5", "qwen35", tie_word_embeddings=True, num_hidden_layers=4,
+                          layer_types=[LINEAR, LINEAR, LINEAR, FULL]),
+    "qwen3-5-moe-gguf": delta("qwen3_5_moe_text", "Qwen3_5Moe", "qwen35moe", num_hidden_layers=3,
+                              layer_types=[LINEAR, FULL, LINEAR], **EXPERTS),
+    "qwen3-next-gguf": delta("qwen3_next", "Qwen3Next", "qwen3next", num_hidden_layers=4, decoder_sparse_step=1,
+                             mlp_only_layers=[], norm_topk_prob=True, layer_types=[LINEAR, LINEAR, LINEAR, FULL],
+                             **EXPERTS),
+}
+
 LAYER_NAMES = {
     "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
@@ -161,7 +182,8 @@ OLMO_NAMES = {"post_attention_layernorm": "post_attention_norm", "post_feedforwa
 GLM_NAMES = {"post_self_attn_layernorm": "post_attention_norm", "post_attention_layernorm": "ffn_norm",
              "post_mlp_layernorm": "post_ffw_norm", "mlp.gate_up_proj": "ffn_up"}
 # What differs from LAYER_NAMES, by the beginning of the model type.
-FAMILY_NAMES = {"gemma": GEMMA_NAMES, "olmo": OLMO_NAMES, "glm": GLM_NAMES}
+FAMILY_NAMES = {"gemma": GEMMA_NAMES, "olmo": OLMO_NAMES, "glm": GLM_NAMES, "qwen3_next": hybrid_gguf.NAMES,
+                "qwen3_5": hybrid_gguf.NAMES}
 # The families whose q and k rows llama.cpp's converter puts in pair order.
 PAIRED = ("llama", "mixtral", "smollm3", "ministral3", "granite")
 
@@ -210,12 +232,16 @@ def random_blocks(model, name, shape, type_name):
     return with_scale(0.01 * wanted / spread).copy()
 
 
+def has_offset(gemma, name):
+    return gemma and "norm" in name and "linear_attn" not in name
+
+
 def stored(model, name, shape, type_name, gemma):
     """(bytes as the file has them, GGUF type) of one tensor, in Hugging Face's row order."""
     if type_name in RANDOM_BLOCKS:
         return random_blocks(model, name, shape, type_name), TYPE[type_name]
     values = tensor_for(model, name, shape, gemma).numpy()
-    if gemma and "norm" in name:
+    if has_offset(gemma, name):
         values = values + 1  # GGUF keeps the weight that is multiplied by
     return gguf.quants.quantize(values, TYPE[type_name]), TYPE[type_name]
 
@@ -274,7 +300,7 @@ def metadata_rope(writer, config):
 
 
 def metadata(writer, config, tokenizer):
-    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_block_count(config["num_hidden_layers"] + (config["model_type"] == "qwen3_5_text"))
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_head_count(config["num_attention_heads"])
@@ -286,6 +312,8 @@ def metadata(writer, config, tokenizer):
         metadata_gemma4(writer, config)
     else:
         metadata_rope(writer, config)
+    if config["model_type"] in hybrid_gguf.TYPES:
+        hybrid_gguf.metadata(writer, config)
     if config["model_type"] == "granite":
         writer.add_attention_scale(config["attention_multiplier"])
         writer.add_embedding_scale(config["embedding_multiplier"])
@@ -334,7 +362,7 @@ def rope_factors(config):
 
 def dequantised(data, kind, gemma, name):
     values = gguf.quants.dequantize(data, kind).astype(np.float32)
-    return torch.from_numpy(values - 1 if gemma and "norm" in name else values)
+    return torch.from_numpy(values - 1 if has_offset(gemma, name) else values)
 
 
 def expert_pieces(config, name, t):
@@ -369,10 +397,33 @@ def write_experts(writer, name, spec, hf_name, shape):
     return back(*rounded).contiguous()
 
 
+def write_linear(writer, name, spec, hf_name, shape):
+    """Writes what a tensor of linear_attn becomes; returns it as it was rounded."""
+    config, layer = spec["config"], hf_name.split(".")[2]
+    values = tensor_for(name, hf_name, shape).numpy()
+
+    def rounded(array, out_name):
+        kind = "F32" if out_name in hybrid_gguf.F32 else spec["types"].get(
+            f"blk.{layer}.{out_name}".removesuffix(".weight"), spec["default"])
+        data = gguf.quants.quantize(np.ascontiguousarray(array, dtype=np.float32), TYPE[kind])
+        return data, TYPE[kind], gguf.quants.dequantize(data, TYPE[kind]).reshape(array.shape)
+
+    back = values.copy()
+    places = hybrid_gguf.convert(config, hf_name, np.arange(values.size, dtype=np.float64).reshape(shape)
+                                 if not hf_name.endswith("A_log") else values)
+    for (out_name, array), (_, where) in zip(hybrid_gguf.convert(config, hf_name, values), places):
+        data, kind, read = rounded(array, out_name)
+        writer.add_tensor(f"blk.{layer}.{out_name}", data, raw_dtype=kind)
+        if not hf_name.endswith("A_log"):  # f32: nothing is rounded but the exponential
+            back.reshape(-1)[where.astype(np.int64).reshape(-1)] = read.reshape(-1)
+    return torch.from_numpy(back)
+
+
 def write_gguf(path, name, spec, shapes):
     """Writes the file; returns the float32 weights under Hugging Face's names and order."""
     config, weights = spec["config"], {}
-    gemma, paired = config["model_type"] == "gemma2", config["model_type"] in PAIRED
+    hybrid = config["model_type"] in hybrid_gguf.TYPES
+    gemma, paired = hybrid or config["model_type"] == "gemma2", config["model_type"] in PAIRED
     kind = spec.get("architecture", config["model_type"].removesuffix("_text"))
     writer = gguf.GGUFWriter(path, kind)
     writer.add_name(name)
@@ -383,6 +434,9 @@ def write_gguf(path, name, spec, shapes):
     for hf_name, shape in shapes.items():
         if ".experts." in hf_name:
             weights[hf_name] = write_experts(writer, name, spec, hf_name, shape)
+            continue
+        if "linear_attn." in hf_name:
+            weights[hf_name] = write_linear(writer, name, spec, hf_name, shape)
             continue
         out_name = gguf_name(hf_name, config["model_type"])
         if spec.get("architecture") == "gpt-oss":
@@ -400,7 +454,10 @@ def write_gguf(path, name, spec, shapes):
             if len(whole) < 3:
                 continue
             out_name, data = next(n for n, w in fused.items() if w is whole), np.concatenate([whole[p] for p in "qkv"])
+        data = data[0] if "shexp" in out_name and data.shape[0] == 1 else data
         writer.add_tensor(out_name, np.ascontiguousarray(data), raw_dtype=raw)
+    if config["model_type"] == "qwen3_5_text":  # a layer that predicts further tokens, which nobody reads
+        writer.add_tensor(f"blk.{config['num_hidden_layers']}.attn_norm.weight", np.ones(3, dtype=np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -442,7 +499,7 @@ def make(root, name):
     if config["model_type"] == "llama":
         check_file(folder / "model.gguf", name, config, weights, logits_of)
     source = f"transformers {transformers.__version__} on weights dequantised by gguf"
-    result = make_models.golden(name, config, {None: logits_of}, model_specs.LENGTHS, source)
+    result = make_models.golden(name, config, {None: logits_of}, spec.get("lengths", model_specs.LENGTHS), source)
     golden_cases.write_json(folder / "golden.json", result)
 
 

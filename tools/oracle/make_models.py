@@ -84,12 +84,14 @@ def base_tensors(name, config):
     shapes = {n: tuple(t.shape) for n, t in model.state_dict().items()}
     if config.get("tie_word_embeddings"):
         shapes.pop("lm_head.weight")
-    gemma = config["model_type"] in ("gemma2", "gemma3_text")  # norms there are 1 + weight
+    gemma = config["model_type"] in ("gemma2", "gemma3_text", "qwen3_next", "qwen3_5_text",
+                                     "qwen3_5_moe_text")  # norms there are 1 + weight
     return {n: tensor_for(name, n, s, gemma) for n, s in shapes.items()}
 
 
 EXPERT_NAMES = {
     "qwen3_moe": ("mlp", {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}),
+    "qwen3_next": ("mlp", {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}),
     "mixtral": ("block_sparse_moe", {"gate": "w1", "up": "w3", "down": "w2"}),
 }
 
@@ -227,6 +229,19 @@ def save_with_parts(folder, config, tensors, dtype):
     save(folder, outer, out, dtype)
 
 
+def save_wrapped(folder, config, tensors, dtype, kind):
+    """The same model as Qwen 3.5 is published: inside one with images, beside a head for further tokens."""
+    out = {"model.visual.patch_embed.proj.weight": torch.ones(4, 3),
+           "mtp.fc.weight": torch.ones(4, 8), "mtp.layers.0.self_attn.q_proj.weight": torch.ones(4, 4)}
+    for name, tensor in tensors.items():
+        out[name.replace("model.", "model.language_model.", 1)] = tensor
+    inner = {k: v for k, v in config.items() if k != "tie_word_embeddings"}
+    outer = {"architectures": [config["architectures"][0].replace("CausalLM", "ConditionalGeneration")],
+             "model_type": kind, "text_config": inner, "vision_config": {"hidden_size": 3},
+             "tie_word_embeddings": config["tie_word_embeddings"]}
+    save(folder, outer, out, dtype)
+
+
 def make_ordinary(root, name, spec):
     config, folder = spec["config"], root / name
     tensors = base_tensors(name, config)
@@ -250,6 +265,8 @@ def make_ordinary(root, name, spec):
             add_simscore(result, plain_models.LlamaFamily(config, weights))
     if spec.get("parts"):
         save_with_parts(folder, config, base_tensors(name, config), spec.get("dtype", "f32"))
+    if spec.get("wrapped"):
+        save_wrapped(folder, config, tensors, spec.get("dtype", "f32"), spec["wrapped"])
     golden_cases.write_json(folder / "golden.json", result)
     if "transform" in spec:
         make_transform(folder, config, read_float64(folder), *spec["transform"])
@@ -397,7 +414,8 @@ def make_openelm(root, name):
 
 
 def jobs(root):
-    ordinary = model_specs.ordinary_specs() | model_specs.recent_specs()
+    ordinary = (model_specs.ordinary_specs() | model_specs.recent_specs()
+                | model_specs.hybrid_specs())
     swift = model_specs.swiftkv_specs()
     table = {n: (lambda n=n, s=s: make_ordinary(root, n, s)) for n, s in ordinary.items()}
     table["openelm"] = lambda: make_openelm(root, "openelm")

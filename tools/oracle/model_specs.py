@@ -451,6 +451,79 @@ def shared_specs():
     }
 
 
+LINEAR, FULL = "linear_attention", "full_attention"
+
+
+def delta(kind, name, **fields):
+    """Qwen 3.5 and Qwen3-Next: value heads three to a key head, so that no order of them passes for another."""
+    base = {
+        "attention_bias": False,
+        "head_dim": 16,
+        "hidden_act": "silu",
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "linear_conv_kernel_dim": 4,
+        "linear_key_head_dim": 8,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 6,
+        "linear_value_head_dim": 12,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "rms_norm_eps": 1e-6,
+        "rope_parameters": {"partial_rotary_factor": 0.25, "rope_theta": 10000.0, "rope_type": "default"},
+        "vocab_size": 103,
+    }
+    return v5(kind, f"{name}ForCausalLM", **{**base, **fields})
+
+
+def delta_experts(**fields):
+    return {"moe_intermediate_size": 24, "num_experts": 7, "num_experts_per_tok": 3,
+            "shared_expert_intermediate_size": 40, **fields}
+
+
+def hybrid_specs():
+    """Layers that keep a state beside layers with attention. 80 ids are more than a chunk of 64."""
+    lengths = (1, 3, 23, 80)
+    mrope = {"mrope_interleaved": True, "mrope_section": [1, 1, 0], "partial_rotary_factor": 0.25,
+             "rope_theta": 10000.0, "rope_type": "default"}
+    return {
+        "qwen3-5": {  # a state in the last layer
+            "config": delta("qwen3_5_text", "Qwen3_5", num_hidden_layers=6, tie_word_embeddings=True,
+                            layer_types=[LINEAR, LINEAR, FULL, LINEAR, FULL, LINEAR]),
+            "lengths": lengths,
+        },
+        "qwen3-5-wrapped": {  # as published: inside a model with images, with a head for further tokens
+            "config": delta("qwen3_5_text", "Qwen3_5", full_attention_interval=4, dtype="bfloat16",
+                            layer_types=[LINEAR, LINEAR, LINEAR, FULL], rope_parameters=mrope),
+            "dtype": "bf16",
+            "lengths": lengths,
+            "wrapped": "qwen3_5",
+        },
+        "qwen3-5-moe": {
+            "config": delta("qwen3_5_moe_text", "Qwen3_5Moe", num_hidden_layers=5, **delta_experts(),
+                            layer_types=[LINEAR, FULL, LINEAR, LINEAR, FULL], dtype="bfloat16"),
+            "dtype": "bf16",
+            "lengths": lengths,
+        },
+        "qwen3-5-moe-wrapped": {
+            "config": delta("qwen3_5_moe_text", "Qwen3_5Moe", layer_types=[LINEAR, LINEAR, LINEAR, FULL],
+                            dtype="bfloat16", rope_parameters=mrope, **delta_experts()),
+            "dtype": "bf16",
+            "lengths": lengths,
+            "wrapped": "qwen3_5_moe",
+        },
+        "qwen3-next": {  # rows by key head, a tensor for each expert, a dense layer
+            "config": delta("qwen3_next", "Qwen3Next", num_hidden_layers=5, decoder_sparse_step=1,
+                            mlp_only_layers=[1], norm_topk_prob=False, dtype="bfloat16",
+                            layer_types=[LINEAR, FULL, LINEAR, LINEAR, FULL],
+                            **delta_experts()),
+            "dtype": "bf16",
+            "experts": "split",
+            "lengths": lengths,
+        },
+    }
+
+
 def openelm_spec():
     """As apple/OpenELM-* write it; widths are multiplier times model_dim, rounded to the divisor."""
     return {

@@ -22,6 +22,14 @@ def to_bf16_exact(array):
 def tensor_for(model, name, shape, gemma=False):
     """One random tensor; its name decides the distribution, model and name the seed."""
     r = generator(model, name)
+    if name.endswith("A_log"):  # half-lives from a token to some dozens
+        return to_bf16_exact(r.uniform(-3.0, 1.0, shape))
+    if name.endswith("dt_bias"):
+        return to_bf16_exact(r.uniform(-2.0, 1.0, shape))
+    if name.endswith("conv1d.weight"):
+        return to_bf16_exact(0.6 * r.standard_normal(shape))
+    if name.endswith("linear_attn.norm.weight"):  # its weight has no 1 added to it, as others have
+        return to_bf16_exact(r.uniform(0.5, 1.6, shape))
     if "norm" in name:
         low, high = (-0.6, 0.6) if gemma else (0.5, 1.6)
         return to_bf16_exact(r.uniform(low, high, shape))
@@ -39,7 +47,7 @@ def tensor_for(model, name, shape, gemma=False):
     gain = 1.6 if any(part in name for part in ("q_proj", "k_proj", "qkv_proj")) else 1.1
     if "lm_head" in name:
         gain = 2.5
-    if name.endswith(("mlp.gate.weight", "router.weight")):  # so that experts differ in weight
+    if name.endswith(("mlp.gate.weight", "router.weight", "shared_expert_gate.weight")):  # so that experts differ in weight
         gain = 2.0
     if name.endswith("sinks"):
         return to_bf16_exact(r.standard_normal(shape))

@@ -258,7 +258,7 @@ void skv_coded_forget(const skv_tensor *t)
 {
     const skv_tensor_coded *c = &t->coded;
     const size_t row_bytes = t->n_bytes / c->n_rows;
-    const size_t n = skv_tensor_rows(t) * skv_max_size(t->row_step, 1);
+    const size_t n = skv_tensor_stored_rows(t);
     if (skv_coded_is_by_column(
             t)) { /* of all rows: the other parts of the matrix read them again */
         skv_file_map_forget(t->data, t->n_bytes);

@@ -5,10 +5,12 @@
  *     a  = NORM(x, attn_norm)
  *     q  = Wq a [+ bq]   k = Wk a [+ bk]   v = Wv a [+ bv]        one head count per LAYER
  *     q, k = [head-wise NORM]  then RoPE (per layer: which table)
- *     o  = Wo attention(q, k, v; SCALE, SOFTCAP, WINDOW per layer) [+ bo]
+ *     o  = Wo attention(q, k, v; SCALE, SOFTCAP, WINDOW per layer) [* sigmoid(Wgate a)] [+ bo]
+ *          or, in a LAYER that keeps a state, what its MIXER makes of a
  *     x += [NORM](o)
  *     m  = Wdown (ACT(Wgate b) * Wup b),  b = NORM(x, ffn_norm)   one width per LAYER
- *          or, in a LAYER with experts, the weighted sum of those that a router chooses,
+ *          or, in a LAYER with experts, the weighted sum of those that a router chooses
+ *          [+ sigmoid(w b) m' of one that every token meets],
  *          or, in one with both, NORM(m) of the first + NORM(m) of the second
  *     x += [NORM](m)
  *     x += NORM(Wproj (ACT(Wpig x) * e))                          e: the token's, of this LAYER
@@ -69,12 +71,29 @@ typedef struct skv_rope {
  * divided by factor, one well within it is kept, and those between are blended. */
 double skv_rope_llama3(const skv_rope *rope, double frequency);
 
+/* How the tokens of a layer learn of each other. */
+typedef enum skv_mixer {
+    SKV_MIXER_ATTENTION,
+    SKV_MIXER_DELTA /* the gated delta rule behind a short convolution (arXiv:2412.06464) */
+} skv_mixer;
+
+/* What a layer without attention keeps of a sequence: a matrix [key_dim, value_dim] for each value
+ * head, and the last conv_rows - 1 inputs of its convolution. One shape for all such layers. */
+typedef struct skv_mixer_shape {
+    size_t n_key_heads, n_value_heads; /* nk divides nv */
+    size_t key_dim, value_dim;
+    size_t conv_rows; /* K of the convolution, its own row included */
+    bool tiled; /* value head h has key head h % nk, as GGUF stores them; else h / (nv / nk) */
+} skv_mixer_shape;
+
 typedef struct skv_layer_shape {
+    skv_mixer mixer;
     size_t n_heads;    /* H */
     size_t n_kv_heads; /* Hk, divides H */
     size_t ffn;        /* F; where there are experts, of each */
     size_t n_experts;  /* E; 0: the block is one, and dense */
     size_t ffn_beside; /* F of a dense block beside the experts (Gemma 4); 0: there is none */
+    size_t ffn_shared; /* F of the expert that every token meets; 0: there is none */
     size_t window;     /* rows a token sees, itself included; 0: all */
     size_t i_rope;     /* 0 or 1: which skv_rope */
     size_t head_dim;   /* Dh of this layer; 0: the configuration's */
@@ -96,6 +115,7 @@ typedef struct skv_config {
     size_t context;          /* max_position_embeddings */
     skv_layer_shape *layers; /* [n_layers], owned */
     skv_rope ropes[2];
+    skv_mixer_shape mixer; /* of layers without attention; zeros: all have it */
 
     double norm_eps;
     bool norm_offset_one; /* Gemma: weight + 1 */
@@ -107,6 +127,7 @@ typedef struct skv_config {
     bool post_norms;      /* Gemma 2, 3, OLMo, GLM-4: norms after attention and after the MLP */
     bool no_pre_norms;    /* OLMo 2, 3: none before attention and the MLP */
     bool tied;            /* the head is the embedding */
+    bool attention_gate;  /* what attention returns is multiplied by sigmoid(Wgate a) */
     bool sinks;           /* a logit for each head that takes part in attention's softmax, without
                            * keys or values (gpt-oss) */
     skv_activation activation;
@@ -177,15 +198,44 @@ static inline size_t skv_config_dense_ffn(const skv_config *c, size_t i)
 {
     return c->layers[i].n_experts ? c->layers[i].ffn_beside : c->layers[i].ffn;
 }
-/** Columns of layer i's products: those of q, and those of k and v together as it makes them. */
+/** Whether layer i has attention, and so keys and values. */
+static inline bool skv_config_attends(const skv_config *c, size_t i)
+{
+    return c->layers[i].mixer == SKV_MIXER_ATTENTION;
+}
+/** Columns of layer i's products: those of q, and those of k and v together as it makes them; 0
+ * without attention. */
 static inline size_t skv_config_q_columns(const skv_config *c, size_t i)
 {
-    return c->layers[i].n_heads * skv_config_head_dim(c, i);
+    return skv_config_attends(c, i) ? c->layers[i].n_heads * skv_config_head_dim(c, i) : 0;
 }
 static inline size_t skv_config_kv_columns(const skv_config *c, size_t i)
 {
-    return (c->layers[i].k_is_v ? 1 : 2) * c->layers[i].n_kv_heads * skv_config_head_dim(c, i);
+    const size_t n_heads = skv_config_attends(c, i) ? c->layers[i].n_kv_heads : 0;
+    return (c->layers[i].k_is_v ? 1 : 2) * n_heads * skv_config_head_dim(c, i);
 }
+/** Columns of the products of layers without attention: q or k, v or z, and what the convolution
+ * reads, q|k|v. */
+static inline size_t skv_mixer_key_columns(const skv_mixer_shape *m)
+{
+    return m->n_key_heads * m->key_dim;
+}
+static inline size_t skv_mixer_value_columns(const skv_mixer_shape *m)
+{
+    return m->n_value_heads * m->value_dim;
+}
+static inline size_t skv_mixer_conv_columns(const skv_mixer_shape *m)
+{
+    return 2 * skv_mixer_key_columns(m) + skv_mixer_value_columns(m);
+}
+/** Weights of the products of layer i's mixer, without biases and norms: attention's where it has
+ * any. */
+uint64_t skv_config_mixer_weights(const skv_config *c, size_t i);
+/** Operations of a token in layer i's convolution and recurrence, which comes out or not; 0 in one
+ * with attention. */
+double skv_config_state_work(const skv_config *c, size_t i, bool comes_out);
+/** Whether some layer has no attention. */
+bool skv_config_is_hybrid(const skv_config *c);
 /** The layer whose keys and values layer i reads: i itself, or, for one of the last n_shared
  * layers, the last layer before all of these that is windowed as layer i is. i when there is
  * none, which skv_config_check refuses. */

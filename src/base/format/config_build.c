@@ -65,13 +65,17 @@ void skv_config_set_multipliers(skv_config *c, double embedding, double residual
     c->logit_divisor = logits;
 }
 
-bool skv_config_has_text_part(const char *model_type)
+const char *skv_config_text_part(const char *model_type)
 {
-    static const char *const types[] = {"gemma3", "mistral3", "gemma4", "gemma4_unified"};
+    static const char *const types[][2] = {
+        {"gemma3", "gemma3_text"},   {"mistral3", "mistral"},
+        {"gemma4", "gemma4_text"},   {"gemma4_unified", "gemma4_text"},
+        {"qwen3_5", "qwen3_5_text"}, {"qwen3_5_moe", "qwen3_5_moe_text"},
+    };
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        if (strcmp(types[i], model_type) == 0) return true;
+        if (strcmp(types[i][0], model_type) == 0) return types[i][1];
     }
-    return false;
+    return NULL;
 }
 
 bool skv_config_is(const skv_config *c, const char *model_type)

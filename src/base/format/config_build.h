@@ -23,17 +23,28 @@ double skv_gemma_embedding_scale(size_t hidden, const char *dtype);
 /** Granite's multipliers, all positive; c->norm_eps is the file's. */
 void skv_config_set_multipliers(skv_config *c, double embedding, double residual, double logits);
 
-/** Whether a model of this type has images too, and its text part stands in `text_config`. */
-bool skv_config_has_text_part(const char *model_type);
+/** Of a model of this type that has images too, and whose text part stands in `text_config`: the
+ * type of that part where it does not say. NULL: it has none. */
+const char *skv_config_text_part(const char *model_type);
+
 /* What a family of mixtures of experts says where its file does not. */
 typedef struct skv_moe_defaults {
     size_t n_experts, n_active; /* 0 experts: the family has none */
-    size_t ffn;  /* of an expert; 0: intermediate_size, and every layer has experts */
-    bool by_key; /* norm_topk_prob decides about norm_topk; false: it is true */
+    size_t ffn;        /* of an expert; 0: intermediate_size, and every layer has experts */
+    bool by_key;       /* norm_topk_prob decides about norm_topk; false: it is true */
+    bool normed;       /* what norm_topk_prob is where the file does not say */
+    size_t ffn_shared; /* of the expert that every token meets; 0: the family has none */
 } skv_moe_defaults;
 
 /** quantization_config -> c, as far as the tensors do not tell it: format/coded.h. */
 void skv_config_read_quantization(skv_json_reader *r, skv_config *c);
+
+/** linear_* -> c->mixer, and layer_types or full_attention_interval -> the mixers of c's layers;
+ * `period` is the family's. */
+void skv_config_read_mixers(skv_json_reader *r, size_t period, skv_config *c);
+/** Ranges of what c says of layers without attention. */
+SKV_MUST_CHECK skv_status skv_config_check_mixers(const skv_config *c, const char *name,
+                                                  skv_error *err);
 
 /** num_experts and what belongs to it -> c, whose layers are known and dense. */
 void skv_config_read_moe(skv_json_reader *r, const skv_moe_defaults *defaults, skv_config *c);
@@ -66,6 +77,13 @@ void skv_config_from_openelm(skv_json_reader *r, skv_config *c);
       "embedding_length_per_layer_input")                                                          \
     X(EXPERTS, "num_experts", "num_experts", "expert_count")                                       \
     X(EXPERT_FFN, "moe_intermediate_size", "moe_intermediate_size", "expert_feed_forward_length")  \
+    X(SHARED_FFN, "shared_expert_intermediate_size", "shared_expert_intermediate_size",            \
+      "expert_shared_feed_forward_length")                                                         \
+    X(KEY_HEADS, "linear_num_key_heads", "linear_num_key_heads", "ssm.group_count")                \
+    X(VALUE_HEADS, "linear_num_value_heads", "linear_num_value_heads", "ssm.time_step_rank")       \
+    X(KEY_DIM, "linear_key_head_dim", "linear_key_head_dim", "ssm.state_size")                     \
+    X(VALUE_DIM, "linear_value_head_dim", "linear_value_head_dim", "ssm.inner_size")               \
+    X(CONV_ROWS, "linear_conv_kernel_dim", "linear_conv_kernel_dim", "ssm.conv_kernel")            \
     X(ACTIVE, "num_experts_per_tok", "num_experts_per_tok", "expert_used_count")                   \
     X(EPS, "rms_norm_eps", "rms_norm_eps", "attention.layer_norm_rms_epsilon")                     \
     X(THETA, "rope_theta", "rope_freq_constant", "rope.freq_base")                                 \

@@ -160,6 +160,9 @@ static skv_status check_layers(const checker *k)
         const skv_config_field ffn =
             l->n_experts > 0 ? SKV_CONFIG_FIELD_EXPERT_FFN : SKV_CONFIG_FIELD_FFN;
         SKV_TRY(check_layer_size(k, i, ffn, l->ffn, FFN_MAX));
+        if (l->ffn_shared > 0) {
+            SKV_TRY(check_layer_size(k, i, SKV_CONFIG_FIELD_SHARED_FFN, l->ffn_shared, FFN_MAX));
+        }
         if (l->ffn_beside > 0) {
             SKV_TRY(check_layer_size(k, i, SKV_CONFIG_FIELD_FFN, l->ffn_beside, FFN_MAX));
         }
@@ -250,6 +253,7 @@ skv_status skv_config_check(const skv_config *c, const char *name, skv_error *er
     SKV_REQUIRE(c->layers, err, SKV_ARGUMENT, "%s: no layers", name);
     SKV_TRY(check_layers(&k));
     SKV_TRY(skv_config_check_moe(c, name, err));
+    SKV_TRY(skv_config_check_mixers(c, name, err));
     SKV_TRY(check_rope(&k, &c->ropes[0]));
     SKV_TRY(check_rope(&k, &c->ropes[1]));
     SKV_TRY(check_field(&k, SKV_CONFIG_FIELD_EPS, c->norm_eps));

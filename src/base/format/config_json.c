@@ -1,9 +1,8 @@
 /*
  * config.json -> skv_config: see config.h.
  *
- * The families differ in defaults, which those of transformers' configuration classes decide, and
- * in a few rules; both are rows of one table. Files by transformers 4 and 5 are told apart key by
- * key: what a file has goes before what it lacks.
+ * The families differ in defaults and in a few rules: config_family.h. Files by transformers 4 and
+ * 5 are told apart key by key: what a file has goes before what it lacks.
  */
 #include <math.h>
 #include <stdio.h>
@@ -11,242 +10,9 @@
 
 #include "base/mem.h"
 #include "base/size.h"
-#include "format/config_build.h"
+#include "format/config_family.h"
 
 enum { CONFIG_BYTES_MAX = 16 << 20, LAYER_NAME_MAX = 8 /* digits */ };
-
-/* Which layers see a window of the last rows only. */
-typedef enum window_rule {
-    WINDOW_NEVER,
-    WINDOW_EVERY,   /* Mistral, Phi-3 */
-    WINDOW_UPPER,   /* Qwen: layers from max_window_layers on, if use_sliding_window */
-    WINDOW_PATTERN, /* Gemma, OLMo 3: all but every window_period-th */
-    WINDOW_STILL,   /* SmolLM3: layers without RoPE, if use_sliding_window */
-    WINDOW_SWITCHED /* Qwen3-MoE: all, if use_sliding_window */
-} window_rule;
-
-typedef enum bias_rule { BIAS_NEVER, BIAS_QKV, BIAS_BY_KEY, BIAS_QKV_BY_KEY } bias_rule;
-
-typedef struct family {
-    const char *model_type; /* without _swiftkv */
-    size_t vocab, hidden, ffn, n_layers, n_heads;
-    size_t n_kv_heads; /* 0: as many as heads */
-    size_t head_dim;   /* 0: hidden / heads */
-    size_t context, window;
-    double norm_eps, theta; /* 0: 1e-6, 1e4 */
-    int bos, eos;           /* -1: none */
-    bool tied;
-    window_rule windows;
-    bias_rule bias;
-    bool mlp_bias; /* by key */
-    bool biased;   /* attention_bias, where the file does not say; routers and experts always */
-    bool sinks;
-    bool qk_norm;
-    bool gemma;
-    bool gemma4; /* beside gemma */
-    double attention_softcap, final_softcap;
-    size_t window_period; /* WINDOW_PATTERN */
-    size_t still_period;  /* every n-th layer has no RoPE; 0: all have it */
-    bool two_ropes;       /* layers with a window have a rope of their own */
-    double local_theta;   /* its theta, 0: as theta */
-    const char *local_theta_key;
-    bool growing_queries; /* Ministral 3 */
-    bool olmo;            /* norms behind the blocks alone, and over whole q and k */
-    bool glm;             /* norms before and behind the blocks */
-    bool multipliers;     /* Granite */
-    double partial;       /* of a head's dims that turn, 0: 1 */
-    skv_moe_defaults moe;
-} family;
-
-#define FAMILY_SHAPE(V, D, F, L, H, Hk)                                                            \
-    .vocab = (V), .hidden = (D), .ffn = (F), .n_layers = (L), .n_heads = (H), .n_kv_heads = (Hk)
-static const family families[] = {
-    {.model_type = "llama",
-     FAMILY_SHAPE(32000, 4096, 11008, 32, 32, 0),
-     .context = 2048,
-     .bos = 1,
-     .eos = 2,
-     .bias = BIAS_BY_KEY,
-     .mlp_bias = true},
-    {.model_type = "mistral",
-     FAMILY_SHAPE(32000, 4096, 14336, 32, 32, 8),
-     .context = 131072,
-     .window = 4096,
-     .bos = 1,
-     .eos = 2,
-     .windows = WINDOW_EVERY},
-    {.model_type = "qwen2",
-     FAMILY_SHAPE(151936, 4096, 22016, 32, 32, 32),
-     .context = 32768,
-     .window = 4096,
-     .bos = -1,
-     .eos = -1,
-     .windows = WINDOW_UPPER,
-     .bias = BIAS_QKV},
-    {.model_type = "qwen3",
-     FAMILY_SHAPE(151936, 4096, 22016, 32, 32, 32),
-     .head_dim = 128,
-     .context = 32768,
-     .window = 4096,
-     .bos = -1,
-     .eos = -1,
-     .windows = WINDOW_UPPER,
-     .bias = BIAS_BY_KEY,
-     .qk_norm = true},
-    {.model_type = "qwen3_moe",
-     FAMILY_SHAPE(151936, 2048, 6144, 24, 32, 4),
-     .context = 32768,
-     .window = 4096,
-     .bos = -1,
-     .eos = -1,
-     .windows = WINDOW_SWITCHED,
-     .bias = BIAS_BY_KEY,
-     .qk_norm = true,
-     .moe = {128, 8, 768, true}},
-    {.model_type = "mixtral",
-     FAMILY_SHAPE(32000, 4096, 14336, 32, 32, 8),
-     .context = 131072,
-     .norm_eps = 1e-5,
-     .theta = 1e6,
-     .bos = 1,
-     .eos = 2,
-     .windows = WINDOW_EVERY,
-     .moe = {8, 2, 0, false}},
-    {.model_type = "gpt_oss",
-     FAMILY_SHAPE(201088, 2880, 2880, 36, 64, 8),
-     .head_dim = 64,
-     .context = 131072,
-     .window = 128,
-     .norm_eps = 1e-5,
-     .theta = 150000.0,
-     .bos = -1,
-     .eos = -1,
-     .windows = WINDOW_PATTERN,
-     .bias = BIAS_BY_KEY,
-     .window_period = 2,
-     .biased = true,
-     .sinks = true,
-     .moe = {128, 4, 0, false}},
-    {.model_type = "phi3",
-     FAMILY_SHAPE(32064, 3072, 8192, 32, 32, 0),
-     .context = 4096,
-     .norm_eps = 1e-5,
-     .bos = 1,
-     .eos = 32000,
-     .windows = WINDOW_EVERY},
-    {.model_type = "gemma2",
-     FAMILY_SHAPE(256000, 2304, 9216, 26, 8, 4),
-     .head_dim = 256,
-     .context = 8192,
-     .window = 4096,
-     .bos = 2,
-     .eos = 1,
-     .tied = true,
-     .windows = WINDOW_PATTERN,
-     .bias = BIAS_BY_KEY,
-     .gemma = true,
-     .window_period = 2,
-     .attention_softcap = 50.0,
-     .final_softcap = 30.0},
-    {.model_type = "gemma3_text",
-     FAMILY_SHAPE(262208, 2304, 9216, 26, 8, 4),
-     .head_dim = 256,
-     .context = 131072,
-     .window = 4096,
-     .theta = 1e6,
-     .bos = 2,
-     .eos = 1,
-     .tied = true,
-     .windows = WINDOW_PATTERN,
-     .bias = BIAS_BY_KEY,
-     .qk_norm = true,
-     .gemma = true,
-     .window_period = 6,
-     .two_ropes = true,
-     .local_theta = 1e4,
-     .local_theta_key = "rope_local_base_freq"},
-    {.model_type = "gemma4_text",
-     FAMILY_SHAPE(262144, 2304, 9216, 30, 8, 4),
-     .head_dim = 256,
-     .context = 131072,
-     .window = 512,
-     .theta = 1e6,
-     .bos = 2,
-     .eos = 1,
-     .tied = true,
-     .windows = WINDOW_PATTERN,
-     .bias = BIAS_BY_KEY,
-     .qk_norm = true,
-     .gemma = true,
-     .gemma4 = true,
-     .window_period = 6,
-     .two_ropes = true,
-     .local_theta = 1e4,
-     .local_theta_key = "rope_theta"},
-    {.model_type = "smollm3",
-     FAMILY_SHAPE(128256, 2048, 11008, 36, 16, 4),
-     .context = 32768,
-     .theta = 2e6,
-     .bos = 128000,
-     .eos = 128001,
-     .tied = true,
-     .windows = WINDOW_STILL,
-     .bias = BIAS_BY_KEY,
-     .mlp_bias = true,
-     .still_period = 4},
-    {.model_type = "ministral3",
-     FAMILY_SHAPE(131072, 4096, 14336, 34, 32, 8),
-     .head_dim = 128,
-     .context = 262144,
-     .norm_eps = 1e-5,
-     .theta = 1e6,
-     .bos = 1,
-     .eos = 2,
-     .windows = WINDOW_EVERY,
-     .growing_queries = true},
-    {.model_type = "olmo2",
-     FAMILY_SHAPE(50304, 4096, 11008, 32, 32, 0),
-     .context = 2048,
-     .norm_eps = 1e-5,
-     .bos = -1,
-     .eos = 50279,
-     .bias = BIAS_BY_KEY,
-     .qk_norm = true,
-     .olmo = true},
-    {.model_type = "olmo3",
-     FAMILY_SHAPE(50304, 4096, 11008, 32, 32, 0),
-     .context = 2048,
-     .window = 4096,
-     .norm_eps = 1e-5,
-     .theta = 5e5,
-     .bos = -1,
-     .eos = 50279,
-     .windows = WINDOW_PATTERN,
-     .window_period = 4,
-     .two_ropes = true,
-     .local_theta_key = "rope_theta",
-     .bias = BIAS_BY_KEY,
-     .qk_norm = true,
-     .olmo = true},
-    {.model_type = "granite",
-     FAMILY_SHAPE(32000, 4096, 11008, 32, 32, 0),
-     .context = 2048,
-     .bos = 1,
-     .eos = 2,
-     .bias = BIAS_BY_KEY,
-     .mlp_bias = true,
-     .multipliers = true},
-    {.model_type = "glm4",
-     FAMILY_SHAPE(151552, 4096, 13696, 40, 32, 2),
-     .head_dim = 128,
-     .context = 131072,
-     .norm_eps = 0.00000015625,
-     .bos = -1,
-     .eos = 151329,
-     .bias = BIAS_QKV_BY_KEY,
-     .glm = true,
-     .partial = 0.5},
-};
 
 static void fail(skv_json_reader *r, skv_status status, const char *key, const char *what)
 {
@@ -303,7 +69,7 @@ static void read_bos(skv_json_reader *r, skv_config *c, int fallback)
     skv_config_set_bos(c, value ? json_integer_value(value) : fallback);
 }
 
-static void read_activation(skv_json_reader *r, const family *f, skv_config *c)
+static void read_activation(skv_json_reader *r, const skv_family *f, skv_config *c)
 {
     const char *key = f->gemma ? "hidden_activation" : "hidden_act";
     const char *name = skv_json_text(r, key, f->gemma ? "gelu_pytorch_tanh" : "silu");
@@ -327,16 +93,16 @@ static void read_clamped(skv_json_reader *r, skv_config *c)
     c->swiglu_alpha = skv_json_double(r, "swiglu_alpha", 1.702);
 }
 
-static bool is_windowed(skv_json_reader *r, const family *f, const skv_config *c, size_t i)
+static bool is_windowed(skv_json_reader *r, const skv_family *f, const skv_config *c, size_t i)
 {
     size_t pattern, upper;
     switch (f->windows) {
-    case WINDOW_EVERY:
-    case WINDOW_SWITCHED: return true;
-    case WINDOW_UPPER:
+    case SKV_WINDOW_EVERY:
+    case SKV_WINDOW_SWITCHED: return true;
+    case SKV_WINDOW_UPPER:
         upper = skv_json_size(r, "max_window_layers", 28, SIZE_MAX / 2);
         return i >= upper;
-    case WINDOW_PATTERN:
+    case SKV_WINDOW_PATTERN:
         pattern = f->window_period;
         if (strcmp(f->model_type, "gemma3_text") == 0) {
             pattern = skv_json_size(r, "_sliding_window_pattern", pattern, SIZE_MAX / 2);
@@ -344,8 +110,8 @@ static bool is_windowed(skv_json_reader *r, const family *f, const skv_config *c
         }
         if (!pattern) fail(r, SKV_RANGE, "sliding_window_pattern", "0, expected 1 or more");
         return pattern && (i + 1) % pattern != 0;
-    case WINDOW_STILL: return c->layers[i].i_rope > 0;
-    case WINDOW_NEVER:
+    case SKV_WINDOW_STILL: return c->layers[i].i_rope > 0;
+    case SKV_WINDOW_NEVER:
     default: return false;
     }
 }
@@ -363,14 +129,14 @@ static bool listed_window(skv_json_reader *r, const json_t *types, size_t i)
     return false;
 }
 
-static void read_windows(skv_json_reader *r, const family *f, skv_config *c)
+static void read_windows(skv_json_reader *r, const skv_family *f, skv_config *c)
 {
     size_t window = size_or_null(r, "sliding_window", f->window, 0);
-    bool by_list = f->windows == WINDOW_UPPER || f->windows == WINDOW_STILL;
-    bool switched = by_list || f->windows == WINDOW_SWITCHED;
+    bool by_list = f->windows == SKV_WINDOW_UPPER || f->windows == SKV_WINDOW_STILL;
+    bool switched = by_list || f->windows == SKV_WINDOW_SWITCHED;
     if (switched && !skv_json_bool(r, "use_sliding_window", false)) window = 0;
     const json_t *types = NULL;
-    if (by_list || f->windows == WINDOW_PATTERN) {
+    if (by_list || f->windows == SKV_WINDOW_PATTERN) {
         types = skv_json_get(r, "layer_types");
     }
     if (types && (!json_is_array(types) || json_array_size(types) != c->n_layers)) {
@@ -388,7 +154,7 @@ static void read_windows(skv_json_reader *r, const family *f, skv_config *c)
 }
 
 /* no_rope_layers: 0 where a layer does not rotate. */
-static void read_still_layers(skv_json_reader *r, const family *f, skv_config *c)
+static void read_still_layers(skv_json_reader *r, const skv_family *f, skv_config *c)
 {
     if (!f->still_period) return;
     size_t period = skv_json_size(r, "no_rope_layer_interval", f->still_period, SIZE_MAX / 2);
@@ -431,7 +197,7 @@ static size_t head_of(const skv_config *c, bool windowed)
 
 /* rope_scaling (transformers 4) goes before rope_parameters (5), which may be nested by the kind
  * of layer. */
-static void read_ropes(skv_json_reader *r, const family *f, skv_config *c)
+static void read_ropes(skv_json_reader *r, const skv_family *f, skv_config *c)
 {
     skv_json_reader old = skv_json_child(r, "rope_scaling");
     skv_json_reader new = skv_json_child(r, "rope_parameters");
@@ -545,7 +311,7 @@ static void read_gemma4(skv_json_reader *r, skv_config *c)
     if (skv_json_bool(r, "enable_moe_block", false)) read_gemma4_experts(r, c);
 }
 
-static void read_gemma(skv_json_reader *r, const family *f, skv_config *c)
+static void read_gemma(skv_json_reader *r, const skv_family *f, skv_config *c)
 {
     c->norm_offset_one = true;
     c->post_norms = true;
@@ -586,7 +352,7 @@ static void read_multipliers(skv_json_reader *r, skv_config *c)
     c->attention_scale = positive(r, "attention_multiplier");
 }
 
-static void read_shape(skv_json_reader *r, const family *f, skv_config *c)
+static void read_shape(skv_json_reader *r, const skv_family *f, skv_config *c)
 {
     c->vocab = skv_json_size(r, "vocab_size", f->vocab, SIZE_MAX / 2);
     c->hidden = skv_json_size(r, "hidden_size", f->hidden, SIZE_MAX / 2);
@@ -607,7 +373,7 @@ static void read_shape(skv_json_reader *r, const family *f, skv_config *c)
     r->status = skv_config_set_layers(c, n_layers, shape, r->name, r->err);
 }
 
-static void read_family(skv_json_reader *r, const family *f, skv_config *c)
+static void read_family(skv_json_reader *r, const skv_family *f, skv_config *c)
 {
     read_shape(r, f, c);
     if (r->status != SKV_OK) return;
@@ -615,9 +381,9 @@ static void read_family(skv_json_reader *r, const family *f, skv_config *c)
     c->attention_scale = 1.0 / sqrt((double)c->head_dim);
     c->embedding_scale = 1.0;
     c->tied = skv_json_bool(r, "tie_word_embeddings", f->tied);
-    bool by_key = f->bias == BIAS_BY_KEY && skv_json_bool(r, "attention_bias", f->biased);
-    bool qkv_by_key = f->bias == BIAS_QKV_BY_KEY && skv_json_bool(r, "attention_bias", true);
-    c->qkv_bias = f->bias == BIAS_QKV || by_key || qkv_by_key;
+    bool by_key = f->bias == SKV_BIAS_BY_KEY && skv_json_bool(r, "attention_bias", f->biased);
+    bool qkv_by_key = f->bias == SKV_BIAS_QKV_BY_KEY && skv_json_bool(r, "attention_bias", true);
+    c->qkv_bias = f->bias == SKV_BIAS_QKV || by_key || qkv_by_key;
     c->o_bias = by_key;
     c->mlp_bias = f->mlp_bias && skv_json_bool(r, "mlp_bias", false);
     c->qk_norm = f->qk_norm;
@@ -631,6 +397,7 @@ static void read_family(skv_json_reader *r, const family *f, skv_config *c)
     if (f->sinks) read_clamped(r, c);
     read_still_layers(r, f, c);
     read_windows(r, f, c);
+    skv_config_read_mixers(r, f->attention_period, c);
     c->n_shared = size_or_null(r, "num_kv_shared_layers", 0, 0);
     if (f->gemma4) read_gemma4(r, c);
     skv_config_read_moe(r, &f->moe, c);
@@ -646,15 +413,6 @@ static size_t base_length(const char *model_type)
     size_t n = strlen(model_type), n_suffix = sizeof suffix - 1;
     bool swiftkv = n > n_suffix && strcmp(model_type + n - n_suffix, suffix) == 0;
     return swiftkv ? n - n_suffix : n;
-}
-
-static const family *find_family(const char *model_type, size_t n)
-{
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        const family *f = &families[i];
-        if (strlen(f->model_type) == n && strncmp(f->model_type, model_type, n) == 0) return f;
-    }
-    return NULL;
 }
 
 static void read_swiftkv(skv_json_reader *r, bool swiftkv, skv_config *c)
@@ -682,7 +440,7 @@ static void read_base(skv_json_reader *r, skv_config *c)
 }
 
 /* `f` is NULL for a family that is not in the table. */
-static void refuse_extras(skv_json_reader *r, const family *f, skv_config *c)
+static void refuse_extras(skv_json_reader *r, const skv_family *f, skv_config *c)
 {
     skv_config_read_quantization(r, c);
     static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts"};
@@ -705,20 +463,33 @@ static void read_dtype(skv_json_reader *outer, skv_json_reader *r, skv_config *c
     (void)snprintf(c->dtype, sizeof c->dtype, "%.15s", dtype);
 }
 
+static void refuse_type(skv_json_reader *r, const char *type)
+{
+    const char *why = skv_family_refusal(type);
+    if (r->status != SKV_OK) return;
+    r->status = *type
+                    ? skv_fail(r->err, SKV_UNSUPPORTED, "%s: model_type %.60s is not supported%s%s",
+                               r->name, type, why ? ": " : "", why ? why : "")
+                    : skv_fail(r->err, SKV_FORMAT, "%s: model_type: missing", r->name);
+}
+
+/* Where a text part does not say whether its head is the embedding, the outer file does. */
+static void read_tied(skv_json_reader *outer, const skv_json_reader *r, skv_config *c)
+{
+    static const char key[] = "tie_word_embeddings";
+    if (!skv_json_has(r, key)) c->tied = skv_json_bool(outer, key, c->tied);
+}
+
 static void read_config(skv_json_reader *r, skv_config *c)
 {
     const char *type = skv_json_text(r, "model_type", "");
     skv_json_reader outer = *r;
-    if (skv_config_has_text_part(type)) {
+    const char *text_type = skv_config_text_part(type);
+    if (text_type) {
         refuse_extras(r, NULL, c);
         if (!skv_json_get(r, "text_config")) fail(r, SKV_FORMAT, "text_config", "missing");
         skv_json_reader inner = skv_json_child(r, "text_config");
-        const bool is_gemma3 = strcmp(type, "gemma3") == 0;
-        const bool is_gemma4 = strncmp(type, "gemma4", 6) == 0;
-        type = skv_json_text(&inner, "model_type",
-                             is_gemma3   ? "gemma3_text"
-                             : is_gemma4 ? "gemma4_text"
-                                         : "mistral");
+        type = skv_json_text(&inner, "model_type", text_type);
         if (strcmp(type, "gemma4_unified_text") == 0) type = "gemma4_text";
         if (inner.status == SKV_OK) inner.status = r->status;
         *r = inner;
@@ -726,12 +497,9 @@ static void read_config(skv_json_reader *r, skv_config *c)
     size_t n_base = base_length(type);
     bool swiftkv = type[n_base] != 0;
     bool is_openelm = n_base == strlen("openelm") && strncmp(type, "openelm", n_base) == 0;
-    const family *f = is_openelm ? NULL : find_family(type, n_base);
+    const skv_family *f = is_openelm ? NULL : skv_family_find(type, n_base);
     if (!f && !is_openelm) {
-        if (r->status != SKV_OK) return;
-        r->status = *type ? skv_fail(r->err, SKV_UNSUPPORTED,
-                                     "%s: model_type %.60s is not supported", r->name, type)
-                          : skv_fail(r->err, SKV_FORMAT, "%s: model_type: missing", r->name);
+        refuse_type(r, type);
         return;
     }
     (void)snprintf(c->architecture, sizeof c->architecture, "%s", type);
@@ -739,6 +507,7 @@ static void read_config(skv_json_reader *r, skv_config *c)
     read_dtype(&outer, r, c);
     if (f) {
         read_family(r, f, c);
+        read_tied(&outer, r, c);
     } else {
         skv_config_from_openelm(r, c);
         c->ropes[1] = c->ropes[0];

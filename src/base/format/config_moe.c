@@ -10,7 +10,8 @@ uint64_t skv_config_block_weights(const skv_config *c, size_t i)
     const skv_layer_shape *l = &c->layers[i];
     const uint64_t D = c->hidden, block = 3 * D * l->ffn;
     if (l->n_experts == 0) return block;
-    return D * l->n_experts + c->n_active * block + 3 * D * l->ffn_beside;
+    const uint64_t shared = l->ffn_shared > 0 ? 3 * D * l->ffn_shared + D : 0; /* and its gate */
+    return D * l->n_experts + c->n_active * block + 3 * D * l->ffn_beside + shared;
 }
 
 /* Layers that mlp_only_layers lists have a dense block. */
@@ -32,10 +33,13 @@ void skv_config_read_moe(skv_json_reader *r, const skv_moe_defaults *defaults, s
     const char *named = skv_json_get(r, "num_experts") ? "num_experts" : "num_local_experts";
     const size_t n_experts = skv_json_size(r, named, defaults->n_experts, most);
     c->n_active = skv_json_size(r, "num_experts_per_tok", defaults->n_active, most);
-    c->norm_topk = !defaults->by_key || skv_json_bool(r, "norm_topk_prob", false);
+    c->norm_topk = !defaults->by_key || skv_json_bool(r, "norm_topk_prob", defaults->normed);
     c->router_loss = skv_json_double(r, "router_aux_loss_coef", 0.0);
     const size_t step = defaults->ffn ? skv_json_size(r, "decoder_sparse_step", 1, most) : 1;
     const size_t ffn = skv_json_size(r, "moe_intermediate_size", defaults->ffn, most);
+    const size_t shared = defaults->ffn_shared ? skv_json_size(r, "shared_expert_intermediate_size",
+                                                               defaults->ffn_shared, most)
+                                               : 0;
     const json_t *dense = defaults->ffn ? skv_json_get(r, "mlp_only_layers") : NULL;
     if (dense && !json_is_array(dense)) skv_json_refuse(r, "mlp_only_layers", dense, "a list");
     if (r->status == SKV_OK && (step == 0 || n_experts == 0)) {
@@ -45,6 +49,7 @@ void skv_config_read_moe(skv_json_reader *r, const skv_moe_defaults *defaults, s
     for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
         if ((i + 1) % step != 0 || is_listed(r, dense, i)) continue;
         c->layers[i].n_experts = n_experts;
+        c->layers[i].ffn_shared = shared;
         if (defaults->ffn) c->layers[i].ffn = ffn;
     }
 }

@@ -116,7 +116,7 @@ static skv_status print(filler *f, skv_buf *out, const char *name, skv_error *er
 static filler text_part(json_t *root)
 {
     const char *type = json_string_value(json_object_get(root, "model_type"));
-    if (!type || !skv_config_has_text_part(type)) return (filler){json_incref(root), false};
+    if (!type || !skv_config_text_part(type)) return (filler){json_incref(root), false};
     json_t *text = json_object_get(root, "text_config"); /* skv_config_parse demands it */
     filler f = {json_incref(text), false};
     static const char *const inherited[] = {"torch_dtype", "dtype", "eos_token_id", "bos_token_id",

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/size.h"
 #include "format/config_build.h"
 #include "format/dtype.h"
 #include "format/source_impl.h"
@@ -24,6 +25,9 @@ typedef struct family {
     bool glm;            /* norms before and behind the blocks */
     bool multipliers;    /* Granite's */
     bool growing;        /* queries turn by a rope that grows with the position */
+    size_t
+        attention_period; /* every n-th layer has attention, the others keep a state; 0: all do */
+    bool tiled;           /* value heads of these stand in the order of files by llama.cpp */
 } family;
 
 static const family families[] = {
@@ -68,6 +72,25 @@ static const family families[] = {
      .olmo = true},
     {.gguf = "granite", .model_type = "granite", .theta = 1e4, .multipliers = true},
     {.gguf = "glm4", .model_type = "glm4", .theta = 1e4, .glm = true},
+    {.gguf = "qwen35",
+     .model_type = "qwen3_5_text",
+     .theta = 1e7,
+     .qk_norm = true,
+     .attention_period = 4,
+     .tiled = true},
+    {.gguf = "qwen35moe",
+     .model_type = "qwen3_5_moe_text",
+     .theta = 1e7,
+     .qk_norm = true,
+     .mixture = "qwen3_5_moe_text",
+     .attention_period = 4,
+     .tiled = true},
+    {.gguf = "qwen3next",
+     .model_type = "qwen3_next",
+     .theta = 1e7,
+     .qk_norm = true,
+     .mixture = "qwen3_next",
+     .attention_period = 4},
 };
 
 /* Reads "{architecture}.KEY"; keeps the first failure, as skv_json_reader does. */
@@ -124,12 +147,19 @@ static bool is_integer_array(const skv_gguf_value *v)
            v->element != SKV_GGUF_F32 && v->element != SKV_GGUF_F64;
 }
 
+/* Layers behind the model's own that predict further tokens. */
+static size_t n_extra_layers(reader *r)
+{
+    return get_size(r, "nextn_predict_layers", 0);
+}
+
 /* One number for all layers, or an array with one a layer. */
 static size_t size_of_layer(reader *r, const char *key, size_t i, size_t n_layers, size_t fallback)
 {
     const skv_gguf_value *v = get(r, key);
     if (!v || !is_integer_array(v)) return get_size(r, key, fallback);
-    if (v->count != n_layers) {
+    const size_t n_all = n_layers + (r->f->attention_period ? n_extra_layers(r) : 0);
+    if (v->count != n_layers && v->count != n_all) {
         keep(r, skv_fail(r->err, SKV_FORMAT, "%s: %s: %zu values, expected %zu",
                          skv_gguf_name(r->g), v->key, v->count, n_layers));
         return fallback;
@@ -138,19 +168,62 @@ static size_t size_of_layer(reader *r, const char *key, size_t i, size_t n_layer
     return value > 0 ? (size_t)value : 0;
 }
 
+/* A list of the layers that keep a state, or 0 for their KV heads, or every n-th has attention. */
+static skv_mixer mixer_of(reader *r, const skv_config *c, size_t i)
+{
+    static const char listed[] = "attention.recurrent_layers";
+    bool attends = c->layers[i].n_kv_heads > 0;
+    if (get(r, listed)) {
+        attends = size_of_layer(r, listed, i, c->n_layers, 0) == 0;
+    } else if (attends && !is_integer_array(get(r, "attention.head_count_kv"))) {
+        const size_t period = get_size(r, "full_attention_interval", r->f->attention_period);
+        attends = period > 0 && (i + 1) % period == 0;
+    }
+    return attends ? SKV_MIXER_ATTENTION : SKV_MIXER_DELTA;
+}
+
+static void read_mixers(reader *r, skv_config *c)
+{
+    skv_mixer_shape *m = &c->mixer;
+    m->n_key_heads = need_size(r, "ssm.group_count");
+    m->n_value_heads = need_size(r, "ssm.time_step_rank");
+    m->key_dim = need_size(r, "ssm.state_size");
+    m->conv_rows = need_size(r, "ssm.conv_kernel");
+    const size_t inner = need_size(r, "ssm.inner_size");
+    m->value_dim = m->n_value_heads > 0 ? inner / m->n_value_heads : 0;
+    m->tiled = r->f->tiled;
+    c->attention_gate = true;
+    if (r->status == SKV_OK && m->value_dim * m->n_value_heads != inner) {
+        keep(r, skv_fail(r->err, SKV_RANGE,
+                         "%s: %s.ssm.inner_size: %zu, expected a multiple of time_step_rank %zu",
+                         skv_gguf_name(r->g), r->f->gguf, inner, m->n_value_heads));
+    }
+    for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
+        skv_layer_shape *l = &c->layers[i];
+        l->mixer = mixer_of(r, c, i);
+        if (l->mixer == SKV_MIXER_DELTA && l->n_kv_heads == 0) l->n_kv_heads = l->n_heads;
+    }
+}
+
 static void read_layers(reader *r, skv_config *c)
 {
+    const char *ffn = r->f->attention_period && !get(r, "feed_forward_length")
+                          ? "expert_feed_forward_length"
+                          : "feed_forward_length";
     size_t n_layers = need_size(r, "block_count");
     (void)(get(r, "attention.head_count") ? 0 : need_size(r, "attention.head_count"));
-    (void)(get(r, "feed_forward_length") ? 0 : need_size(r, "feed_forward_length"));
+    (void)(get(r, ffn) ? 0 : need_size(r, ffn));
     if (r->status != SKV_OK) return;
+    /* They are left out, as what speculates by them is. */
+    if (r->f->attention_period) n_layers -= skv_min_size(n_layers, n_extra_layers(r));
     keep(r, skv_config_set_layers(c, n_layers, (skv_layer_shape){0}, skv_gguf_name(r->g), r->err));
     for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
         skv_layer_shape *l = &c->layers[i];
         l->n_heads = size_of_layer(r, "attention.head_count", i, n_layers, 0);
         l->n_kv_heads = size_of_layer(r, "attention.head_count_kv", i, n_layers, l->n_heads);
-        l->ffn = size_of_layer(r, "feed_forward_length", i, n_layers, 0);
+        l->ffn = size_of_layer(r, ffn, i, n_layers, 0);
     }
+    if (r->f->attention_period && r->status == SKV_OK) read_mixers(r, c);
 }
 
 /* Gemma's sliding_window_pattern: a period, or one bool a layer (true: windowed). */
@@ -376,6 +449,10 @@ static void read_experts(reader *r, skv_config *c)
         if (r->f->dense_too) c->layers[i].ffn_beside = c->layers[i].ffn;
         c->layers[i].n_experts = n_experts;
         c->layers[i].ffn = get_size(r, "expert_feed_forward_length", c->layers[i].ffn);
+        (void)snprintf(name, sizeof name, "blk.%zu.ffn_gate_inp_shexp.weight", i);
+        if (!has_tensor(r->g, name)) continue;
+        c->layers[i].ffn_shared =
+            get_size(r, "expert_shared_feed_forward_length", c->layers[i].ffn);
     }
 }
 
@@ -407,10 +484,12 @@ static void refuse_others(reader *r)
     const skv_gguf_value *sections = get(r, "rope.dimension_sections");
     bool does_turn = true;
     if (turns && r->status == SKV_OK) keep(r, skv_gguf_bool(turns, &does_turn, r->err));
-    const bool is_mrope = sections && is_integer_array(sections) && sections->count >= 2 &&
-                          skv_gguf_integer_at(sections, 0) > 0 &&
+    const bool hybrid =
+        r->f->attention_period > 0; /* positions of text are alike in all sections */
+    const bool is_mrope = !hybrid && sections && is_integer_array(sections) &&
+                          sections->count >= 2 && skv_gguf_integer_at(sections, 0) > 0 &&
                           skv_gguf_integer_at(sections, 1) > 0;
-    const size_t n_extra = get_size(r, "nextn_predict_layers", 0);
+    const size_t n_extra = hybrid ? 0 : n_extra_layers(r);
     const char *key = !does_turn ? "rope.scaling.finetuned: false (no rotation)"
                       : is_mrope ? "rope.dimension_sections: rotation by several positions"
                       : n_extra  ? "nextn_predict_layers: layers that predict further tokens"

@@ -122,6 +122,35 @@ static const skv_name_rule glm4_layer[] = {
     END,
 };
 
+/* Qwen 3.5 and Qwen3-Next. Their attn_q holds a gate beside each head; value heads of Qwen 3.5
+ * stand tiled, which skv_config.mixer says. */
+static const skv_name_rule delta_layer[] = {
+    {"attn_q.weight", "weight", SKV_NAME_GATED},
+    {"attn_qkv.weight", "weight", SKV_NAME_DELTA_QKV},
+    LINEAR("attn_k", "self_attn.k_proj"),
+    COMMON_ATTENTION,
+    NORM("attn_gate", "linear_attn.in_proj_z"),
+    {"ssm_in.weight", "weight", SKV_NAME_DELTA_QKVZ}, /* earlier files */
+    {"ssm_ba.weight", "weight", SKV_NAME_DELTA_BA},
+    NORM("ssm_beta", "linear_attn.in_proj_b"),
+    NORM("ssm_alpha", "linear_attn.in_proj_a"),
+    {"ssm_conv1d.weight", "linear_attn.conv1d.weight", SKV_NAME_CONV},
+    {"ssm_a", "linear_attn.rate", SKV_NAME_KEEP},
+    {"ssm_dt.bias", "linear_attn.dt_bias", SKV_NAME_KEEP},
+    NORM("ssm_norm", "linear_attn.norm"),
+    NORM("ssm_out", "linear_attn.out_proj"),
+    NORM("post_attention_norm", "post_attention_layernorm"),
+    COMMON_FFN,
+    LINEAR("ffn_up", "mlp.up_proj"),
+    EXPERTS,
+    {"ffn_gate_up_exps.weight", "weight", SKV_NAME_EXPERTS_GATE_UP},
+    NORM("ffn_gate_inp_shexp", "mlp.shared_expert_gate"),
+    NORM("ffn_gate_shexp", "mlp.shared_expert.gate_proj"),
+    NORM("ffn_up_shexp", "mlp.shared_expert.up_proj"),
+    NORM("ffn_down_shexp", "mlp.shared_expert.down_proj"),
+    END,
+};
+
 static const skv_name_rule gemma_layer[] = {
     PLAIN_QK,
     COMMON_ATTENTION,
@@ -161,6 +190,7 @@ static const skv_name_scheme gemma = {"blk.", gemma_layer, global, false, false}
 static const skv_name_scheme gemma4 = {"blk.", gemma_layer, gemma4_global, false, false};
 static const skv_name_scheme olmo = {"blk.", olmo_layer, global, false, false};
 static const skv_name_scheme glm4 = {"blk.", glm4_layer, global, false, false};
+static const skv_name_scheme delta = {"blk.", delta_layer, global, false, false};
 static const skv_name_scheme gpt_oss = {"blk.", gpt_oss_layer, global, false, false};
 
 const skv_name_scheme *skv_gguf_scheme(const char *architecture)
@@ -168,10 +198,13 @@ const skv_name_scheme *skv_gguf_scheme(const char *architecture)
     static const struct {
         const char *architecture;
         const skv_name_scheme *scheme;
-    } schemes[] = {{"llama", &llama},      {"mixtral", &llama},      {"smollm3", &llama},
-                   {"ministral3", &llama}, {"granite", &llama},      {"gpt_oss", &gpt_oss},
-                   {"phi3", &phi3},        {"gemma4_text", &gemma4}, {"olmo2", &olmo},
-                   {"olmo3", &olmo},       {"glm4", &glm4}};
+    } schemes[] = {{"llama", &llama},        {"mixtral", &llama},
+                   {"smollm3", &llama},      {"ministral3", &llama},
+                   {"granite", &llama},      {"gpt_oss", &gpt_oss},
+                   {"phi3", &phi3},          {"gemma4_text", &gemma4},
+                   {"olmo2", &olmo},         {"olmo3", &olmo},
+                   {"glm4", &glm4},          {"qwen3_next", &delta},
+                   {"qwen3_5_text", &delta}, {"qwen3_5_moe_text", &delta}};
     for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
         if (strcmp(schemes[i].architecture, architecture) == 0) return schemes[i].scheme;
     }

@@ -33,6 +33,22 @@ static bool is_own(const skv_source *s, const char *name)
     return false;
 }
 
+skv_status skv_source_check_fused(const skv_source *source, const skv_tensor *t, size_t n_rows,
+                                  size_t n_columns, skv_error *err)
+{
+    const size_t expected[] = {n_rows, n_columns}, n_dims = n_columns ? 2 : 1;
+    char shape[80], wanted[80];
+    (void)skv_tensor_shape_text(t->dims, t->n_dims, shape, sizeof shape);
+    (void)skv_tensor_shape_text(expected, n_dims, wanted, sizeof wanted);
+    SKV_REQUIRE(t->n_dims == n_dims && memcmp(t->dims, expected, n_dims * sizeof *expected) == 0,
+                err, SKV_FORMAT, "%s: %s: shape %s, expected %s", skv_source_path(source), t->name,
+                shape, wanted);
+    SKV_REQUIRE(n_columns || skv_dtype_block_elements(t->type) == 1, err, SKV_UNSUPPORTED,
+                "%s: %s: a bias of type %s is not supported", skv_source_path(source), t->name,
+                skv_dtype_name(t->type));
+    return SKV_OK;
+}
+
 skv_status skv_source_add(skv_source *s, const char *name, const skv_tensor *tensor, skv_error *err)
 {
     if (is_own(s, name)) return SKV_OK; /* the base's is replaced */

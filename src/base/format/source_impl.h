@@ -31,7 +31,14 @@ typedef enum skv_name_action {
      * of an expert, and what belongs to each becomes mlp.experts.{e}.TO. */
     SKV_NAME_EXPERTS,
     SKV_NAME_EXPERTS_GATE_UP, /* an expert's rows are [gate | up] */
-    SKV_NAME_EXPERTS_PAIRS    /* its rows are gate and up by turns */
+    SKV_NAME_EXPERTS_PAIRS,   /* its rows are gate and up by turns */
+    /* Tensors of layers that keep a state, and of attention with a gate: source_mixers.c. `to` is
+     * "weight" or "bias". */
+    SKV_NAME_GATED,      /* head after head: rows of q, then of its gate */
+    SKV_NAME_DELTA_QKV,  /* rows [q | k | v] of the delta rule */
+    SKV_NAME_DELTA_QKVZ, /* key head after key head: rows of q, of k, of its v and of its z */
+    SKV_NAME_DELTA_BA,   /* key head after key head: rows of its b and of its a */
+    SKV_NAME_CONV        /* as KEEP; [C, 1, K] becomes [C, K] */
 } skv_name_action;
 
 typedef struct skv_name_rule {
@@ -60,6 +67,14 @@ SKV_MUST_CHECK skv_status skv_source_add_renamed(skv_source *source, const skv_n
 SKV_MUST_CHECK skv_status skv_source_add_experts(skv_source *source, const skv_name_scheme *scheme,
                                                  size_t i_layer, const skv_name_rule *rule,
                                                  const skv_tensor *tensor, skv_error *err);
+
+/** Adds the parts of a tensor of layer i_layer by an action from SKV_NAME_GATED on. */
+SKV_MUST_CHECK skv_status skv_source_add_mixer(skv_source *source, size_t i_layer,
+                                               const skv_name_rule *rule, const skv_tensor *tensor,
+                                               skv_error *err);
+/** Fused rows of a matrix, or of a bias (n_columns is 0), have this shape. */
+SKV_MUST_CHECK skv_status skv_source_check_fused(const skv_source *source, const skv_tensor *t,
+                                                 size_t n_rows, size_t n_columns, skv_error *err);
 
 /** The scheme of a folder with this configuration; `renamed`: its tensors have our names already.
  */

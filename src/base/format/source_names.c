@@ -82,12 +82,26 @@ static const skv_name_rule glm4_layer[] = {
     {NULL, NULL, SKV_NAME_KEEP},
 };
 
+/* Qwen 3.5 and Qwen3-Next, dense or not. */
+static const skv_name_rule delta_layer[] = {
+    {"self_attn.q_proj.weight", "weight", SKV_NAME_GATED},
+    {"self_attn.q_proj.bias", "bias", SKV_NAME_GATED},
+    {"linear_attn.in_proj_qkv.weight", "weight", SKV_NAME_DELTA_QKV},
+    {"linear_attn.in_proj_qkvz.weight", "weight", SKV_NAME_DELTA_QKVZ},
+    {"linear_attn.in_proj_ba.weight", "weight", SKV_NAME_DELTA_BA},
+    {"linear_attn.conv1d.weight", "linear_attn.conv1d.weight", SKV_NAME_CONV},
+    {"mlp.experts.gate_up_proj", "weight", SKV_NAME_EXPERTS_GATE_UP},
+    {"mlp.experts.down_proj", "down_proj.weight", SKV_NAME_EXPERTS},
+    {NULL, NULL, SKV_NAME_KEEP},
+};
+
 static const skv_name_scheme plain = {"model.layers.", nothing, nothing, true, false};
 static const skv_name_scheme phi3 = {"model.layers.", phi3_layer, nothing, true, false};
 static const skv_name_scheme glm4 = {"model.layers.", glm4_layer, nothing, true, false};
 static const skv_name_scheme openelm = {"transformer.layers.", openelm_layer, openelm_global, true,
                                         false};
 static const skv_name_scheme moe = {"model.layers.", moe_layer, nothing, true, false};
+static const skv_name_scheme delta = {"model.layers.", delta_layer, nothing, true, false};
 static const skv_name_scheme gpt_oss = {"model.layers.", gpt_oss_layer, nothing, true, true};
 static const skv_name_scheme gemma4 = {"model.layers.", gemma4_layer, nothing, true, false};
 
@@ -99,6 +113,7 @@ const skv_name_scheme *skv_folder_scheme(const skv_config *c, bool renamed)
     if (skv_config_is(c, "gemma4_text")) return &gemma4;
     if (skv_config_is(c, "glm4")) return &glm4;
     if (skv_config_is(c, "gpt_oss")) return &gpt_oss;
+    if (skv_config_is_hybrid(c)) return &delta;
     for (size_t i = 0; i < c->n_layers; i++) {
         if (c->layers[i].n_experts > 0) return &moe;
     }
@@ -108,7 +123,8 @@ const skv_name_scheme *skv_folder_scheme(const skv_config *c, bool renamed)
 bool skv_config_has_images(const skv_config *c)
 {
     return skv_config_is(c, "gemma3_text") || skv_config_is(c, "gemma4_text") ||
-           skv_config_is(c, "ministral3");
+           skv_config_is(c, "ministral3") || skv_config_is(c, "qwen3_5_text") ||
+           skv_config_is(c, "qwen3_5_moe_text");
 }
 
 const char *skv_text_part_name(const char *name, bool has_images, char *buffer, size_t size)
@@ -125,7 +141,8 @@ const char *skv_text_part_name(const char *name, bool has_images, char *buffer, 
         return length >= 0 && (size_t)length < size ? buffer : NULL;
     }
     static const char *const others[] = {"vision_tower.", "multi_modal_projector.", "audio_tower.",
-                                         "embed_vision.", "embed_audio."};
+                                         "embed_vision.", "embed_audio.",           "visual.",
+                                         "mtp."}; /* which predicts further tokens */
     const char *part = strncmp(name, "model.", 6) == 0 ? name + 6 : name;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         if (strncmp(part, others[i], strlen(others[i])) == 0) return NULL;
@@ -226,23 +243,6 @@ static skv_status add_part(skv_source *source, const skv_name_scheme *scheme, si
     return add_in_layer(source, i_layer, to, part, err);
 }
 
-/* Fused rows of a matrix, or of a bias: n_columns is 0. */
-static skv_status check_fused(const skv_source *source, const skv_tensor *t, size_t n_rows,
-                              size_t n_columns, skv_error *err)
-{
-    const size_t expected[] = {n_rows, n_columns}, n_dims = n_columns ? 2 : 1;
-    char shape[80], wanted[80];
-    (void)skv_tensor_shape_text(t->dims, t->n_dims, shape, sizeof shape);
-    (void)skv_tensor_shape_text(expected, n_dims, wanted, sizeof wanted);
-    SKV_REQUIRE(t->n_dims == n_dims && memcmp(t->dims, expected, n_dims * sizeof *expected) == 0,
-                err, SKV_FORMAT, "%s: %s: shape %s, expected %s", skv_source_path(source), t->name,
-                shape, wanted);
-    SKV_REQUIRE(n_columns || skv_dtype_block_elements(t->type) == 1, err, SKV_UNSUPPORTED,
-                "%s: %s: a bias of type %s is not supported", skv_source_path(source), t->name,
-                skv_dtype_name(t->type));
-    return SKV_OK;
-}
-
 static skv_status add_parts(skv_source *source, const skv_name_scheme *scheme, size_t i_layer,
                             const skv_name_rule *rule, const skv_tensor *tensor, skv_error *err)
 {
@@ -259,7 +259,7 @@ static skv_status add_parts(skv_source *source, const skv_name_scheme *scheme, s
     size_t rows[3] = {is_qkv ? l->n_heads * c->head_dim : l->ffn, is_qkv ? kv : l->ffn, kv};
     size_t n_parts = is_qkv ? 3 : 2, total = 0, at = 0;
     for (size_t i = 0; i < n_parts; i++) total += rows[i];
-    SKV_TRY(check_fused(source, tensor, total, is_bias ? 0 : c->hidden, err));
+    SKV_TRY(skv_source_check_fused(source, tensor, total, is_bias ? 0 : c->hidden, err));
     for (size_t i = 0; i < n_parts; i++) {
         skv_tensor part = skv_tensor_slice(tensor, at, rows[i]);
         SKV_TRY(add_part(source, scheme, i_layer, is_bias ? biases[i] : weights[is_qkv][i], &part,
@@ -283,6 +283,9 @@ skv_status skv_source_add_renamed(skv_source *source, const skv_name_scheme *sch
         if (rule && rule->action == SKV_NAME_KEEP) {
             rule_name(rule, rest, to, sizeof to);
             return add_in_layer(source, i_layer, to, tensor, err);
+        }
+        if (rule && rule->action >= SKV_NAME_GATED) {
+            return skv_source_add_mixer(source, i_layer, rule, tensor, err);
         }
         if (rule && rule->action >= SKV_NAME_EXPERTS) {
             return skv_source_add_experts(source, scheme, i_layer, rule, tensor, err);

@@ -32,7 +32,14 @@ typedef enum dim {
     PER_LAYER,
     ALL_PER_LAYER, /* L times as much */
     DENSE_FFN,     /* of the block that is dense */
-    EXIT           /* rows of the exit head */
+    SHARED_FFN,    /* of the expert that every token meets */
+    KEYS,          /* from here on: of layers that keep a state. nk dk */
+    VALUES,        /* nv dv */
+    VALUE_HEADS,
+    VALUE_DIM,
+    CONV,      /* 2 nk dk + nv dv */
+    CONV_ROWS, /* up to here */
+    EXIT       /* rows of the exit head */
 } dim;
 
 /* What the norms of q and of k are over. */
@@ -57,6 +64,13 @@ static const skv_config_field dim_fields[] = {[VOCAB] = SKV_CONFIG_FIELD_VOCAB,
                                               [EXPERTS] = SKV_CONFIG_FIELD_EXPERTS,
                                               [HEADS] = SKV_CONFIG_FIELD_HEADS,
                                               [DENSE_FFN] = SKV_CONFIG_FIELD_FFN,
+                                              [SHARED_FFN] = SKV_CONFIG_FIELD_SHARED_FFN,
+                                              [KEYS] = SKV_CONFIG_FIELD_KEY_HEADS,
+                                              [VALUES] = SKV_CONFIG_FIELD_VALUE_HEADS,
+                                              [VALUE_HEADS] = SKV_CONFIG_FIELD_VALUE_HEADS,
+                                              [VALUE_DIM] = SKV_CONFIG_FIELD_VALUE_DIM,
+                                              [CONV] = SKV_CONFIG_FIELD_VALUE_HEADS,
+                                              [CONV_ROWS] = SKV_CONFIG_FIELD_CONV_ROWS,
                                               [EXIT] = SKV_CONFIG_FIELD_VOCAB,
                                               [ONE] = SKV_CONFIG_FIELD_COUNT};
 
@@ -76,8 +90,26 @@ static size_t dim_size(const skv_config *c, dim d, size_t i)
     case ALL_PER_LAYER: return c->n_layers * c->per_layer;
     case EXPERTS: return c->layers[i].n_experts;
     case HEADS: return c->layers[i].n_heads;
+    case SHARED_FFN: return c->layers[i].ffn_shared;
+    case KEYS: return skv_mixer_key_columns(&c->mixer);
+    case VALUES: return skv_mixer_value_columns(&c->mixer);
+    case VALUE_HEADS: return c->mixer.n_value_heads;
+    case VALUE_DIM: return c->mixer.value_dim;
+    case CONV: return skv_mixer_conv_columns(&c->mixer);
+    case CONV_ROWS: return c->mixer.conv_rows;
     case NONE:
     default: return 0;
+    }
+}
+
+/* What a number of heads is multiplied by, or more than that. */
+static const char *dim_factor(dim d)
+{
+    switch (d) {
+    case KEYS: return " * key dims";
+    case VALUES: return " * value dims";
+    case CONV: return " and key heads, of q, k and v:";
+    default: return "";
     }
 }
 
@@ -95,7 +127,8 @@ static void dim_text(const skv_config *c, dim d, size_t i, char *out, size_t siz
     skv_field_name head_dim = skv_config_field_name(c, SKV_CONFIG_FIELD_HEAD_DIM);
     bool is_heads = d == Q || d == KV;
     (void)snprintf(out, size, "%s%s%s %zu", skv_config_field_name(c, dim_fields[d]).text,
-                   is_heads ? " * " : "", is_heads ? head_dim.text : "", dim_size(c, d, i));
+                   is_heads ? " * " : dim_factor(d), is_heads ? head_dim.text : "",
+                   dim_size(c, d, i));
 }
 
 static skv_status refuse_missing(const checker *k, const char *name)
@@ -176,6 +209,9 @@ static skv_status check_teacher(const checker *k, size_t i)
         return SKV_OK;
     }
     SKV_TRY(check_linear(k, i, "self_attn.q_proj", Q, HIDDEN, c->qkv_bias));
+    if (c->attention_gate) {
+        SKV_TRY(check_linear(k, i, "self_attn.gate_proj", Q, HIDDEN, c->qkv_bias));
+    }
     if (c->qk_norm) SKV_TRY(check_norm(k, i, "self_attn.q_norm", q_norm_dim(c)));
     if (skv_config_donor(c, i) != i) return SKV_OK; /* some files still have k and v: not read */
     SKV_TRY(check_linear(k, i, "self_attn.k_proj", KV, HIDDEN, c->qkv_bias));
@@ -193,6 +229,26 @@ static skv_status check_absent(const checker *k, size_t i, const char *part, dim
                 skv_source_path(k->source), layer_name(name, i, part, "weight"),
                 skv_config_field_name(k->config, dim_fields[n]).text);
     return SKV_OK;
+}
+
+/* A layer of the gated delta rule. Folders hold A_log, GGUF -exp(A_log). */
+static skv_status check_delta(const checker *k, size_t i)
+{
+    char name[128];
+    SKV_TRY(check_linear(k, i, "linear_attn.in_proj_q", KEYS, HIDDEN, false));
+    SKV_TRY(check_linear(k, i, "linear_attn.in_proj_k", KEYS, HIDDEN, false));
+    SKV_TRY(check_linear(k, i, "linear_attn.in_proj_v", VALUES, HIDDEN, false));
+    SKV_TRY(check_linear(k, i, "linear_attn.in_proj_z", VALUES, HIDDEN, false));
+    SKV_TRY(check_linear(k, i, "linear_attn.in_proj_b", VALUE_HEADS, HIDDEN, false));
+    SKV_TRY(check_linear(k, i, "linear_attn.in_proj_a", VALUE_HEADS, HIDDEN, false));
+    SKV_TRY(check_linear(k, i, "linear_attn.conv1d", CONV, CONV_ROWS, false));
+    SKV_TRY(check_linear(k, i, "linear_attn.out_proj", HIDDEN, VALUES, false));
+    SKV_TRY(check_norm(k, i, "linear_attn.norm", VALUE_DIM));
+    (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.dt_bias", i);
+    SKV_TRY(check(k, name, i, VALUE_HEADS, NONE));
+    (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.%s", i,
+                   skv_source_gguf(k->source) ? "rate" : "A_log");
+    return check(k, name, i, VALUE_HEADS, NONE);
 }
 
 /* What Gemma 4 adds to a layer. A scalar may be left out, which is 1 then. */
@@ -226,6 +282,18 @@ static skv_status check_swiftkv(const checker *k, size_t i)
     return c->qk_norm ? check_norm(k, i, "self_attn.k_norm_swiftkv", k_norm_dim(c)) : SKV_OK;
 }
 
+/* The expert that every token meets, and its gate: a row, which GGUF has as a vector. */
+static skv_status check_shared(const checker *k, size_t i)
+{
+    char name[128];
+    SKV_TRY(check_linear(k, i, "mlp.shared_expert.gate_proj", SHARED_FFN, HIDDEN, false));
+    SKV_TRY(check_linear(k, i, "mlp.shared_expert.up_proj", SHARED_FFN, HIDDEN, false));
+    SKV_TRY(check_linear(k, i, "mlp.shared_expert.down_proj", HIDDEN, SHARED_FFN, false));
+    const skv_tensor *t =
+        skv_source_find(k->source, layer_name(name, i, "mlp.shared_expert_gate", "weight"));
+    return t && t->n_dims == 1 ? check(k, name, i, HIDDEN, NONE) : check(k, name, i, ONE, HIDDEN);
+}
+
 static skv_status check_block(const checker *k, size_t i)
 {
     const skv_config *c = k->config;
@@ -237,6 +305,7 @@ static skv_status check_block(const checker *k, size_t i)
     }
     if (c->layers[i].n_experts == 0) return check_absent(k, i, "mlp.gate", EXPERTS);
     SKV_TRY(check_linear(k, i, "mlp.gate", EXPERTS, HIDDEN, c->router_bias));
+    if (c->layers[i].ffn_shared > 0) SKV_TRY(check_shared(k, i));
     for (size_t e = 0; e < c->layers[i].n_experts; e++) {
         (void)snprintf(part, sizeof part, "mlp.experts.%zu.gate_proj", e);
         SKV_TRY(check_linear(k, i, part, FFN, HIDDEN, c->expert_bias));
@@ -256,6 +325,10 @@ static skv_status check_layer(const checker *k, size_t i)
     if (c->post_norms) {
         if (!c->no_pre_norms) SKV_TRY(check_norm(k, i, "pre_feedforward_layernorm", HIDDEN));
         SKV_TRY(check_norm(k, i, "post_feedforward_layernorm", HIDDEN));
+    }
+    if (!skv_config_attends(c, i)) {
+        SKV_TRY(check_delta(k, i));
+        return check_block(k, i);
     }
     SKV_TRY(check_teacher(k, i));
     if (c->swiftkv && i >= c->kv_layers) SKV_TRY(check_swiftkv(k, i));

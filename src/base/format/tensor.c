@@ -33,6 +33,17 @@ skv_tensor skv_tensor_slice(const skv_tensor *t, size_t row, size_t n)
     return slice;
 }
 
+skv_tensor skv_tensor_periodic(const skv_tensor *t, size_t step, size_t row, size_t n)
+{
+    const size_t n_periods = t->dims[0] / step;
+    assert(!t->row_step && !t->n_rope_heads && t->dims[0] % step == 0 && row + n <= step);
+    skv_tensor part = skv_tensor_slice(t, row, (n_periods - 1) * step + n);
+    part.dims[0] = n_periods * n;
+    part.row_step = step;
+    part.row_block = n;
+    return part;
+}
+
 /* The length of the axis that the heads lie on: rows of a matrix, elements of a bias. */
 static size_t head_axis(const skv_tensor *t)
 {
@@ -52,13 +63,24 @@ static size_t head_row(const skv_tensor *t, size_t row)
 /* Row `row` as the file counts them from the tensor's first on. */
 static size_t stored_row(const skv_tensor *t, size_t row)
 {
-    return head_row(t, row) * skv_max_size(t->row_step, 1);
+    const size_t block = skv_max_size(t->row_block, 1);
+    row = head_row(t, row);
+    return t->row_step > 0 ? row / block * t->row_step + row % block : row;
 }
 
 /* Rows whose neighbours are not those of the file. */
 static bool is_scattered(const skv_tensor *t)
 {
     return t->n_rope_heads || t->row_step > 1;
+}
+
+/* How many of n rows from `row` on stand one behind the other in the file. */
+static size_t neighbours(const skv_tensor *t, size_t row, size_t n)
+{
+    if (!is_scattered(t)) return n;
+    if (t->n_rope_heads) return 1;
+    const size_t block = skv_max_size(t->row_block, 1);
+    return skv_min_size(n, block - row % block);
 }
 
 const skv_quant_form *skv_tensor_form_of(const skv_tensor *t, size_t column0, size_t n_columns)
@@ -92,10 +114,10 @@ static void read_transposed(const skv_tensor *t, size_t row0, size_t n, size_t c
 static void read_coded(const skv_tensor *t, size_t row0, size_t n, size_t column0, size_t n_columns,
                        float *out)
 {
-    const size_t n_together = is_scattered(t) ? 1 : n;
-    for (size_t i = 0; i < n; i += n_together) {
+    for (size_t i = 0, m; i < n; i += m) {
         const size_t row = t->coded.row0 + stored_row(t, row0 + i);
-        skv_coded_read_rows(t, row, n_together, column0, n_columns, out + i * n_columns);
+        m = neighbours(t, row0 + i, n - i);
+        skv_coded_read_rows(t, row, m, column0, n_columns, out + i * n_columns);
     }
 }
 
@@ -168,11 +190,11 @@ void skv_tensor_read_codes(const skv_tensor *t, size_t row0, size_t column0, skv
     assert(whole && column0 + rows->K <= skv_tensor_columns(t) &&
            row0 + rows->n <= skv_tensor_rows(t));
     (void)whole;
-    const size_t n_together = t->coded.layout && !is_scattered(t) ? rows->n : 1;
-    for (size_t i = 0; i < rows->n; i += n_together) {
+    for (size_t i = 0, m; i < rows->n; i += m) {
         const size_t row = stored_row(t, row0 + i);
+        m = t->coded.layout ? neighbours(t, row0 + i, rows->n - i) : 1;
         if (t->coded.layout) {
-            skv_coded_read_codes(t, t->coded.row0 + row, column0, rows, i, n_together);
+            skv_coded_read_codes(t, t->coded.row0 + row, column0, rows, i, m);
         } else {
             skv_quant_read(rows, i, t->type, t->data + row * row_bytes + start);
         }

@@ -59,6 +59,7 @@ typedef struct skv_tensor {
     size_t n_rope_dims; /* of a head, the first: the rest stands as it is */
     /* How the rows stand in the file, where that is not one behind the other: */
     size_t row_step;    /* every n-th of the stored ones, from the first on; 0: each */
+    size_t row_block;   /* with row_step: so many in a row, then those row_step further; 0: one */
     size_t column_step; /* stored transposed: elements from one of a row to its next; 0: not */
     skv_tensor_coded coded;
 } skv_tensor;
@@ -77,8 +78,18 @@ static inline size_t skv_tensor_rows(const skv_tensor *t)
     return rows;
 }
 
+/** Rows of the file from its first to its last one. */
+static inline size_t skv_tensor_stored_rows(const skv_tensor *t)
+{
+    const size_t n = skv_tensor_rows(t), block = t->row_block ? t->row_block : 1;
+    return t->row_step > 0 && n > 0 ? (n / block - 1) * t->row_step + block : n;
+}
+
 /** Rows [row, row + n) of a matrix as they are stored, or elements of a vector. */
 skv_tensor skv_tensor_slice(const skv_tensor *t, size_t row, size_t n);
+/** Of a matrix or vector whose rows stand in periods of `step`: rows [row, row + n) of every one,
+ * one behind the other. The number of rows is a multiple of `step`. */
+skv_tensor skv_tensor_periodic(const skv_tensor *t, size_t step, size_t row, size_t n);
 /** Writes "[4096,1024]", cut to size - 1 characters; returns the uncut length. */
 size_t skv_tensor_shape_text(const size_t *dims, size_t n_dims, char *out, size_t size);
 /** out [n, columns] = rows [row0, row0 + n) as f32, in rotate-half order; see skv_tensor_check. */

@@ -34,8 +34,9 @@ typedef struct skv_backend skv_backend;
 typedef struct skv_area skv_area; /* memory for a tensor */
 typedef struct skv_linear skv_linear;
 typedef struct skv_page_pool skv_page_pool;
-typedef struct skv_slots skv_slots; /* how the KV slots of a plan lie in pages */
-typedef struct skv_table skv_table; /* the pages of one sequence */
+typedef struct skv_slots skv_slots;   /* how the KV slots of a plan lie in pages */
+typedef struct skv_table skv_table;   /* the pages of one sequence */
+typedef struct skv_states skv_states; /* what linear attention keeps of some sequences */
 
 /* ---- areas and rows ---- */
 
@@ -340,6 +341,128 @@ typedef struct skv_embed_gate_args {
     skv_norm norm;
 } skv_embed_gate_args;
 
+/* ---- linear attention: states, short convolution, scan ----
+ *
+ * A layer of linear attention keeps a state of fixed size of a sequence in place of its keys and
+ * values. For each value head that is a matrix S [key_dim, value_dim], zero before the first row.
+ * Row t changes it and reads it; k, q, v are of the row, alpha and beta numbers of row and head:
+ *
+ *   gated delta rule (Yang et al., Gated Delta Networks, 2024, equation 10):
+ *       S <- alpha S;  u = beta (v - S^T k);  S <- S + k u^T;  o = S^T q
+ *       alpha = exp(rate softplus(a + dt_bias)), beta = write_max sigmoid(b),
+ *       k and q normalised: x / sqrt(x.x + 1e-6); q times key_dim^-1/2 besides
+ *   Mamba-2 (Dao and Gu, Transformers are SSMs, 2024, section 3; B is k, C is q, x is v):
+ *       S <- alpha S + B (dt x)^T;  y = S^T C + skip x
+ *       dt = clamp(softplus(a + dt_bias)), alpha = exp(rate dt)
+ *
+ * All of it is f32. A row's results and state have the same bits however the rows of its sequence
+ * are cut into steps and whatever is computed beside it: docs/explanation/kernels.md says how.
+ *
+ * In front of it stands a causal convolution of each channel over the newest conv_taps rows, whose
+ * inputs are kept too.
+ */
+
+typedef enum skv_scan_kind {
+    SKV_SCAN_NONE, /* the layer has a convolution alone (LFM2) */
+    SKV_SCAN_GATED_DELTA,
+    SKV_SCAN_MAMBA2
+} skv_scan_kind;
+
+enum {
+    SKV_CONV_TAPS_MAX = 8,   /* conv_taps */
+    SKV_STATE_DIM_MAX = 512, /* key_dim and value_dim */
+    SKV_STATE_UNDO_MAX = 48  /* max_undo: drafts are shorter */
+};
+
+/* What one layer keeps of a sequence. */
+typedef struct skv_state_layer {
+    skv_scan_kind kind;
+    /* n_value_heads is a multiple of n_key_heads. Mamba-2: groups, heads, d_state, d_head. */
+    size_t n_key_heads, n_value_heads, key_dim, value_dim;
+    /* Value head h has key head h % n_key_heads (GGUF of qwen35); else h / (n_value / n_key). */
+    bool tiled;
+    size_t conv_columns, conv_taps; /* channels, and K of the convolution; 0: none */
+} skv_state_layer;
+
+typedef struct skv_states_spec {
+    const skv_state_layer *layers; /* [n_layers] */
+    size_t n_layers;
+    size_t n_states; /* numbered from 0: one for each sequence or kept beginning */
+    size_t max_undo; /* the largest n_undo of a span */
+} skv_states_spec;
+
+/*
+ * New rows of one sequence, in its state: step rows [row0, row0 + n), before which the sequence
+ * has n_past. Every layer's conv and scan see every row of a sequence once, in order. A span with
+ * n_past 0 begins anew, whatever the state holds. The last n_undo rows may be taken back by a later
+ * span whose n_past is smaller by up to as much (drafts); otherwise n_past is where the span before
+ * it ended. Spans of a call have different states, and ascending rows without gaps from row 0.
+ */
+typedef struct skv_state_span {
+    size_t state;
+    size_t row0, n, n_past, n_undo;
+} skv_state_span;
+
+/*
+ * y[i, c] = act(bias[c] + sum_j weight[j, c] u_{t-K+1+j}[c]) (* gate_out[i, c]) for i < n_rows with
+ * step row t = rows[i]; u = x (* gate_in), zero before the sequence's first row. Without a bias the
+ * sum begins with tap 0. State: the last K - 1 u.
+ */
+typedef struct skv_conv_args {
+    skv_states *states;
+    size_t layer;
+    const skv_state_span *spans; /* [n_spans] */
+    size_t n_spans;
+    size_t column0, n;    /* channels [column0, column0 + n) of the layer */
+    skv_rows x;           /* [T, n] */
+    skv_rows gate_in;     /* [T, n] or none */
+    skv_rows newest;      /* [n_rows, n] or none: in place of u_t itself, in the sum alone */
+    skv_rows y;           /* [n_rows, n]: x, where rows and columns are the same, or apart */
+    skv_rows gate_out;    /* [n_rows, n] or none */
+    const uint32_t *rows; /* [n_rows] step rows, ascending; NULL: 0..n_rows-1 */
+    size_t n_rows;        /* 0: the state advances, and nothing comes out */
+    skv_vec weight;       /* [K, n] */
+    skv_vec bias;         /* [n] or none */
+    bool silu;            /* act; else none */
+} skv_conv_args;
+
+/* The recurrence above over every row of each span, from its state and into it, with outputs for
+ * some rows. */
+typedef struct skv_scan_args {
+    skv_states *states;
+    size_t layer;
+    const skv_state_span *spans; /* [n_spans] */
+    size_t n_spans;
+    skv_rows q;           /* [n_rows, n_key_heads * key_dim], before normalisation; Mamba-2: C */
+    skv_rows k;           /* [T, n_key_heads * key_dim], the same; Mamba-2: B */
+    skv_rows v;           /* [T, n_value_heads * value_dim]; Mamba-2: x */
+    skv_rows decay;       /* F32 [T, n_value_heads]: a; Mamba-2: dt as projected */
+    skv_rows write;       /* F32 [T, n_value_heads]: b; Mamba-2: none */
+    skv_rows out;         /* [n_rows, n_value_heads * value_dim], apart from the inputs */
+    const uint32_t *rows; /* [n_rows] step rows, ascending; NULL: 0..n_rows-1 */
+    size_t n_rows;        /* 0: the state advances, and nothing comes out; q, out are unused */
+    skv_vec rate;         /* [n_value_heads]: -exp(A_log), at most 0 */
+    skv_vec dt_bias;      /* [n_value_heads] */
+    skv_vec skip;         /* [n_value_heads]: D; none with the delta rule */
+    float dt_min, dt_max; /* Mamba-2's limits of dt; dt_max 0: no upper one */
+    float write_max;      /* of the delta rule: 1, or 2 (negative eigenvalues) */
+} skv_scan_args;
+
+/*
+ * By groups of n columns, in place, for i < n_rows:
+ *     x[i, g, :] = norm(x[i, g, :]) * act(z[i, g, :])     or, with gate_first,
+ *     x[i, g, :] = norm(x[i, g, :] * act(z[i, g, :]))
+ * Without a weight there is no norm: x *= act(z), as behind the attention of Qwen3.5.
+ */
+typedef struct skv_gated_norm_args {
+    skv_rows x, z; /* [n_rows, n_groups * n] */
+    size_t n_rows, n_groups, n;
+    skv_norm norm;         /* over n; `joined` is not looked at */
+    bool weight_per_group; /* the weight is [n_groups * n], not [n] for every group */
+    bool sigmoid;          /* act is the sigmoid; else silu */
+    bool gate_first;
+} skv_gated_norm_args;
+
 /* The largest sizes a back end must be ready for. */
 typedef struct skv_backend_limits {
     size_t max_rows;  /* T of a step */
@@ -350,6 +473,8 @@ typedef struct skv_backend_limits {
     size_t max_kv_rows;    /* longest sequence */
     size_t max_groups;     /* of linear_groups; 0: it is not called */
     size_t max_group_rows; /* rows of all of them */
+    /* The largest key_dim and value_dim of a scan; 0: it is not called. */
+    size_t state_key_dim, state_value_dim;
     /* Results of a row do not depend, by one bit, on the rows that are computed beside it. */
     bool batch_invariant;
 } skv_backend_limits;
@@ -438,6 +563,25 @@ struct skv_backend {
                                 skv_error *err);
     void (*linear_free)(skv_backend *be, skv_linear *w);
 
+    /* -- states of linear attention -- */
+
+    /* Memory costs nothing until it is touched. SKV_RANGE names a size that cannot be. */
+    skv_status (*states_create)(skv_backend *be, const skv_states_spec *spec, skv_states **out,
+                                skv_error *err);
+    void (*states_free)(skv_backend *be, skv_states *states);
+    skv_bytes (*states_bytes)(const skv_backend *be, const skv_states_spec *spec);
+    /* State i of `to` becomes what state j of `from` is; both were made for the same layers and
+     * max_undo. */
+    void (*state_copy)(skv_backend *be, skv_states *to, size_t i, const skv_states *from, size_t j);
+    /* State i becomes zeros, as before a sequence's first row. */
+    void (*state_clear)(skv_backend *be, skv_states *states, size_t i);
+    /* A state as bytes of the host, as many as states_bytes counts for one, for the same layers,
+     * max_undo and back end. state_write refuses, with `false` and a state of zeros, bytes that
+     * cannot be those of a sequence with n_past rows. */
+    void (*state_read)(skv_backend *be, unsigned char *host, const skv_states *states, size_t i);
+    bool (*state_write)(skv_backend *be, skv_states *states, size_t i, const unsigned char *host,
+                        size_t n_past);
+
     /* -- operations -- */
 
     void (*linear)(skv_backend *be, const skv_linear_args *args);
@@ -454,6 +598,9 @@ struct skv_backend {
     void (*norm_add)(skv_backend *be, const skv_norm_add_args *args);
     void (*glu)(skv_backend *be, const skv_glu_args *args);
     void (*embed_gate)(skv_backend *be, const skv_embed_gate_args *args);
+    void (*conv)(skv_backend *be, const skv_conv_args *args);
+    void (*scan)(skv_backend *be, const skv_scan_args *args);
+    void (*gated_norm)(skv_backend *be, const skv_gated_norm_args *args);
     /* x[i, :] = x[rows[i], :] for i < n_rows, n columns, rows ascending, in place: rows at the
      * beginning of an area that moves. What stands behind them is undefined afterwards. */
     void (*gather)(skv_backend *be, skv_rows x, size_t n, const uint32_t *rows, size_t n_rows);

@@ -8,6 +8,7 @@
 #include "kernels/logits.h"
 #include "kernels/matmul.h"
 #include "kernels/rows.h"
+#include "kernels/scan.h"
 
 static void init_ref(skv_kernels *k)
 {
@@ -15,6 +16,7 @@ static void init_ref(skv_kernels *k)
     skv_rows_init_ref(k);
     skv_logits_init_ref(k);
     skv_attention_init_ref(k);
+    skv_scan_init_ref(k);
 }
 
 #if defined(__x86_64__)
@@ -25,6 +27,7 @@ static void init_avx2(skv_kernels *k, unsigned features)
     skv_rows_init_avx2(k);
     skv_logits_init_avx2(k);
     skv_attention_init_avx2(k, features);
+    skv_scan_init_avx2(k);
 }
 
 static void init_avxvnni(skv_kernels *k, unsigned features)
@@ -38,6 +41,7 @@ static void init_avx512(skv_kernels *k, unsigned features)
     skv_rows_init_avx512(k);
     skv_logits_init_avx512(k);
     skv_attention_init_avx512(k, features);
+    skv_scan_init_avx512(k);
 }
 
 #elif defined(__aarch64__)
@@ -47,6 +51,7 @@ static void init_neon(skv_kernels *k, unsigned features)
     skv_matmul_init_neon(k, features);
     skv_rows_init_neon(k);
     skv_attention_init_neon(k, features);
+    skv_scan_init_neon(k);
 }
 
 #endif

@@ -192,7 +192,7 @@ typedef void skv_rmsnorm_fn(float *y, const float *x, const float *w, float w_of
 /* Rotates x [Dh] in place, rotate-half form: pairs (i, i + n_rot / 2) for i < n_rot / 2 by the
  * angle whose cos and sin are given, [n_rot / 2] each. n_rot <= Dh is even; the rest stays. */
 typedef void skv_rope_fn(float *x, const float *cos, const float *sin, size_t n_rot);
-/* h[i] = act(gate[i]) * up[i]; h may be gate. */
+/* h[i] = act(gate[i]) * up[i]; h may be gate or up. */
 typedef void skv_glu_fn(float *h, const float *gate, const float *up, size_t n);
 /* y[i] += a * x[i]. */
 typedef void skv_axpy_fn(float *y, float a, const float *x, size_t n);
@@ -261,6 +261,62 @@ typedef struct skv_logit_kernels {
     skv_logit_between_fn *between;
 } skv_logit_kernels;
 
+/* ------------------------------------------------------------------------------------------
+ * Linear attention: the recurrences of backend.h ("states, short convolution, scan") by blocks
+ *
+ * A block is SKV_SCAN_BLOCK rows, at a multiple of that in its sequence. Its first n0 rows were
+ * computed before, by calls like this one, and are the same whatever is computed at once: each
+ * number is one chain of fused multiply-adds in the order that is written here. S is cut into
+ * panels of SKV_SCAN_BLOCK columns, [key_dim][16] each; columns that are missing in the last one
+ * are zero.
+ */
+enum { SKV_SCAN_BLOCK = 16 };
+
+typedef struct skv_scan_block {
+    size_t key_dim;
+    size_t n0, n;         /* rows [n0, n) are new, n0 < n <= SKV_SCAN_BLOCK */
+    size_t q0, q1;        /* rows [q0, q1) of them have an output; none: q0 >= q1 */
+    const float *kt, *qt; /* [key_dim][16]: k and q of row i are column i */
+    const float *decay;   /* [16]: alpha_0 ... alpha_i */
+    const float *beta;    /* [16]; of the delta rule */
+    const float *a;       /* [16][16]: beta_i (alpha_j+1 ... alpha_i) k_i . k_j for j < i; NULL:
+                           * rows are not corrected (Mamba-2), u is what comes in */
+    const float *b;       /* [16][16]: (alpha_j+1 ... alpha_i) q_i . k_j for j <= i */
+} skv_scan_block;
+
+/*
+ * New rows of a block, for n_panels panels: S [n_panels][key_dim][16] before the block's first row,
+ * u, out [n_panels][16][16] by row. u has v of the new rows and u of those before.
+ *     u_i   = beta_i (v_i - decay_i (sum_d k_i[d] S[d])) - sum_{j<i} a_ij u_j
+ *     out_i = decay_i (sum_d q_i[d] S[d]) + sum_{j<=i} b_ij u_j
+ */
+typedef void skv_scan_rows_fn(const skv_scan_block *block, const float *s, float *u, float *out,
+                              size_t n_panels);
+/* S behind a whole block: S[d] = decay S[d] + sum_j kt[d][j] (weight[j] u_j). */
+typedef void skv_scan_fold_fn(float *s, const float *kt, const float *u,
+                              const float *weight /* [16] */, float decay, size_t key_dim,
+                              size_t n_panels);
+/* g[i][j] = sum_d xt[d][i] kt[d][j] for i0 <= i < i1 and all 16 j. */
+typedef void skv_scan_gram_fn(float *g /* [16][16] */, const float *xt, const float *kt, size_t i0,
+                              size_t i1, size_t key_dim);
+
+/* y[c] = act(bias[c] + sum_j w[j * ldw + c] x[j][c]) for c < n, j < n_taps; bias may be NULL. */
+typedef struct skv_conv_row {
+    const float *const *x; /* [n_taps], the oldest row first */
+    const float *w;        /* [n_taps, ldw] */
+    const float *bias;
+    size_t ldw, n_taps, n;
+    bool silu;
+} skv_conv_row;
+typedef void skv_conv_fn(float *y, const skv_conv_row *row);
+
+typedef struct skv_scan_kernels {
+    skv_scan_rows_fn *rows;
+    skv_scan_fold_fn *fold;
+    skv_scan_gram_fn *gram;
+    skv_conv_fn *conv;
+} skv_scan_kernels;
+
 /* ------------------------------------------------------------------------------------------ */
 
 typedef struct skv_kernels {
@@ -278,6 +334,7 @@ typedef struct skv_kernels {
     skv_rope_fn *rope;
     skv_glu_fn *silu_glu;      /* act(x) = x / (1 + exp(-x)) */
     skv_glu_fn *gelu_tanh_glu; /* act(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+    skv_glu_fn *sigmoid_glu;   /* act(x) = 1 / (1 + exp(-x)) */
     skv_axpy_fn *axpy;
     skv_softcap_fn *softcap;
     skv_logsumexp_fn *logsumexp;
@@ -286,6 +343,7 @@ typedef struct skv_kernels {
     skv_to_bf16_fn *to_bf16;
     skv_dot_fn *dot;
     skv_logit_kernels logits;
+    skv_scan_kernels scan;
 } skv_kernels;
 
 /**

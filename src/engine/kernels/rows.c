@@ -7,6 +7,7 @@ static void put(skv_kernels *k, const skv_row_kernels *table)
     k->rope = table->rope;
     k->silu_glu = table->silu_glu;
     k->gelu_tanh_glu = table->gelu_tanh_glu;
+    k->sigmoid_glu = table->sigmoid_glu;
     k->axpy = table->axpy;
     k->softcap = table->softcap;
     k->logsumexp = table->logsumexp;

@@ -12,6 +12,7 @@ typedef struct skv_row_kernels {
     skv_rope_fn *rope;
     skv_glu_fn *silu_glu;
     skv_glu_fn *gelu_tanh_glu;
+    skv_glu_fn *sigmoid_glu;
     skv_axpy_fn *axpy;
     skv_softcap_fn *softcap;
     skv_logsumexp_fn *logsumexp;

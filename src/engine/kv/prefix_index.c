@@ -351,6 +351,12 @@ void skv_prefix_index_show_text(const skv_prefix_index *index, uint64_t domain, 
     }
 }
 
+void skv_prefix_index_touch(skv_prefix_index *index, uint64_t domain, const int32_t *ids, size_t n)
+{
+    size_t n_blocks;
+    touch(index, find_longest(index, domain, ids, n, &n_blocks));
+}
+
 /* ---- giving up ---- */
 
 static size_t remove_block(skv_prefix_index *index, block *b)

@@ -85,6 +85,9 @@ void skv_prefix_index_show_text(const skv_prefix_index *index, uint64_t domain, 
                                 size_t n, bool (*show)(void *user, const skv_prefix_block *block),
                                 void *user);
 
+/** The blocks that ids[0..n) begin with have been used: they are the last to be given up. */
+void skv_prefix_index_touch(skv_prefix_index *index, uint64_t domain, const int32_t *ids, size_t n);
+
 /** Pages that would become free if every block that no sequence uses were given up. */
 size_t skv_prefix_index_evictable(const skv_prefix_index *index);
 /** Gives up blocks until n_pages pages have become free or no block is left; returns how many. */

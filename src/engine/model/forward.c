@@ -314,6 +314,24 @@ static void cast_votes(const skv_pass *p, size_t i, skv_rows q, const skv_forwar
                           rows_seen(p, i, span->cache, from, to - from); /* scores once more */
 }
 
+/* o *= sigmoid(Wgate a), of rows that go on. */
+static void gate_attention(const skv_pass *p, size_t i, skv_rows o)
+{
+    const skv_layer *layer = &p->m->layers[i];
+    const size_t n = skv_config_q_columns(p->c, i);
+    const skv_rows gate = skv_rows_as(p->ws->h, n);
+    p->be->linear(p->be, &(skv_linear_args){.w = layer->gate,
+                                            .y = gate,
+                                            .x = p->ws->x,
+                                            .n_rows = p->n_alive,
+                                            .norm = skv_pass_norm(p, layer->attn_norm)});
+    p->be->gated_norm(
+        p->be,
+        &(skv_gated_norm_args){
+            .x = o, .z = gate, .n_rows = p->n_alive, .n_groups = 1, .n = n, .sigmoid = true});
+    p->work->q += skv_work_product(p->n_alive, p->c->hidden, n);
+}
+
 static void attend(const skv_pass *p, size_t i, skv_rows q)
 {
     const skv_config *c = p->c;
@@ -343,8 +361,9 @@ static void attend(const skv_pass *p, size_t i, skv_rows q)
         p->work->attention +=
             4 * (double)n_q * rows_seen(p, i, span->cache, item->n_past, item->n_q);
     }
+    const skv_rows out = skv_rows_as(p->ws->o, n_q);
     p->be->attention(p->be, &(skv_attention_args){
-                                .out = skv_rows_as(p->ws->o, n_q),
+                                .out = out,
                                 .q = q,
                                 .items = p->ws->items,
                                 .n_items = p->n_items,
@@ -356,6 +375,7 @@ static void attend(const skv_pass *p, size_t i, skv_rows q)
                                 .softcap = (float)c->attention_softcap,
                                 .sinks = p->m->layers[i].sinks,
                             });
+    if (p->m->layers[i].gate) gate_attention(p, i, out);
 }
 
 /* A block's last product, whose result is added to rows of x, by way of a norm where the
@@ -471,20 +491,26 @@ static void add_embedding(const skv_pass *p, size_t i)
     p->work->mlp += skv_work_product(p->n_alive, D, 3 * P);
 }
 
+/* ws->o [n_alive, n] of layer i, with what it keeps of all rows brought up to date. Returns n. */
+static size_t mix(skv_pass *p, size_t i)
+{
+    const bool wanted_only = p->f->plan->skip && i >= p->f->plan->last_boundary;
+    if (p->f->plan->layers[i].kept == SKV_KEPT_STATE) return skv_pass_mix(p, i, wanted_only);
+    const skv_rows q = make_qkv(p, i, wanted_only);
+    if (p->n_alive > 0) attend(p, i, q);
+    return skv_config_q_columns(p->c, i);
+}
+
 static void run_layer(skv_pass *p, size_t i)
 {
     const skv_layer *layer = &p->m->layers[i];
-    bool wanted_only = p->f->plan->skip && i >= p->f->plan->last_boundary;
-    const skv_rows q = make_qkv(p, i, wanted_only);
+    const size_t n = mix(p, i);
     if (p->n_alive == 0) return;
-    attend(p, i, q);
-    const size_t n_q = skv_config_q_columns(p->c, i);
-    project(
-        p, i, SKV_PRODUCT_O,
-        &(skv_linear_args){
-            .w = layer->o, .y = p->ws->x, .x = skv_rows_as(p->ws->o, n_q), .n_rows = p->n_alive},
-        layer->post_attn_norm, 1);
-    p->work->o += skv_work_product(p->n_alive, n_q, p->c->hidden);
+    project(p, i, SKV_PRODUCT_O,
+            &(skv_linear_args){
+                .w = layer->o, .y = p->ws->x, .x = skv_rows_as(p->ws->o, n), .n_rows = p->n_alive},
+            layer->post_attn_norm, 1);
+    p->work->o += skv_work_product(p->n_alive, n, p->c->hidden);
     feed_forward(p, i);
     if (p->c->per_layer > 0) add_embedding(p, i);
 }
@@ -565,6 +591,7 @@ static skv_status run_pass(skv_pass *p, skv_error *err)
         return SKV_OK;
     }
     skv_pass_describe(p);
+    skv_pass_describe_states(p);
     tell_start(p);
     SKV_TRY(run_layers(p, f->end_layer ? f->end_layer : p->c->n_layers, err));
     if (f->end_layer) {

@@ -34,11 +34,12 @@ typedef struct skv_forward_span {
     skv_kv_votes *votes;        /* of the prompt that these rows are part of; NULL: nobody votes */
     const struct skv_adapter_mix *adapters; /* of its sequence; NULL: none */
     size_t deep_from; /* rows from here on run every layer, since they vote; n: none */
+    size_t state;     /* of its sequence, among skv_forward.states; not read where there are none */
     const float *x; /* [n, D], the host's: the rows as they enter the first layer, when that is not
                      * 0; NULL: as skv_forward.rows says */
 } skv_forward_span;
 
-enum { SKV_WORKSPACE_AREAS = 14 };
+enum { SKV_WORKSPACE_AREAS = 15 };
 
 /* The buffers of a step; sized once for max_rows. Rows are as long as their areas have room for:
  * those of qkv, o, h and logits are used with other lengths, too. */
@@ -51,8 +52,9 @@ typedef struct skv_workspace {
                               * norm */
     skv_rows o;              /* [T, H Dh]: what attention returns; [T, D] in ffn_skip.c */
     skv_rows h;              /* [T, F]; also [T n_active, F] */
-    skv_rows router;         /* [T, E] */
-    skv_rows expert_out;     /* [T n_active, D], sorted by expert */
+    skv_rows router;         /* [T, E], or [T, E + 1] */
+    skv_rows expert_out;     /* [T n_active, D], sorted by expert; then [T, D] of a shared one */
+    skv_rows gates;          /* [T, 2 nv]: b|a of layers that keep a state */
     skv_rows ffn_sum;        /* [T, D]: of experts and the dense block beside them */
     skv_rows logits;         /* [logit_rows, V]; also [logit_rows, D] behind the final norm */
     skv_rows cos[2], sin[2]; /* [T, n_rot / 2] for each rope */
@@ -60,18 +62,20 @@ typedef struct skv_workspace {
     skv_area *areas[SKV_WORKSPACE_AREAS]; /* owned: what the rows lie in */
     size_t n_areas;
     /* Lists, the host's memory. */
-    uint32_t *alive;           /* [T]: step rows that x's rows are */
-    uint32_t *gathered;        /* [T]: rows of x to keep */
-    bool *unread;              /* [T]: rows whose embedding could not be read */
-    size_t *kv_rows;           /* [T] */
-    const skv_table **tables;  /* [T]: of the rows' sequences */
-    skv_attention_item *items; /* [T] */
-    uint32_t *item_spans;      /* [T]: whose they are */
-    uint32_t *chosen;          /* [T, n_active]: experts of a row, then places of what they make */
-    float *expert_weights;     /* [T, n_active] */
-    uint32_t *expert_rows;     /* [T n_active]: rows of x, sorted by expert */
-    skv_linear_group *groups;  /* [E] */
-    void *lists;               /* owned: what the lists lie in */
+    uint32_t *alive;             /* [T]: step rows that x's rows are */
+    uint32_t *gathered;          /* [T]: rows of x to keep */
+    bool *unread;                /* [T]: rows whose embedding could not be read */
+    size_t *kv_rows;             /* [T] */
+    const skv_table **tables;    /* [T]: of the rows' sequences */
+    skv_attention_item *items;   /* [T] */
+    uint32_t *item_spans;        /* [T]: whose they are */
+    skv_state_span *state_spans; /* [T]: the step's spans, in the states of their sequences */
+    uint32_t *chosen;         /* [T, n_active]: experts of a row, then places of what they make, and
+                               * of what a shared one makes */
+    float *expert_weights;    /* [T, n_active], and that of a shared one */
+    uint32_t *expert_rows;    /* [T n_active]: rows of x, sorted by expert */
+    skv_linear_group *groups; /* [E] */
+    void *lists;              /* owned: what the lists lie in */
     size_t list_bytes;
 } skv_workspace;
 
@@ -106,6 +110,7 @@ typedef struct skv_forward {
     const struct skv_adapters *adapters; /* that spans may have; NULL: none */
     const skv_hook *const *hooks;        /* [n_hooks] */
     size_t n_hooks;
+    skv_states *states; /* of layers that keep one; NULL: all layers have attention */
     skv_work *work;     /* added to; may be NULL */
     size_t first_layer; /* the first to run; 0: after the embedding */
     size_t end_layer;   /* the rows stop before it, and no output is made; 0: none */

@@ -87,6 +87,19 @@ typedef struct skv_expert {
     skv_linear *down;    /* [D, F] */
 } skv_expert;
 
+/* A layer of the gated delta rule; what comes out of it is projected by the layer's o. */
+typedef struct skv_delta {
+    skv_linear *in;        /* parts q, k, v, z: SKV_DELTA_*; NULL: the layer has attention */
+    skv_linear *gates;     /* [2 nv, D]: b, then a */
+    skv_vec conv_q;        /* [K, nk dk]: the convolution's taps, of q */
+    skv_vec conv_kv;       /* [K, nk dk + nv dv], of k and v */
+    skv_vec norm;          /* [dv] */
+    skv_vec rate, dt_bias; /* [nv] */
+} skv_delta;
+
+/* Parts of skv_delta.in. */
+enum { SKV_DELTA_Q, SKV_DELTA_K, SKV_DELTA_V, SKV_DELTA_Z, SKV_DELTA_END };
+
 typedef struct skv_layer {
     skv_vec attn_norm;       /* [D] or none */
     skv_vec ffn_norm;        /* [D] or none */
@@ -95,7 +108,9 @@ typedef struct skv_layer {
     skv_vec sinks;           /* [H] or none */
     skv_projections own;     /* q alone in a layer that has a donor; w NULL: not loaded */
     skv_projections stacked; /* q, where k and v are parts of the model's stack; else w NULL */
-    skv_linear *o;           /* [D, H Dh] */
+    skv_linear *gate;        /* [H Dh, D], of what attention returns; or NULL */
+    skv_delta delta;         /* in place of the four before */
+    skv_linear *o;           /* [D, H Dh], or [D, nv dv] */
     skv_linear *gate_up;     /* paired [2 F, D]; NULL where experts stand alone, as the next */
     skv_linear *down;        /* [D, F] */
 
@@ -107,7 +122,8 @@ typedef struct skv_layer {
 
     /* Mixtures of experts. Where a dense block stands beside them, both end in norms of their own,
      * and their sum in post_ffn_norm. */
-    skv_linear *router;       /* [E, D] */
+    skv_linear *router;       /* [E, D], and a row for the gate of the shared expert */
+    skv_expert shared;        /* that every token meets; or NULLs */
     skv_expert *experts;      /* owned, [E]; NULL: the block is dense */
     skv_vec router_norm;      /* [D], before the router: ffn_norm where it has none */
     skv_vec expert_norm;      /* [D], before the experts: the same */

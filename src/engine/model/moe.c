@@ -7,6 +7,9 @@
  *     x += sum over the chosen, the most likely first, of w_e expert_e(b)
  *     w_e = p_e, or p_e divided by the sum of the chosen [* s_e]
  *
+ * Where there is an expert that every token meets, sigmoid(w b) of it is added, which is one term
+ * more: w is the router's last row.
+ *
  * Both norms are ffn_norm, but in Gemma 4, whose dense block goes beside the experts:
  *     x += NORM(NORM(dense) + NORM(sum over the chosen))
  *
@@ -22,9 +25,10 @@
 
 typedef struct route_job {
     const skv_pass *p;
-    const float *logits; /* [n, E], mapped */
-    size_t n_experts;
+    const float *logits; /* [n, E], or [n, E + 1], mapped */
+    size_t n_experts, n_rows;
     const float *scale; /* [E] or NULL */
+    bool shared;
 } route_job;
 
 /* The n_active largest logits of a row, in falling order: chosen[j] is the expert. */
@@ -60,39 +64,50 @@ static void route_row(void *arg, size_t i, size_t i_thread)
 {
     const route_job *job = arg;
     (void)i_thread;
-    const size_t k = job->p->c->n_active;
-    const uint32_t *chosen = job->p->ws->chosen + i * k;
-    float *weights = job->p->ws->expert_weights + i * k;
-    skv_experts_choose(job->p->c, job->logits + i * job->n_experts, job->n_experts,
-                       job->p->ws->chosen + i * k, weights);
+    const size_t k = job->p->c->n_active, n_terms = k + job->shared;
+    const float *logits = job->logits + i * (job->n_experts + job->shared);
+    uint32_t *chosen = job->p->ws->chosen + i * n_terms;
+    float *weights = job->p->ws->expert_weights + i * n_terms;
+    skv_experts_choose(job->p->c, logits, job->n_experts, chosen, weights);
     for (size_t j = 0; job->scale && j < k; j++) weights[j] *= job->scale[chosen[j]];
+    if (!job->shared) return;
+    weights[k] = 1 / (1 + expf(-logits[job->n_experts]));
+    chosen[k] = (uint32_t)(job->n_rows * k + i); /* its place already: behind those of the others */
+}
+
+/* Whether every token also meets an expert that is not chosen. */
+static bool has_shared(const skv_pass *p, size_t i)
+{
+    return p->c->layers[i].ffn_shared > 0;
 }
 
 /* ws->chosen and ws->expert_weights of rows x [n, D]. */
 static void route(const skv_pass *p, size_t i, skv_rows x, size_t n)
 {
     const skv_layer *layer = &p->m->layers[i];
-    const size_t E = p->c->layers[i].n_experts;
-    const skv_rows router = skv_rows_as(p->ws->router, E);
+    const size_t E = p->c->layers[i].n_experts, n_logits = E + has_shared(p, i);
+    const skv_rows router = skv_rows_as(p->ws->router, n_logits);
     p->be->linear(p->be, &(skv_linear_args){.w = layer->router,
                                             .y = router,
                                             .x = x,
                                             .n_rows = n,
                                             .norm = skv_pass_norm(p, layer->router_norm)});
-    const skv_mapped logits = p->be->map(p->be, router, n, E, SKV_MAP_READ);
-    route_job job = {p, logits.at, E, layer->expert_scale};
+    const skv_mapped logits = p->be->map(p->be, router, n, n_logits, SKV_MAP_READ);
+    route_job job = {p, logits.at, E, n, layer->expert_scale, has_shared(p, i)};
     skv_pool_run(p->pool, n, route_row, &job);
     p->be->unmap(p->be, logits);
 }
 
 /* Sorts the n * n_active pairs of row and expert by expert, then by row: ws->groups and
  * ws->expert_rows; ws->chosen becomes the place of each pair. Returns the number of groups. */
-static size_t group_rows(const skv_pass *p, const skv_expert *experts, size_t E, size_t n)
+static size_t group_rows(const skv_pass *p, size_t i, size_t n)
 {
-    const size_t k = p->c->n_active;
+    const skv_expert *experts = p->m->layers[i].experts;
+    const size_t k = p->c->n_active, n_terms = k + has_shared(p, i);
+    const size_t E = p->c->layers[i].n_experts;
     skv_linear_group *groups = p->ws->groups;
     for (size_t e = 0; e < E; e++) groups[e] = (skv_linear_group){.w = experts[e].gate_up};
-    for (size_t j = 0; j < n * k; j++) groups[p->ws->chosen[j]].n_rows++;
+    for (size_t j = 0; j < n * k; j++) groups[p->ws->chosen[j / k * n_terms + j % k]].n_rows++;
     size_t row0 = 0;
     for (size_t e = 0; e < E; e++) {
         groups[e].row0 = row0;
@@ -100,10 +115,11 @@ static size_t group_rows(const skv_pass *p, const skv_expert *experts, size_t E,
         groups[e].n_rows = 0;
     }
     for (size_t j = 0; j < n * k; j++) {
-        skv_linear_group *group = &groups[p->ws->chosen[j]];
+        uint32_t *chosen = &p->ws->chosen[j / k * n_terms + j % k];
+        skv_linear_group *group = &groups[*chosen];
         const size_t place = group->row0 + group->n_rows++;
         p->ws->expert_rows[place] = (uint32_t)(j / k);
-        p->ws->chosen[j] = (uint32_t)place;
+        *chosen = (uint32_t)place;
     }
     return E;
 }
@@ -118,6 +134,24 @@ static skv_epilogue activation(const skv_config *c)
     }
 }
 
+/* The expert that every row meets, behind the results of the others. */
+static void run_shared(const skv_pass *p, size_t i, skv_rows x, size_t n)
+{
+    const skv_layer *layer = &p->m->layers[i];
+    const skv_rows h = skv_rows_as(p->ws->h, p->c->layers[i].ffn_shared);
+    p->be->linear(p->be, &(skv_linear_args){.w = layer->shared.gate_up,
+                                            .y = h,
+                                            .x = x,
+                                            .n_rows = n,
+                                            .norm = skv_pass_norm(p, layer->expert_norm),
+                                            .epilogue = activation(p->c)});
+    p->be->linear(p->be,
+                  &(skv_linear_args){.w = layer->shared.down,
+                                     .y = skv_rows_from(p->ws->expert_out, n * p->c->n_active, 0),
+                                     .x = h,
+                                     .n_rows = n});
+}
+
 void skv_pass_run_experts(const skv_pass *p, size_t i, skv_rows x, size_t n)
 {
     const skv_config *c = p->c;
@@ -126,7 +160,7 @@ void skv_pass_run_experts(const skv_pass *p, size_t i, skv_rows x, size_t n)
     const skv_rows h = skv_rows_as(p->ws->h, F);
     assert(n <= p->ws->max_rows && c->n_active <= E);
     route(p, i, x, n);
-    const size_t n_groups = group_rows(p, layer->experts, E, n);
+    const size_t n_groups = group_rows(p, i, n);
     p->be->linear_groups(p->be,
                          &(skv_linear_args){.y = h,
                                             .x = x,
@@ -139,6 +173,7 @@ void skv_pass_run_experts(const skv_pass *p, size_t i, skv_rows x, size_t n)
     for (size_t e = 0; e < E; e++) p->ws->groups[e].w = layer->experts[e].down;
     p->be->linear_groups(p->be, &(skv_linear_args){.y = p->ws->expert_out, .x = h}, p->ws->groups,
                          n_groups);
+    if (has_shared(p, i)) run_shared(p, i, x, n);
     const skv_vec post_norm = layer->gate_up ? layer->post_expert_norm : layer->post_ffn_norm;
     const bool normed = post_norm.area;
     const skv_rows sum = normed ? skv_rows_as(p->ws->qkv, D) : x;
@@ -146,7 +181,7 @@ void skv_pass_run_experts(const skv_pass *p, size_t i, skv_rows x, size_t n)
                                       .y = p->ws->expert_out,
                                       .n_rows = n,
                                       .n = D,
-                                      .n_terms = c->n_active,
+                                      .n_terms = c->n_active + has_shared(p, i),
                                       .weights = p->ws->expert_weights,
                                       .places = p->ws->chosen,
                                       .store = normed || !skv_ranks_lead(p->m->ranks)});

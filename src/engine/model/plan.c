@@ -12,6 +12,7 @@ static void find_boundaries(skv_plan *plan)
     plan->stack_boundary = plan->n_layers;
     for (size_t i = 0; i < plan->n_layers; i++) {
         const skv_plan_layer *layer = &plan->layers[i];
+        if (layer->kept == SKV_KEPT_STATE) plan->n_states++;
         switch (layer->source) {
         case SKV_KV_SOURCE_OWN: assert(layer->kv_boundary == i && layer->writes); break;
         case SKV_KV_SOURCE_STACK:
@@ -31,11 +32,13 @@ static skv_status lay_out_slots(skv_plan *plan, const skv_config *config, skv_er
 {
     size_t n_slots = 0;
     for (size_t i = 0; i < plan->n_layers; i++) {
+        if (plan->layers[i].slot == SKV_NO_SLOT) continue;
         n_slots = skv_max_size(n_slots, plan->layers[i].slot + 1);
     }
     skv_kv_slot *slots = skv_alloc_zero(n_slots, sizeof *slots);
     SKV_REQUIRE(slots, err, SKV_MEMORY, "plan: no memory for %zu slots", n_slots);
     for (size_t i = 0; i < plan->n_layers; i++) {
+        if (plan->layers[i].slot == SKV_NO_SLOT) continue;
         const skv_layer_shape *shape = &config->layers[i];
         skv_kv_slot *slot = &slots[plan->layers[i].slot];
         /* Of the layers that read a slot, the one that sees furthest. */
@@ -60,9 +63,15 @@ static skv_status take_layers(skv_plan *plan, size_t n_layers, bool skip, skv_er
 
 void skv_fill_full(const skv_config *config, skv_plan_layer *layers)
 {
+    size_t n_slots = 0, n_states = 0;
     for (size_t i = 0; i < config->n_layers; i++) {
-        layers[i] = (skv_plan_layer){
-            .source = SKV_KV_SOURCE_OWN, .kv_boundary = i, .slot = i, .writes = true};
+        const bool attends = skv_config_attends(config, i);
+        layers[i] = (skv_plan_layer){.kept = attends ? SKV_KEPT_PAGES : SKV_KEPT_STATE,
+                                     .source = SKV_KV_SOURCE_OWN,
+                                     .kv_boundary = i,
+                                     .slot = attends ? n_slots++ : SKV_NO_SLOT,
+                                     .state = attends ? 0 : n_states++,
+                                     .writes = true};
     }
 }
 
@@ -85,6 +94,22 @@ skv_status skv_plan_spread(skv_plan *plan, const skv_plan *from, const skv_confi
     SKV_TRY(lay_out_slots(plan, config, err));
     plan->layout.step_rows = from->layout.step_rows;
     return SKV_OK;
+}
+
+void skv_plan_state_layers(const skv_plan *plan, const skv_config *config, skv_state_layer *layers)
+{
+    const skv_mixer_shape *m = &config->mixer;
+    for (size_t i = 0; i < plan->n_layers; i++) {
+        if (plan->layers[i].kept != SKV_KEPT_STATE) continue;
+        layers[plan->layers[i].state] = (skv_state_layer){.kind = SKV_SCAN_GATED_DELTA,
+                                                          .n_key_heads = m->n_key_heads,
+                                                          .n_value_heads = m->n_value_heads,
+                                                          .key_dim = m->key_dim,
+                                                          .value_dim = m->value_dim,
+                                                          .tiled = m->tiled,
+                                                          .conv_columns = skv_mixer_conv_columns(m),
+                                                          .conv_taps = m->conv_rows};
+    }
 }
 
 void skv_plan_release(skv_plan *plan)

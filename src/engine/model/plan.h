@@ -22,16 +22,28 @@ typedef enum skv_kv_source {
     SKV_KV_SOURCE_DONOR  /* a layer before it: the layer makes none, and reads the donor's slot */
 } skv_kv_source;
 
+/* What a layer keeps of the tokens before. */
+typedef enum skv_kept {
+    SKV_KEPT_PAGES, /* keys and values of each row */
+    SKV_KEPT_STATE  /* a state of one size, which every row changes, and the last inputs of its
+                     * convolution */
+} skv_kept;
+
 typedef struct skv_plan_layer {
-    skv_kv_source source;
-    size_t kv_boundary; /* OWN: i. STACK: the same boundary in all such layers. Else: not read */
-    size_t slot;        /* KV slot it reads */
-    bool writes;        /* it writes the slot; OWN: always. STACK: the first layer of a group */
-    size_t group;       /* STACK: its keys and values are parts 2 group and 2 group + 1 */
+    skv_kept kept;
+    skv_kv_source source; /* STATE: OWN, and kv_boundary is what the state is fed from */
+    size_t kv_boundary;   /* OWN: i. STACK: the same boundary in all such layers. Else: not read */
+    size_t slot;          /* KV slot it reads; STATE: SKV_NO_SLOT */
+    size_t state;         /* STATE: which of the plan's states is its own */
+    bool writes;          /* it writes the slot; OWN: always. STACK: the first layer of a group */
+    size_t group;         /* STACK: its keys and values are parts 2 group and 2 group + 1 */
 } skv_plan_layer;
+
+#define SKV_NO_SLOT SIZE_MAX
 
 typedef struct skv_plan {
     size_t n_layers;
+    size_t n_states;        /* layers with STATE */
     skv_plan_layer *layers; /* [n_layers], owned */
     skv_kv_layout layout;
     size_t last_boundary;  /* of all kv_boundary: rows nobody wants stop before this layer */
@@ -43,9 +55,9 @@ typedef struct skv_plan {
 /* Fills layers [L], zeroed, for a model. */
 typedef void skv_plan_fill(const skv_config *config, skv_plan_layer *layers);
 
-/** The ordinary transformer: layer i makes K,V from the hidden state that enters it, and has slot
- * i. Even here rows whose logits nobody asks for leave only their keys and values in the last
- * layer, which saves 1/L exactly. */
+/** The ordinary transformer: layer i makes K,V from the hidden state that enters it, and has a slot
+ * of its own, or its state. Even here rows whose logits nobody asks for leave only their keys and
+ * values in the last layer, which saves 1/L exactly. */
 void skv_fill_full(const skv_config *config, skv_plan_layer *layers);
 /** The plan that `fill` describes, with its boundaries and the layout of its slots. */
 SKV_MUST_CHECK skv_status skv_plan_init(skv_plan *plan, const skv_config *config,
@@ -57,6 +69,8 @@ void skv_plan_release(skv_plan *plan);
 /** Bytes of a page for the plans of a model: rows of its largest heads, or of as many smaller ones
  * as a layout puts beside each other. */
 size_t skv_plan_page_bytes(const skv_config *config, skv_kv_type type);
+/** What the back end keeps of a sequence in the layers that keep a state: layers [n_states]. */
+void skv_plan_state_layers(const skv_plan *plan, const skv_config *config, skv_state_layer *layers);
 /** The first layer from i on that writes its part of the stack; n_layers: there is none. */
 size_t skv_plan_next_in_stack(const skv_plan *plan, size_t i);
 

@@ -10,8 +10,20 @@ enum { SWIFTKV_COLUMNS = 8192 }; /* K,V columns of SwiftKV layers to make in one
 typedef struct workspace_shape {
     size_t q_columns, qkv_columns, h_columns, rope_columns[2];
     size_t experts; /* 0: no layer has any */
+    size_t shared;  /* 1: some of these layers have an expert that every row meets */
+    size_t gates;   /* of layers that keep a state; 0: there are none */
     bool beside;    /* a layer has a dense block beside them */
 } workspace_shape;
+
+/* Of a layer that keeps a state: q|k|v|z, what comes out, b|a, and of some rows q or z alone. */
+static void add_mixer(workspace_shape *s, const skv_mixer_shape *m)
+{
+    const size_t n_keys = skv_mixer_key_columns(m), n_values = skv_mixer_value_columns(m);
+    s->qkv_columns = skv_max_size(s->qkv_columns, skv_mixer_conv_columns(m) + n_values);
+    s->q_columns = skv_max_size(s->q_columns, n_values);
+    s->h_columns = skv_max_size(s->h_columns, skv_max_size(n_keys, n_values));
+    s->gates = 2 * m->n_value_heads;
+}
 
 static workspace_shape shape_of(const skv_config *c)
 {
@@ -25,6 +37,10 @@ static workspace_shape shape_of(const skv_config *c)
         s.h_columns = skv_max_size(s.h_columns, layer->ffn_beside);
         s.experts = skv_max_size(s.experts, layer->n_experts);
         s.beside = s.beside || layer->ffn_beside > 0;
+        s.h_columns = skv_max_size(s.h_columns, layer->ffn_shared);
+        if (layer->ffn_shared > 0) s.shared = 1;
+        if (c->attention_gate) s.h_columns = skv_max_size(s.h_columns, n_q);
+        if (!skv_config_attends(c, i)) add_mixer(&s, &c->mixer);
     }
     s.q_columns = skv_max_size(s.q_columns, c->hidden);
     s.qkv_columns = skv_max_size(s.qkv_columns, skv_max_size(c->per_layer, c->hidden));
@@ -76,9 +92,10 @@ static area_list list_areas(skv_workspace *ws, const skv_config *c, size_t T)
     add_area(&list, &ws->o, activations, T, s.q_columns);
     add_area(&list, &ws->h, activations, T, s.h_columns);
     if (s.experts > 0) {
-        add_area(&list, &ws->router, numbers, T, s.experts);
-        add_area(&list, &ws->expert_out, activations, T * c->n_active, D);
+        add_area(&list, &ws->router, numbers, T, s.experts + s.shared);
+        add_area(&list, &ws->expert_out, activations, T * (c->n_active + s.shared), D);
     }
+    if (s.gates > 0) add_area(&list, &ws->gates, numbers, T, s.gates);
     if (s.beside) add_area(&list, &ws->ffn_sum, numbers, T, D);
     add_area(&list, &ws->logits, numbers, n_logits, skv_max_size(c->vocab, D));
     for (size_t r = 0; r < 2; r++) {
@@ -99,7 +116,7 @@ static area_list list_areas(skv_workspace *ws, const skv_config *c, size_t T)
 /* Lays the lists out from `base` (NULL: only counts) and returns the bytes they take. */
 static size_t lay_out_lists(skv_workspace *ws, const skv_config *c, size_t T, unsigned char *base)
 {
-    const size_t n_experts = shape_of(c).experts;
+    const workspace_shape s = shape_of(c);
     size_t used = 0;
     TAKE(ws->alive, T);
     TAKE(ws->unread, T);
@@ -108,11 +125,12 @@ static size_t lay_out_lists(skv_workspace *ws, const skv_config *c, size_t T, un
     TAKE(ws->tables, T);
     TAKE(ws->items, T);
     TAKE(ws->item_spans, T);
-    if (n_experts == 0) return used;
-    TAKE(ws->chosen, T * c->n_active);
-    TAKE(ws->expert_weights, T * c->n_active);
+    if (s.gates > 0) TAKE(ws->state_spans, T);
+    if (s.experts == 0) return used;
+    TAKE(ws->chosen, T * (c->n_active + s.shared));
+    TAKE(ws->expert_weights, T * (c->n_active + s.shared));
     TAKE(ws->expert_rows, T * c->n_active);
-    TAKE(ws->groups, n_experts);
+    TAKE(ws->groups, s.experts);
     return used;
 }
 #undef TAKE

@@ -206,10 +206,12 @@ skv_expr skv_json_bounded(skv_exprs *exprs, const skv_number_bounds *b)
         positive = magnitudes(&r);
     }
     if (!b->has_min || min_below) {
+        /* Numbers that are not whole write zero with a sign too: -0.0. */
+        const bool open_zero = b->whole || (b->has_max && b->open_max && is_zero(&b->max));
         range r = {.exprs = exprs,
                    .min = max_below ? &b->max : &zero,
                    .max = b->has_min ? &b->min : NULL,
-                   .open_min = max_below ? b->open_max : true,
+                   .open_min = max_below ? b->open_max : open_zero,
                    .open_max = b->open_min,
                    .whole = b->whole};
         negative = skv_expr_seq2(exprs, skv_expr_text(exprs, "-"), magnitudes(&r));

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "format/json_doc.h"
 #include "text/jinja/jinja_ast.h"
+#include "text/jinja/jinja_builtin.h"
 #include "text/jinja/jinja_run.h"
 
 struct skv_template {
@@ -177,6 +178,7 @@ static bool write_marks(const skv_jout *text, size_t before, skv_buf *out)
 static skv_status render(rendering *x, skv_buf *out)
 {
     skv_jrun r = {.t = &x->t->tree,
+                  .names = &skv_jbuiltin_names,
                   .err = x->err,
                   .now = x->options.now,
                   .budget = x->options.budget,

@@ -532,12 +532,13 @@ static bool step_begin(skv_reply *r)
     const size_t n = n_held(r), k = blanks(r, text, n);
     if (k == n && !r->last) return false;
     const match found = match_mark(r, text + k, n - k, r->thought->begin);
-    if (found == MATCH_PART) return false;
-    if (found == MATCH_WHOLE) {
-        r->n_done += k + strlen(r->thought->begin);
-        r->skips_blanks = true;
-    }
-    r->place = found == MATCH_WHOLE ? PLACE_THOUGHT : place_of_text(r);
+    /* A model that may think or not says by the closing mark alone that it does not. */
+    const match ended = match_mark(r, text + k, n - k, r->thought->end);
+    if (found == MATCH_PART || ended == MATCH_PART) return false;
+    if (found == MATCH_WHOLE) r->n_done += k + strlen(r->thought->begin);
+    const bool thinks = found == MATCH_WHOLE || ended == MATCH_WHOLE;
+    if (thinks) r->skips_blanks = true;
+    r->place = thinks ? PLACE_THOUGHT : place_of_text(r);
     return true;
 }
 

@@ -241,6 +241,7 @@ static const skv_thought_form thoughts[SKV_THOUGHTS_COUNT] = {
     [SKV_THOUGHTS_MISTRAL] = {"[THINK]", "[/THINK]"},
     [SKV_THOUGHTS_COHERE] = {"<|START_THINKING|>", "<|END_THINKING|>"},
     [SKV_THOUGHTS_SEED] = {"<seed:think>", "</seed:think>"},
+    [SKV_THOUGHTS_MINIMAX] = {"<mm:think>", "</mm:think>"},
     [SKV_THOUGHTS_APRIEL] = {"Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"},
 };
 

@@ -369,6 +369,14 @@ static skv_status keep_beginning(skv_eval_runner *r, skv_eval_example *const *ex
     return feed(r, &j, 1, err);
 }
 
+/* Sequences that can still be made: in hybrid models each takes a state. */
+static size_t sequences_left(const skv_eval_runner *r)
+{
+    skv_engine_stats stats;
+    skv_engine_get_stats(r->engine, &stats);
+    return stats.states > 0 ? stats.states_free : SIZE_MAX;
+}
+
 static skv_status compute_bases(skv_eval_runner *r, group *groups, size_t n, skv_error *err)
 {
     job bases[SKV_EVAL_BATCH_MAX];
@@ -377,7 +385,7 @@ static skv_status compute_bases(skv_eval_runner *r, group *groups, size_t n, skv
     for (size_t i = 0; i < n && status == SKV_OK; i++) {
         const skv_eval_example *e = groups[i].example;
         job *j = &groups[i].base;
-        if (e->n_requests < 2) continue;
+        if (e->n_requests < 2 || sequences_left(r) < 2) continue;
         *j = (job){.ids = e->requests[0].ids.data, .n = shared_by_all(r, e)};
         if (j->n < SHARED_MIN) j->n = 0;
         if (j->n == 0) continue;
@@ -423,7 +431,8 @@ static skv_status run_portion(skv_eval_runner *r, const group *groups, size_t n,
 {
     job jobs[SKV_EVAL_BATCH_MAX] = {{.n = 0}};
     size_t n_jobs = 0, n_blocks = skv_eval_runner_blocks(r);
-    const size_t most = skv_min_size(SKV_EVAL_BATCH_MAX, r->step_tokens);
+    const size_t most =
+        skv_min_size(skv_min_size(SKV_EVAL_BATCH_MAX, r->step_tokens), sequences_left(r));
     skv_status status = SKV_OK;
     for (; at->i_group < n && n_jobs < most && status == SKV_OK; step_on(at, groups)) {
         const group *g = &groups[at->i_group];

@@ -1,119 +1,28 @@
-/* A model in training: its life, and one batch through it. See net.h. */
+/* A model in training, and one batch through it: see net.h. */
 #include "train/net.h"
 
 #include <string.h>
 
-#include "backend/cpu/verify.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "train/net_impl.h"
 
-static skv_status check_config(const skv_config *c, const skv_net_options *options, skv_error *err)
+/* The model, and with a prediction its maps and the base. */
+static skv_status fill(skv_net *net, const skv_source *source, skv_error *err)
 {
-    const char *what = NULL;
-    if (c->norm_offset_one || c->post_norms) what = "norms of Gemma";
-    if (c->no_pre_norms || c->qk_norm_joined) what = "norms of OLMo";
-    if (c->logit_divisor != 0.0) what = "divided logits";
-    if (c->activation != SKV_ACT_SILU) what = "an activation other than SiLU";
-    if (c->attention_softcap > 0 || c->final_softcap > 0) what = "soft capping";
-    if (c->embedding_scale < 1 || c->embedding_scale > 1) what = "a scaled embedding";
-    if (c->layers[0].i_rope_q > 0) what = "queries that grow with their position";
-    if (c->n_shared > 0) what = "layers that share keys and values";
-    if (c->v_norm || c->per_layer > 0) what = "blocks of Gemma 4";
-    SKV_REQUIRE(!what, err, SKV_UNSUPPORTED, "training: %s: %s", c->architecture, what);
-    SKV_REQUIRE(c->head_dim <= SKV_HEAD_DIM_MAX, err, SKV_RANGE, "training: head_dim %zu",
-                c->head_dim);
-    SKV_REQUIRE(options->max_tokens > 0 && options->max_tokens < UINT32_MAX, err, SKV_ARGUMENT,
-                "training: %zu tokens a batch, expected 1 to %u", options->max_tokens,
-                UINT32_MAX - 1);
-    SKV_REQUIRE(!options->student || (c->swiftkv && c->kv_layers < c->n_layers), err, SKV_ARGUMENT,
-                "training: %s has no SwiftKV layers to train", c->architecture);
-    SKV_REQUIRE(!options->early_exit || (options->student && c->early_exit), err, SKV_ARGUMENT,
-                "training: %s has no early exit", c->architecture);
-    SKV_REQUIRE(options->loss == SKV_LOSS_LM || options->student, err, SKV_ARGUMENT,
-                "training: the KL loss needs a SwiftKV student");
-    SKV_REQUIRE(options->loss == SKV_LOSS_LM || options->tau > 0, err, SKV_ARGUMENT,
-                "training: temperature %g", options->tau);
-    return SKV_OK;
-}
-
-static bool has_teacher(const skv_net *net)
-{
-    return net->options.loss == SKV_LOSS_KL || net->options.hidden_mult > 0;
-}
-
-/* Which layers have a backward pass, and where teacher and student part. */
-static bool plan_layers(skv_net *net)
-{
-    size_t L = net->config->n_layers, first = L;
-    bool copies = false;
-    for (size_t i = 0; i < net->params.n; i++) {
-        const skv_param *p = &net->params.at[i];
-        if (!p->trainable) continue;
-        if (p->layer < first) first = p->layer;
-        if (!strstr(p->name, "_swiftkv")) copies = has_teacher(net);
-    }
-    if (first >= net->kv_from && first < L) {
-        first -= (first - net->kv_from) % net->config->kv_group;
-    }
-    if (net->options.foreign_kv) first = 0;
-    for (size_t i = 0; i < L; i++) net->layers[i].keep = i >= first;
-    net->teacher_from = first < net->kv_from ? 0 : net->kv_from;
-    return copies;
-}
-
-/* Frozen matrices that skv_net_pack packs need no f32 form beside it. */
-static void leave_on_file(skv_net *net, const skv_source *source)
-{
-    for (size_t i = 0; source && net->options.bf16 && i < net->params.n; i++) {
-        skv_param *p = &net->params.at[i];
-        if (!p->trainable && !p->vector) p->file = skv_source_find(source, p->name);
-    }
-    for (size_t i = 0; i < net->config->n_layers; i++) { /* routers are not packed */
-        if (net->layers[i].experts) net->layers[i].router.w->file = NULL;
-    }
-}
-
-static skv_status start(skv_net *net, const skv_source *source, skv_error *err)
-{
-    unsigned features = skv_cpu_verified();
-    skv_kernels_init(&net->kernels, net->options.cpu, features);
-    skv_train_rows_init(&net->rows, net->options.cpu, features);
-    net->pool = net->options.pool;
-    if (!net->pool) SKV_TRY(skv_pool_create(net->options.threads, &net->pool, err));
-    const skv_matmul *mm = net->options.bf16 ? &net->kernels.bf16 : &net->kernels.f32;
-    SKV_TRY(skv_gemm_create(net->pool, mm, &net->gemm, err));
-    if (net->options.bf16 && net->config->n_active > 0) {
-        SKV_TRY(skv_gemm_create(net->pool, &net->kernels.f32, &net->exact, err));
-    }
-    for (size_t i = 0; i < 2; i++) {
-        SKV_TRY(skv_rope_table_init(&net->ropes[i], &net->config->ropes[i], err));
-    }
-    SKV_TRY(skv_net_describe(net, err));
-    if (net->options.prediction) SKV_TRY(skv_net_predict_create(net, err));
-    net->kv_from = net->options.student ? net->config->kv_layers : net->config->n_layers;
-    bool copies = plan_layers(net);
-    leave_on_file(net, source);
-    if (net->options.plan) {
-        skv_params_count(&net->params, copies);
-    } else {
-        SKV_TRY(skv_params_allocate(&net->params, copies, err));
-        SKV_TRY(skv_net_load(net, source, err));
-        if (net->predict) SKV_TRY(skv_net_predict_load(net, err));
-    }
-    SKV_TRY(skv_net_pack(net, err));
-    return skv_net_memory_take(net, err);
+    const bool predicts = net->options.prediction;
+    if (predicts) SKV_TRY(skv_net_predict_create(net, err));
+    SKV_TRY(skv_net_fill(net, source, err));
+    if (predicts && !net->options.plan) SKV_TRY(skv_net_predict_load(net, err));
+    return skv_net_finish(net, err);
 }
 
 skv_status skv_net_create(const skv_config *config, const skv_source *source,
                           const skv_net_options *options, skv_net **out, skv_error *err)
 {
-    SKV_TRY(check_config(config, options, err));
-    skv_net *net = skv_alloc_zero(1, sizeof *net);
-    SKV_REQUIRE(net, err, SKV_MEMORY, "training: no memory");
-    net->config = config;
-    net->options = *options;
-    skv_status status = start(net, source, err);
+    skv_net *net;
+    SKV_TRY(skv_net_open(config, options, &net, err));
+    skv_status status = fill(net, source, err);
     if (status != SKV_OK) {
         skv_net_free(net);
         return status;
@@ -124,19 +33,14 @@ skv_status skv_net_create(const skv_config *config, const skv_source *source,
 
 void skv_net_free(skv_net *net)
 {
-    if (!net) return;
-    skv_net_predict_free(net->predict);
-    if (net->memory) skv_unmap(net->memory, net->n_memory * sizeof(float));
-    skv_net_unpack(net);
-    skv_params_release(&net->params);
-    skv_free(net->layers);
-    skv_free(net->experts);
-    skv_rope_table_release(&net->ropes[0]);
-    skv_rope_table_release(&net->ropes[1]);
-    skv_gemm_free(net->gemm);
-    skv_gemm_free(net->exact);
-    if (!net->options.pool) skv_pool_free(net->pool);
-    skv_free(net);
+    if (net) skv_net_predict_free(net->predict);
+    skv_net_close(net);
+}
+
+double skv_net_flops(const skv_net *net, size_t n_tokens, size_t n_loss)
+{
+    double sum = skv_net_own_flops(net, n_tokens, n_loss);
+    return net->predict ? sum + skv_net_predict_flops(net, n_tokens, n_loss) : sum;
 }
 
 skv_params *skv_net_params(skv_net *net)
@@ -186,66 +90,6 @@ void skv_net_zero_gradients(skv_net *net)
     memset(net->params.grads, 0, net->params.n_trainable * sizeof(float));
 }
 
-/* ---- what a step costs ---- */
-
-static double linear_flops(const skv_net_linear *l)
-{
-    return l->w ? 2.0 * (double)skv_param_size(l->w) : 0.0;
-}
-
-/* One token through layer i's feed-forward block, and the experts that it meets there. */
-static double block_flops(const skv_net *net, const skv_net_layer *layer)
-{
-    if (!layer->experts) {
-        return linear_flops(&layer->gate) + linear_flops(&layer->up) + linear_flops(&layer->down);
-    }
-    const skv_net_expert *one = &layer->experts[0];
-    return linear_flops(&layer->router) +
-           (double)net->config->n_active *
-               (linear_flops(&one->gate) + linear_flops(&one->up) + linear_flops(&one->down));
-}
-
-/* One token through layer i; attention over half of n tokens. */
-static double layer_flops(const skv_net *net, size_t i, bool deep, double n)
-{
-    const skv_net_layer *layer = &net->layers[i];
-    const skv_net_projections *from = deep ? &layer->swiftkv : &layer->own;
-    double attention = 2.0 * n * (double)(net->config->layers[i].n_heads * net->config->head_dim);
-    return linear_flops(&from->q) + linear_flops(&from->k) + linear_flops(&from->v) +
-           linear_flops(&layer->o) + block_flops(net, layer) + attention;
-}
-
-/* Rows of a product with the gradient of a matrix, a token: an expert sees k of E tokens. */
-static double met_by(const skv_net *net, const skv_param *p)
-{
-    if (!strstr(p->name, ".experts.")) return 1.0;
-    return (double)net->config->n_active / (double)net->layers[p->layer].n_experts;
-}
-
-double skv_net_flops(const skv_net *net, size_t n_tokens, size_t n_loss)
-{
-    size_t L = net->config->n_layers;
-    double n = (double)n_tokens, sum = 0.0, grads = 0.0;
-    for (size_t i = 0; i < L; i++) {
-        bool deep = i >= net->kv_from;
-        bool twice = has_teacher(net) && (i >= net->teacher_from);
-        double once = layer_flops(net, i, deep, n);
-        sum += once + (twice ? layer_flops(net, i, false, n) : 0.0);
-        sum += net->layers[i].keep ? once : 0.0;
-    }
-    for (size_t i = 0; i < net->params.n; i++) {
-        const skv_param *p = &net->params.at[i];
-        if (p->trainable && !p->vector && p != net->head.w && p != net->exit.w)
-            grads += 2.0 * (double)skv_param_size(p) * met_by(net, p);
-    }
-    if (net->predict) sum += skv_net_predict_flops(net, n_tokens, n_loss) / n;
-    double head = 2.0 * (double)skv_param_size(net->head.w);
-    head *=
-        2.0 + (net->options.loss == SKV_LOSS_KL ? 1.0 : 0.0) + (net->head.w->trainable ? 1.0 : 0.0);
-    if (net->options.early_exit) head += 6.0 * (double)skv_param_size(net->exit.w);
-    return n * (sum + grads) + (double)n_loss * head;
-}
-
 /* ---- a batch ---- */
 
 static skv_status check_batch(const skv_net *net, const skv_train_batch *b, skv_error *err)
@@ -264,23 +108,6 @@ static skv_status check_batch(const skv_net *net, const skv_train_batch *b, skv_
                     "batch: doc_start[%zu] %u", t, b->doc_start[t]);
     }
     return SKV_OK;
-}
-
-static void set_angles(skv_net *net, const skv_train_batch *b)
-{
-    for (size_t i = 0; i < 2; i++) {
-        size_t n = net->ropes[i].n;
-        for (size_t t = 0; t < b->n_tokens; t++) {
-            skv_rope_angles(&net->ropes[i], b->positions[t], net->config->context,
-                            net->cos[i] + t * n, net->sin[i] + t * n);
-        }
-    }
-}
-
-void skv_net_begin(skv_net *net, const skv_train_batch *batch)
-{
-    set_angles(net, batch);
-    skv_net_segments(net, batch);
 }
 
 /* The teacher's pass: leaves x_l, x_{L-1} and norm(x_L) where the student's pass wants them. */
@@ -310,7 +137,7 @@ skv_status skv_net_run(skv_net *net, const skv_train_batch *batch, const skv_net
     skv_net_pass p = {
         .net = net, .batch = batch, .student = net->options.student, .keep = backward};
     if (net->options.hidden_mult > 0) p.keep = true;
-    if (has_teacher(net)) {
+    if (skv_net_has_teacher(net)) {
         SKV_TRY(run_teacher(net, batch, err));
         first = net->teacher_from;
         skv_net_copy(net, skv_net_boundary(&p, first), net->x_shared, batch->n_tokens * D);

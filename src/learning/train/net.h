@@ -56,7 +56,7 @@ typedef struct skv_net_options {
     double router_loss; /* weight of the loss that balances experts; 0: none */
     bool all_positions; /* the KL loss counts masked positions in its denominator */
     bool early_exit;    /* the exit head that the configuration has is trained too */
-    bool (*trainable)(void *user, const char *name);
+    bool (*trainable)(void *user, const skv_param *p); /* by role and layer; NULL: none */
     void *user;
     const skv_net_prediction *prediction; /* NULL: none; copied */
     const uint16_t *layer_from; /* [n_layers]: the source's layer of each; NULL: the same */

@@ -70,7 +70,7 @@ static void back_kv(const skv_net_pass *p, size_t i, const skv_net_projections *
     const skv_net_kept *a = &net->layers[i].kept;
     size_t Hk = net->config->layers[i].n_kv_heads;
     float *dk = back_heads(p, i, net->dk, net->dk_heads, a->k_raw, from->k_norm, Hk);
-    if (net->predict) skv_net_predict_add(net, i, dk, net->dv);
+    if (p->watch && p->watch->add) p->watch->add(p->watch->user, p, i, dk, net->dv);
     skv_net_mul_grad(p, dk, source, &from->k);
     skv_net_mul_grad(p, net->dv, source, &from->v);
     skv_net_mul_back(p, dsource, dk, &from->k, true);

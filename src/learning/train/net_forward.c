@@ -99,7 +99,7 @@ static void run_attention(const skv_net_pass *p, size_t i, skv_net_kept *a)
         skv_net_mul_all(p, (float *const[3]){a->q_raw, a->k_raw, a->v}, net->normed,
                         (const skv_net_linear *const[3]){&from->q, &from->k, &from->v});
     }
-    if (p->measures) skv_net_predict_measure(p, i, a);
+    if (p->watch && p->watch->read) p->watch->read(p->watch->user, p, i, a);
     finish_heads(p, a->q, a->q_raw, from->q_norm, shape->n_heads, shape->i_rope);
     if (from->k.w && makes_kv(p)) {
         finish_heads(p, a->k, a->k_raw, from->k_norm, shape->n_kv_heads, shape->i_rope);

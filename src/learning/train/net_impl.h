@@ -164,16 +164,33 @@ typedef struct skv_net_foreign {
     float *dk_heads, *dv_heads; /* [T, H Dh]: one for each query head */
 } skv_net_foreign;
 
+typedef struct skv_net_pass skv_net_pass;
+
+/* What works on a layer's own keys and values beside attention: KV Prediction. Either may be NULL.
+ */
+typedef struct skv_net_watch {
+    /* k of layer i, before its norm and rotation, and v. */
+    void (*read)(void *user, const skv_net_pass *p, size_t i, const skv_net_kept *a);
+    /* Adds to their gradients. */
+    void (*add)(void *user, const skv_net_pass *p, size_t i, float *dk, float *dv);
+    void *user;
+} skv_net_watch;
+
 /* One pass through the layers. */
-typedef struct skv_net_pass {
+struct skv_net_pass {
     skv_net *net;
     const skv_train_batch *batch;
     bool student; /* SwiftKV from l on */
     bool teacher; /* computes with the teacher's weights */
     bool keep;
-    skv_net_predict *measures;      /* of a base: notes its keys and values; NULL: does not */
+    const skv_net_watch *watch;     /* NULL: none */
     const skv_net_foreign *foreign; /* of a base: the predicted ones that it reads, or NULL */
-} skv_net_pass;
+};
+
+static inline bool skv_net_has_teacher(const skv_net *net)
+{
+    return net->options.loss == SKV_LOSS_KL || net->options.hidden_mult > 0;
+}
 
 /* ---- net_foreign.c ---- */
 SKV_MUST_CHECK skv_status skv_net_foreign_create(skv_net_foreign *f, size_t max_tokens,
@@ -186,19 +203,26 @@ void skv_net_foreign_select(skv_net_foreign *f, const skv_train_batch *all);
 SKV_MUST_CHECK skv_status skv_net_predict_create(skv_net *net, skv_error *err);
 SKV_MUST_CHECK skv_status skv_net_predict_load(skv_net *net, skv_error *err);
 void skv_net_predict_free(skv_net_predict *predict);
-bool skv_net_predict_owns(const skv_param *param);
-size_t skv_net_predict_parameters(const skv_net_prediction *prediction); /* how many tensors */
 SKV_MUST_CHECK skv_status skv_net_predict_run(skv_net *net, const skv_train_batch *batch,
                                               const skv_net_scale *scale, bool backward,
                                               skv_net_sums *sums, skv_error *err);
-/* Of a pass of the base: layer i's own k, before rotation, and v, that others are to come near. */
-void skv_net_predict_measure(const skv_net_pass *p, size_t i, const skv_net_kept *a);
-/* Adds what came that way to those of the auxiliary's own layer: dk before norm and rotation. */
-void skv_net_predict_add(const skv_net *net, size_t i, float *dk, float *dv);
 size_t skv_net_predict_bytes(const skv_net *net);
 double skv_net_predict_flops(const skv_net *net, size_t n_tokens, size_t n_loss);
 
-/* ---- net.c ---- */
+/* ---- net_life.c: one model, whatever else is trained with it ---- */
+/* Describes the parameters: more may follow before skv_net_fill loads all that the model names. */
+SKV_MUST_CHECK skv_status skv_net_open(const skv_config *config, const skv_net_options *options,
+                                       skv_net **out, skv_error *err);
+SKV_MUST_CHECK skv_status skv_net_fill(skv_net *net, const skv_source *source, skv_error *err);
+/* Packs what is frozen and takes the memory of a step. */
+SKV_MUST_CHECK skv_status skv_net_finish(skv_net *net, skv_error *err);
+void skv_net_close(skv_net *net);
+
+/* ---- net_flops.c ---- */
+/* What a step costs without a prediction. */
+double skv_net_own_flops(const skv_net *net, size_t n_tokens, size_t n_loss);
+
+/* ---- net_ops.c ---- */
 /* Before a batch: angles of its positions, and its runs of documents. */
 void skv_net_begin(skv_net *net, const skv_train_batch *batch);
 
@@ -206,6 +230,9 @@ void skv_net_begin(skv_net *net, const skv_train_batch *batch);
 SKV_MUST_CHECK skv_status skv_net_memory_take(skv_net *net, skv_error *err);
 
 /* ---- net_load.c ---- */
+/* Describes one more parameter, and asks the options whether it is trained. */
+skv_param *skv_net_add(skv_net *net, size_t layer, skv_param_role role, const char *name,
+                       size_t n_rows, size_t n_columns);
 SKV_MUST_CHECK skv_status skv_net_describe(skv_net *net, skv_error *err);
 SKV_MUST_CHECK skv_status skv_net_load(skv_net *net, const skv_source *source, skv_error *err);
 

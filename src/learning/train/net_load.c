@@ -12,61 +12,71 @@
 #include "base/size.h"
 #include "train/net_impl.h"
 
-enum { PARAMS_A_LAYER = 32, PARAMS_AN_EXPERT = 6, PARAMS_OUTSIDE = 5, PART_NAME_MAX = 64 };
-#define EXIT_HEAD "lm_head_swiftkv.weight"
+enum {
+    PARAMS_A_LAYER = 32,
+    PARAMS_AN_EXPERT = 6,
+    PARAMS_OUTSIDE = 5,
+    PARAMS_A_MAP = 4,
+    PART_NAME_MAX = 64
+};
 
 /* ---- which there are ---- */
 
-static skv_param *add(skv_net *net, size_t layer, const char *name, size_t n_rows, size_t n_columns)
+skv_param *skv_net_add(skv_net *net, size_t layer, skv_param_role role, const char *name,
+                       size_t n_rows, size_t n_columns)
 {
+    const skv_net_options *o = &net->options;
     skv_param *p = skv_params_add(&net->params, name, n_rows, n_columns);
     p->layer = layer;
-    p->trainable = net->options.trainable && net->options.trainable(net->options.user, name);
+    p->role = role;
+    p->trainable = o->trainable && o->trainable(o->user, p);
     return p;
 }
 
-static skv_param *add_in_layer(skv_net *net, size_t i, const char *what, size_t n_rows,
-                               size_t n_columns)
+static skv_param *add_in_layer(skv_net *net, size_t i, skv_param_role role, const char *what,
+                               size_t n_rows, size_t n_columns)
 {
     char name[SKV_PARAM_NAME_MAX];
     (void)snprintf(name, sizeof name, "model.layers.%zu.%.80s", i, what);
-    return add(net, i, name, n_rows, n_columns);
+    return skv_net_add(net, i, role, name, n_rows, n_columns);
 }
 
-static skv_net_linear add_linear(skv_net *net, size_t i, const char *what, size_t n_rows,
-                                 size_t n_columns, bool bias)
+static skv_net_linear add_linear(skv_net *net, size_t i, skv_param_role role, const char *what,
+                                 size_t n_rows, size_t n_columns, bool bias)
 {
     char name[PART_NAME_MAX];
     skv_net_linear l = {0};
     (void)snprintf(name, sizeof name, "%s.weight", what);
-    l.w = add_in_layer(net, i, name, n_rows, n_columns);
+    l.w = add_in_layer(net, i, role, name, n_rows, n_columns);
     if (!bias) return l;
     (void)snprintf(name, sizeof name, "%s.bias", what);
-    l.bias = add_in_layer(net, i, name, 0, n_rows);
+    l.bias = add_in_layer(net, i, role, name, 0, n_rows);
     return l;
 }
 
-static skv_net_projections add_projections(skv_net *net, size_t i, const char *suffix, bool with_kv)
+static skv_net_projections add_projections(skv_net *net, size_t i, skv_param_role role,
+                                           bool with_kv)
 {
     const skv_config *c = net->config;
+    const char *suffix = role == SKV_ROLE_SWIFTKV ? "_swiftkv" : "";
     size_t D = c->hidden, Dh = c->head_dim;
     size_t n_q = c->layers[i].n_heads * Dh, n_kv = c->layers[i].n_kv_heads * Dh;
     char name[PART_NAME_MAX];
     skv_net_projections out = {0};
     (void)snprintf(name, sizeof name, "self_attn.q_proj%s", suffix);
-    out.q = add_linear(net, i, name, n_q, D, c->qkv_bias);
+    out.q = add_linear(net, i, role, name, n_q, D, c->qkv_bias);
     if (c->qk_norm) {
         (void)snprintf(name, sizeof name, "self_attn.q_norm%s.weight", suffix);
-        out.q_norm = add_in_layer(net, i, name, 0, Dh);
+        out.q_norm = add_in_layer(net, i, role, name, 0, Dh);
     }
     if (!with_kv) return out;
     (void)snprintf(name, sizeof name, "self_attn.k_proj%s", suffix);
-    out.k = add_linear(net, i, name, n_kv, D, c->qkv_bias);
+    out.k = add_linear(net, i, role, name, n_kv, D, c->qkv_bias);
     (void)snprintf(name, sizeof name, "self_attn.v_proj%s", suffix);
-    out.v = add_linear(net, i, name, n_kv, D, c->qkv_bias);
+    out.v = add_linear(net, i, role, name, n_kv, D, c->qkv_bias);
     if (c->qk_norm) {
         (void)snprintf(name, sizeof name, "self_attn.k_norm%s.weight", suffix);
-        out.k_norm = add_in_layer(net, i, name, 0, Dh);
+        out.k_norm = add_in_layer(net, i, role, name, 0, Dh);
     }
     return out;
 }
@@ -78,25 +88,25 @@ static void describe_block(skv_net *net, size_t i, skv_net_expert **experts)
     skv_net_layer *layer = &net->layers[i];
     size_t D = c->hidden, F = c->layers[i].ffn, E = c->layers[i].n_experts;
     if (E == 0) {
-        layer->gate = add_linear(net, i, "mlp.gate_proj", F, D, c->mlp_bias);
-        layer->up = add_linear(net, i, "mlp.up_proj", F, D, c->mlp_bias);
-        layer->down = add_linear(net, i, "mlp.down_proj", D, F, c->mlp_bias);
+        layer->gate = add_linear(net, i, SKV_ROLE_LAYER, "mlp.gate_proj", F, D, c->mlp_bias);
+        layer->up = add_linear(net, i, SKV_ROLE_LAYER, "mlp.up_proj", F, D, c->mlp_bias);
+        layer->down = add_linear(net, i, SKV_ROLE_LAYER, "mlp.down_proj", D, F, c->mlp_bias);
         return;
     }
     layer->experts = *experts;
     layer->n_experts = E;
     *experts += E;
-    layer->router = add_linear(net, i, "mlp.gate", E, D, c->router_bias);
+    layer->router = add_linear(net, i, SKV_ROLE_LAYER, "mlp.gate", E, D, c->router_bias);
     layer->router.exact = true;
     for (size_t e = 0; e < E; e++) {
         skv_net_expert *expert = &layer->experts[e];
         char name[PART_NAME_MAX - 8];
         (void)snprintf(name, sizeof name, "mlp.experts.%zu.gate_proj", e);
-        expert->gate = add_linear(net, i, name, F, D, c->expert_bias);
+        expert->gate = add_linear(net, i, SKV_ROLE_EXPERT, name, F, D, c->expert_bias);
         (void)snprintf(name, sizeof name, "mlp.experts.%zu.up_proj", e);
-        expert->up = add_linear(net, i, name, F, D, c->expert_bias);
+        expert->up = add_linear(net, i, SKV_ROLE_EXPERT, name, F, D, c->expert_bias);
         (void)snprintf(name, sizeof name, "mlp.experts.%zu.down_proj", e);
-        expert->down = add_linear(net, i, name, D, F, c->expert_bias);
+        expert->down = add_linear(net, i, SKV_ROLE_EXPERT, name, D, F, c->expert_bias);
     }
 }
 
@@ -105,14 +115,14 @@ static void describe_layer(skv_net *net, size_t i, skv_net_expert **experts)
     const skv_config *c = net->config;
     skv_net_layer *layer = &net->layers[i];
     size_t D = c->hidden, n_q = c->layers[i].n_heads * c->head_dim;
-    layer->attn_norm = add_in_layer(net, i, "input_layernorm.weight", 0, D);
-    layer->own = add_projections(net, i, "", true);
+    layer->attn_norm = add_in_layer(net, i, SKV_ROLE_LAYER, "input_layernorm.weight", 0, D);
+    layer->own = add_projections(net, i, SKV_ROLE_QKV, true);
     if (c->swiftkv && i >= c->kv_layers) {
         bool first = (i - c->kv_layers) % c->kv_group == 0;
-        layer->swiftkv = add_projections(net, i, "_swiftkv", first);
+        layer->swiftkv = add_projections(net, i, SKV_ROLE_SWIFTKV, first);
     }
-    layer->o = add_linear(net, i, "self_attn.o_proj", D, n_q, c->o_bias);
-    layer->ffn_norm = add_in_layer(net, i, "post_attention_layernorm.weight", 0, D);
+    layer->o = add_linear(net, i, SKV_ROLE_LAYER, "self_attn.o_proj", D, n_q, c->o_bias);
+    layer->ffn_norm = add_in_layer(net, i, SKV_ROLE_LAYER, "post_attention_layernorm.weight", 0, D);
     describe_block(net, i, experts);
 }
 
@@ -126,19 +136,24 @@ skv_status skv_net_describe(skv_net *net, skv_error *err)
     SKV_REQUIRE(net->layers && (net->experts || n_experts == 0), err, SKV_MEMORY,
                 "training: no memory for %zu layers and %zu experts", L, n_experts);
     size_t n_more =
-        net->options.prediction ? skv_net_predict_parameters(net->options.prediction) : 0;
+        net->options.prediction ? PARAMS_A_MAP * net->options.prediction->base->n_layers : 0;
     n_more += L * PARAMS_A_LAYER + n_experts * PARAMS_AN_EXPERT + PARAMS_OUTSIDE;
     SKV_TRY(skv_params_init(&net->params, n_more, err));
     skv_net_expert *experts = net->experts;
-    net->embedding = add(net, 0, "model.embed_tokens.weight", c->vocab, c->hidden);
+    net->embedding =
+        skv_net_add(net, 0, SKV_ROLE_OUTSIDE, "model.embed_tokens.weight", c->vocab, c->hidden);
     for (size_t i = 0; i < L; i++) describe_layer(net, i, &experts);
     if (c->swiftkv && c->kv_layers < L) {
-        net->norm_swiftkv = add(net, c->kv_layers, "model.norm_swiftkv.weight", 0, c->hidden);
+        net->norm_swiftkv = skv_net_add(net, c->kv_layers, SKV_ROLE_SWIFTKV,
+                                        "model.norm_swiftkv.weight", 0, c->hidden);
     }
-    net->final_norm = add(net, L, "model.norm.weight", 0, c->hidden);
-    net->head.w = c->tied ? net->embedding : add(net, L, "lm_head.weight", c->vocab, c->hidden);
+    net->final_norm = skv_net_add(net, L, SKV_ROLE_OUTSIDE, "model.norm.weight", 0, c->hidden);
+    net->head.w =
+        c->tied ? net->embedding
+                : skv_net_add(net, L, SKV_ROLE_OUTSIDE, "lm_head.weight", c->vocab, c->hidden);
     if (c->early_exit && net->norm_swiftkv) {
-        net->exit.w = add(net, c->kv_layers, EXIT_HEAD, c->vocab, c->hidden);
+        net->exit.w = skv_net_add(net, c->kv_layers, SKV_ROLE_EXIT_HEAD, "lm_head_swiftkv.weight",
+                                  c->vocab, c->hidden);
     }
     return SKV_OK;
 }
@@ -183,7 +198,7 @@ static skv_status initialise(const skv_net *net, skv_param *p, float *row, skv_e
     const char *mark = strstr(p->name, "_swiftkv");
     size_t n_layers = strstr(p->name, ".q_") ? 1 : net->config->kv_group;
     size_t i0 = p->layer, n = skv_param_size(p);
-    bool is_norm = strncmp(p->name, "model.norm_swiftkv", 18) == 0;
+    bool is_norm = p == net->norm_swiftkv;
     if (is_norm) n_layers = 1;
     memset(p->w, 0, n * sizeof *p->w);
     for (size_t i = i0; i < i0 + n_layers; i++) {
@@ -206,8 +221,8 @@ static skv_status initialise(const skv_net *net, skv_param *p, float *row, skv_e
 /* A parameter of SwiftKV that the source has not got and needs not have. */
 static bool is_new(const skv_param *p, const skv_config *from)
 {
-    if (strcmp(p->name, EXIT_HEAD) == 0) return !from->early_exit;
-    return strstr(p->name, "_swiftkv") && !from->swiftkv;
+    if (p->role == SKV_ROLE_EXIT_HEAD) return !from->early_exit;
+    return p->role == SKV_ROLE_SWIFTKV && !from->swiftkv;
 }
 
 static skv_status initialise_new(skv_net *net, const skv_config *source, skv_error *err)
@@ -229,17 +244,12 @@ static skv_status initialise_new(skv_net *net, const skv_config *source, skv_err
     return status;
 }
 
-static bool is_own_projection(const char *name)
-{
-    return strstr(name, "self_attn.") && !strstr(name, "o_proj") && !strstr(name, "_swiftkv");
-}
-
 /* A student runs without the teacher's projections in its deep layers; a teacher cannot. */
 static bool may_be_absent(const skv_net *net, const skv_param *p)
 {
     return net->kv_from < net->config->n_layers && p->layer >= net->kv_from &&
            net->options.loss == SKV_LOSS_LM && net->options.hidden_mult <= 0 &&
-           is_own_projection(p->name);
+           p->role == SKV_ROLE_QKV;
 }
 
 /* The tensor that a parameter starts from: a pruned copy numbers its layers anew. */
@@ -262,7 +272,7 @@ skv_status skv_net_load(skv_net *net, const skv_source *source, skv_error *err)
     const skv_config *from = source ? skv_source_config(source) : NULL;
     for (size_t i = 0; i < net->params.n; i++) {
         skv_param *p = &net->params.at[i];
-        if (skv_net_predict_owns(p)) continue;
+        if (p->role == SKV_ROLE_PREDICTOR) continue; /* net_predict.c fills it */
         const char *path = source ? skv_source_path(source) : "";
         bool has = source && !is_new(p, from);
         const skv_tensor *t = has ? find_in(net, source, p) : NULL;

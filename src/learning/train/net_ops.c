@@ -181,3 +181,22 @@ void skv_net_rotate(skv_net *net, float *x, size_t n_tokens, size_t n_heads, siz
              .back = back};
     run(&j, rotate_rows);
 }
+
+/* ---- before a batch ---- */
+
+static void set_angles(skv_net *net, const skv_train_batch *b)
+{
+    for (size_t i = 0; i < 2; i++) {
+        size_t n = net->ropes[i].n;
+        for (size_t t = 0; t < b->n_tokens; t++) {
+            skv_rope_angles(&net->ropes[i], b->positions[t], net->config->context,
+                            net->cos[i] + t * n, net->sin[i] + t * n);
+        }
+    }
+}
+
+void skv_net_begin(skv_net *net, const skv_train_batch *batch)
+{
+    set_angles(net, batch);
+    skv_net_segments(net, batch);
+}

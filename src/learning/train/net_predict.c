@@ -28,7 +28,6 @@
 #include "train/net_impl.h"
 
 enum { ROWS_A_TASK = 16 };
-static const char PREFIX[] = "predictor.";
 
 /* Of one layer of the base. */
 typedef struct predict_layer {
@@ -69,16 +68,6 @@ size_t skv_net_predict_bytes(const skv_net *net)
     return net->predict ? net->predict->n_memory * sizeof(float) : 0;
 }
 
-size_t skv_net_predict_parameters(const skv_net_prediction *prediction)
-{
-    return 4 * prediction->base->n_layers;
-}
-
-bool skv_net_predict_owns(const skv_param *p)
-{
-    return strncmp(p->name, PREFIX, sizeof PREFIX - 1) == 0;
-}
-
 /* ---- opening ---- */
 
 static skv_net_linear add_map(skv_net *net, const char *what, size_t i, size_t n_rows,
@@ -86,13 +75,10 @@ static skv_net_linear add_map(skv_net *net, const char *what, size_t i, size_t n
 {
     char name[SKV_PARAM_NAME_MAX];
     skv_net_linear l = {0};
-    bool (*trainable)(void *, const char *) = net->options.trainable;
-    (void)snprintf(name, sizeof name, "%s%s.%zu.weight", PREFIX, what, i);
-    l.w = skv_params_add(&net->params, name, n_rows, n_columns);
-    l.w->trainable = trainable && trainable(net->options.user, name);
-    (void)snprintf(name, sizeof name, "%s%s.%zu.bias", PREFIX, what, i);
-    l.bias = skv_params_add(&net->params, name, 0, n_rows);
-    l.bias->trainable = trainable && trainable(net->options.user, name);
+    (void)snprintf(name, sizeof name, "predictor.%s.%zu.weight", what, i);
+    l.w = skv_net_add(net, 0, SKV_ROLE_PREDICTOR, name, n_rows, n_columns);
+    (void)snprintf(name, sizeof name, "predictor.%s.%zu.bias", what, i);
+    l.bias = skv_net_add(net, 0, SKV_ROLE_PREDICTOR, name, 0, n_rows);
     return l;
 }
 
@@ -171,7 +157,9 @@ static skv_status open_base(skv_net_predict *p, skv_error *err)
                                      .loss = SKV_LOSS_LM,
                                      .foreign_kv = true,
                                      .plan = own->plan};
-    return skv_net_create(p->of.base, p->of.source, &options, &p->base, err);
+    SKV_TRY(skv_net_open(p->of.base, &options, &p->base, err));
+    SKV_TRY(skv_net_fill(p->base, p->of.source, err));
+    return skv_net_finish(p->base, err);
 }
 
 skv_status skv_net_predict_create(skv_net *net, skv_error *err)
@@ -205,7 +193,7 @@ skv_status skv_net_predict_create(skv_net *net, skv_error *err)
 void skv_net_predict_free(skv_net_predict *p)
 {
     if (!p) return;
-    skv_net_free(p->base);
+    skv_net_close(p->base);
     if (p->memory) skv_unmap(p->memory, p->n_memory * sizeof(float));
     skv_net_foreign_release(&p->foreign);
     skv_free(p->row_loss);
@@ -249,7 +237,7 @@ skv_status skv_net_predict_load(skv_net *net, skv_error *err)
     bool square = false;
     for (size_t i = 0; i < net->params.n; i++) {
         skv_param *to = &net->params.at[i];
-        if (!skv_net_predict_owns(to)) continue;
+        if (to->role != SKV_ROLE_PREDICTOR) continue;
         if (!to->vector) { /* a bias follows its matrix */
             n_columns = to->n_columns;
             square = to->n_rows == to->n_columns;
@@ -279,9 +267,10 @@ static void norm_keys(skv_net *base, float *out, const float *raw, size_t i, siz
     }
 }
 
-void skv_net_predict_measure(const skv_net_pass *p, size_t i, const skv_net_kept *a)
+static void measure_layer(void *user, const skv_net_pass *p, size_t i, const skv_net_kept *a)
 {
-    predict_layer *l = &p->measures->layers[i];
+    const skv_net_predict *predict = user;
+    const predict_layer *l = &predict->layers[i];
     size_t T = p->batch->n_tokens;
     norm_keys(p->net, l->k, a->k_raw, i, T);
     skv_net_copy(p->net, l->v, a->v, T * l->width);
@@ -358,9 +347,11 @@ static void back_layer(skv_net_predict *predict, const skv_net_pass *own, size_t
     back_map(own, &l->value, at->dv, from->v, predict->readers[j].dv);
 }
 
-void skv_net_predict_add(const skv_net *net, size_t j, float *dk, float *dv)
+/* What came by way of the base joins the gradients of the auxiliary's layer j. */
+static void add_readers(void *user, const skv_net_pass *own, size_t j, float *dk, float *dv)
 {
-    const skv_net_predict *p = net->predict;
+    const skv_net_predict *p = user;
+    const skv_net *net = own->net;
     size_t n = p->batch->n_tokens * p->readers[j].width;
     net->kernels.axpy(dk, 1.0f, p->readers[j].dk, n);
     net->kernels.axpy(dv, 1.0f, p->readers[j].dv, n);
@@ -441,7 +432,8 @@ static skv_status run_base(skv_net_predict *predict, const skv_net_pass *own,
                            skv_error *err)
 {
     skv_net *base = predict->base;
-    const skv_net_pass measure = {.net = base, .batch = own->batch, .measures = predict};
+    const skv_net_watch watch = {.read = measure_layer, .user = predict};
+    const skv_net_pass measure = {.net = base, .batch = own->batch, .watch = &watch};
     skv_net_begin(base, own->batch);
     SKV_TRY(skv_net_embed(&measure, skv_net_boundary(&measure, 0), err));
     skv_net_forward(&measure, 0, base->config->n_layers);
@@ -460,7 +452,8 @@ skv_status skv_net_predict_run(skv_net *net, const skv_train_batch *batch,
     predict->tokens = scale->tokens;
     skv_net_begin(net, batch);
     clear_readers(predict);
-    const skv_net_pass own = {.net = net, .batch = batch, .keep = true};
+    const skv_net_watch watch = {.add = add_readers, .user = predict};
+    const skv_net_pass own = {.net = net, .batch = batch, .keep = true, .watch = &watch};
     SKV_TRY(skv_net_embed(&own, skv_net_boundary(&own, 0), err));
     skv_net_forward(&own, 0, net->config->n_layers);
     finish_forward(&own);
@@ -482,7 +475,7 @@ skv_status skv_net_predict_run(skv_net *net, const skv_train_batch *batch,
 double skv_net_predict_flops(const skv_net *net, size_t n_tokens, size_t n_loss)
 {
     const skv_net_predict *p = net->predict;
-    double sum = skv_net_flops(p->base, n_loss, n_loss);
+    double sum = skv_net_own_flops(p->base, n_loss, n_loss);
     double n = (double)n_tokens, learnt = (double)n_loss;
     for (size_t i = 0; i < p->of.base->n_layers; i++) {
         const skv_layer_shape *s = &p->of.base->layers[i];

@@ -156,7 +156,7 @@ static bool is_any(const skv_trainer *t, const skv_param *p)
 static bool is_map(const skv_trainer *t, const skv_param *p)
 {
     (void)t;
-    return strncmp(p->name, "predictor.", 10) == 0;
+    return p->role == SKV_ROLE_PREDICTOR;
 }
 
 static bool is_own(const skv_trainer *t, const skv_param *p)
@@ -239,8 +239,7 @@ static skv_status export_prediction(const skv_trainer *t, skv_error *err)
 /* The projections of a deep layer that only the teacher computes with. */
 static bool is_dead(const skv_trainer *t, const skv_param *p)
 {
-    return t->config.swiftkv && p->layer >= t->config.kv_layers && strstr(p->name, "self_attn.") &&
-           !strstr(p->name, "o_proj") && !strstr(p->name, "_swiftkv");
+    return t->config.swiftkv && p->layer >= t->config.kv_layers && p->role == SKV_ROLE_QKV;
 }
 
 /* A source that came without its teacher has none to write. */

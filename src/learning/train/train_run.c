@@ -100,6 +100,22 @@ typedef struct run_data {
     skv_data *data;           /* owned */
 } run_data;
 
+/* The least that it takes: its text at two bytes a token, one checkpoint, the new weights. */
+skv_status skv_train_check_out(const skv_train_options *o, skv_error *err)
+{
+    enum { TEXT_BYTES = 2, WEIGHT_BYTES = 4, EXPORT_BYTES = 2 };
+    skv_train_cost cost;
+    uint64_t least = 0;
+    SKV_TRY(skv_train_plan(o, &cost, err));
+    for (size_t i = 0; !skv_file_is_folder(o->out) && i < o->n_stages; i++) {
+        for (size_t j = 0; j < o->stages[i].n_data; j++) {
+            least += o->stages[i].data[j].self_tokens * TEXT_BYTES;
+        }
+    }
+    least += cost.optimiser_bytes + cost.trainable * (WEIGHT_BYTES + EXPORT_BYTES);
+    return skv_trainer_check_folder(o, least, err);
+}
+
 static int32_t end_of(const skv_config *c, const skv_tokenizer *tokenizer)
 {
     if (c->n_eos > 0) return c->eos[0];

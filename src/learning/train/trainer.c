@@ -60,25 +60,21 @@ static skv_status set_swiftkv(skv_trainer *t, skv_error *err)
     return skv_config_check(c, o->model, err);
 }
 
-static bool is_trained(void *user, const char *name)
+static bool is_trained(void *user, const skv_param *p)
 {
     const skv_trainer *t = user;
-    bool student = t->config.swiftkv;
-    if (strcmp(name, "lm_head_swiftkv.weight") == 0) return t->options->early_exit;
+    const bool deep = p->layer >= t->config.kv_layers;
+    if (p->role == SKV_ROLE_EXIT_HEAD) return t->options->early_exit;
     switch (t->options->part) {
-    case SKV_TRAIN_QKV: return strstr(name, "_swiftkv");
+    case SKV_TRAIN_QKV: return p->role == SKV_ROLE_SWIFTKV;
     case SKV_TRAIN_DEEP:
-        if (strncmp(name, "model.layers.", 13) != 0) return strstr(name, "norm_swiftkv");
-        if (strtoul(name + 13, NULL, 10) < t->config.kv_layers) return false;
+        if (p->role == SKV_ROLE_OUTSIDE || !deep) return false;
         break;
     case SKV_TRAIN_EXIT: return false;
     case SKV_TRAIN_ALL: break;
     }
     /* A student does not compute with the projections of its teacher. */
-    bool deep = strncmp(name, "model.layers.", 13) == 0 &&
-                strtoul(name + 13, NULL, 10) >= t->config.kv_layers;
-    bool own = strstr(name, "self_attn.") && !strstr(name, "o_proj") && !strstr(name, "_swiftkv");
-    return !(student && deep && own);
+    return !(t->config.swiftkv && deep && p->role == SKV_ROLE_QKV);
 }
 
 static skv_status parse_cpu(const skv_train_options *o, skv_cpu_level *level, skv_error *err)
@@ -227,15 +223,6 @@ skv_status skv_trainer_plan(skv_trainer *t, const skv_train_options *options, sk
     return open_or_close(t, options, true, err);
 }
 
-void skv_train_copy_clear(struct skv_train_copy *c)
-{
-    skv_free(c->ids);
-    skv_free(c->targets);
-    skv_free(c->positions);
-    skv_free(c->doc_start);
-    *c = (struct skv_train_copy){0};
-}
-
 void skv_trainer_close(skv_trainer *t)
 {
     for (size_t i = 0; t->copies && i < t->n_copies; i++) skv_train_copy_clear(&t->copies[i]);
@@ -258,29 +245,6 @@ static bool stage_is_over(const skv_trainer *t)
 }
 
 /* ---- a step ---- */
-
-static void *copy_of(const void *from, size_t n, size_t size)
-{
-    void *to = skv_alloc(n, size);
-    if (to) memcpy(to, from, n * size);
-    return to;
-}
-
-skv_status skv_trainer_fetch(skv_trainer *t, struct skv_train_copy *c, skv_error *err)
-{
-    skv_train_batch b;
-    skv_train_copy_clear(c);
-    SKV_TRY(t->data.next(t->data.ctx, &b, err));
-    c->ids = copy_of(b.ids, b.n_tokens, sizeof *b.ids);
-    c->targets = copy_of(b.targets, b.n_tokens, sizeof *b.targets);
-    c->positions = copy_of(b.positions, b.n_tokens, sizeof *b.positions);
-    c->doc_start = copy_of(b.doc_start, b.n_tokens, sizeof *b.doc_start);
-    SKV_REQUIRE(c->ids && c->targets && c->positions && c->doc_start, err, SKV_MEMORY,
-                "training: no memory for a batch of %zu tokens", b.n_tokens);
-    c->batch = (skv_train_batch){b.n_tokens, c->ids, c->targets, c->positions, c->doc_start};
-    c->n_tokens = b.n_tokens;
-    return SKV_OK;
-}
 
 enum { GOOD_MAX = 64 };
 

@@ -88,6 +88,8 @@ void skv_trainer_count(skv_trainer *trainer, skv_train_cost *out);
 SKV_MUST_CHECK skv_status skv_trainer_run(skv_trainer *trainer, const skv_trainer_feed *feed,
                                           skv_error *err);
 
+/* ---- trainer_batch.c ---- */
+
 /** Draws a batch and keeps a copy of it. */
 SKV_MUST_CHECK skv_status skv_trainer_fetch(skv_trainer *trainer, skv_train_copy *out,
                                             skv_error *err);

@@ -482,6 +482,9 @@ static skv_status write_model(transform *t, const char *path, const char *out,
 static skv_status set_form(transform *t, const char *path, const skv_transform_options *o,
                            skv_kept_layers *kept, skv_error *err)
 {
+    SKV_REQUIRE(!skv_config_is_hybrid(&t->config), err, SKV_UNSUPPORTED,
+                "%s: %s: layers that keep a state have no SwiftKV form, and none are rewritten",
+                path, t->config.architecture);
     if (o->exit_words > 0) return set_cut(t, path, o, err);
     if (o->adapters) SKV_TRY(open_adapters(t, path, o, err));
     if (o->keep_layers) return set_pruned(t, path, o->keep_layers, kept, err);

@@ -13,16 +13,18 @@ static json_t *translate(exchange *ex, const json_t *asked, api_error *error)
 
 /* ---- pieces ---- */
 
-/* Tokens that came from the prefix cache are counted apart. */
+/* Tokens that came from the prefix cache are counted apart, and those that it has got from this
+ * prompt: blocks are whole. */
 static void write_usage(const answer *a, skv_buf *out)
 {
     skv_job_stats stats;
     generation_stats(&a->g, &stats);
+    const size_t n_read = stats.cached_tokens, n_left = stats.prompt_tokens - n_read;
+    const size_t n_made = stats.kept_tokens > n_read ? stats.kept_tokens - n_read : 0;
     skv_buf_printf(out,
-                   "{\"input_tokens\":%zu,\"cache_creation_input_tokens\":0,"
+                   "{\"input_tokens\":%zu,\"cache_creation_input_tokens\":%zu,"
                    "\"cache_read_input_tokens\":%zu,\"output_tokens\":%zu}",
-                   stats.prompt_tokens - stats.cached_tokens, stats.cached_tokens,
-                   stats.completion_tokens);
+                   n_left - n_made, n_made, n_read, stats.completion_tokens);
 }
 
 static const char *stop_reason(const answer *a)

@@ -32,6 +32,7 @@ void exchange_begin_budget(exchange *ex)
     ex->reading.wait = memory_wait_for_budget;
     ex->reading.user = ex;
     ex->budget = &ex->reading;
+    ex->changes = &ex->changed;
 }
 
 /* ---- responses ---- */
@@ -119,6 +120,15 @@ static void add_length(skv_buf *out, exchange *ex, const exchange_response *r)
     }
 }
 
+static void add_changes(skv_buf *out, const prompt_report *report)
+{
+    const bool any = report->n_stripped > 0 || report->sorted || report->n_kept > 0;
+    if (!any) return;
+    skv_buf_text(out, "x-swiftkv-prompt: ");
+    prompt_report_tell(report, out);
+    skv_buf_text(out, "\r\n");
+}
+
 static void write_head(exchange *ex, const exchange_response *r, skv_buf *out)
 {
     const bool named = ex->trace.request_id[0] != 0;
@@ -130,6 +140,7 @@ static void write_head(exchange *ex, const exchange_response *r, skv_buf *out)
     skv_buf_text(out, "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n");
     add_origin(out, ex);
     if (ex->left_out[0]) skv_buf_printf(out, "x-swiftkv-left-out: %s\r\n", ex->left_out);
+    add_changes(out, &ex->changed);
     skv_buf_append(out, r->fields.data, r->fields.size);
     add_length(out, ex, r);
     skv_buf_text(out, "\r\n");

@@ -4,6 +4,7 @@
 
 #include "api_error.h"
 #include "http_wire.h"
+#include "prompt_changes.h"
 #include "server_impl.h"
 
 typedef struct exchange {
@@ -31,8 +32,10 @@ typedef struct exchange {
     char id[24];         /* of the request, 16 hexadecimal digits */
     trace_context trace; /* what its headers say */
     char method[17], path[257];
-    char methods[64];  /* that the path has, where it has not this one: "GET, HEAD" */
-    char left_out[96]; /* types of tools that the request has and the model did not get */
+    char methods[64];       /* that the path has, where it has not this one: "GET, HEAD" */
+    char left_out[96];      /* types of tools that the request has and the model did not get */
+    prompt_report changed;  /* of its prompts, by option */
+    prompt_report *changes; /* = &changed, for those who only read the exchange */
     uint64_t begun_ns, slot_ns;
     /* Reading it, up to the submission of its answers, without what follows: waiting for its model
      * to be loaded, and for memory. */

@@ -295,10 +295,9 @@ bool json_body_parse(const exchange *ex, json_t **out, api_error *error)
     return true;
 }
 
-char *json_text_write(const exchange *ex, const json_t *value, const char *name, size_t *n,
-                      api_error *error)
+static char *write_text(const exchange *ex, const json_t *value, size_t flags, const char *name,
+                        size_t *n, api_error *error)
 {
-    const size_t flags = JSON_COMPACT | JSON_ENCODE_ANY;
     *n = json_dumpb(value, NULL, 0, flags);
     if (!skv_budget_work(ex->budget, *n / BYTES_A_UNIT) || !skv_budget_take(ex->budget, *n)) {
         (void)check_budget(ex, name, name, error);
@@ -312,6 +311,28 @@ char *json_text_write(const exchange *ex, const json_t *value, const char *name,
     skv_budget_give(ex->budget, *n);
     (void)api_fail(error, 503, NULL, "no memory");
     return NULL;
+}
+
+char *json_text_write(const exchange *ex, const json_t *value, const char *name, size_t *n,
+                      api_error *error)
+{
+    return write_text(ex, value, JSON_COMPACT | JSON_ENCODE_ANY, name, n, error);
+}
+
+json_t *json_sorted_copy(const exchange *ex, const json_t *value, const char *name,
+                         api_error *error)
+{
+    const size_t flags = JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS;
+    size_t n = 0;
+    json_t *out = NULL;
+    json_error_t problem;
+    char *text = write_text(ex, value, flags, name, &n, error);
+    if (!text) return NULL;
+    const json_place place = {.name = name, .param = name, .text = {text, n}};
+    const json_reading reading = json_text_read(ex, &place, &out, &problem, error);
+    if (reading == JSON_READ_BAD) (void)api_fail(error, 400, name, "%s: %s", name, problem.text);
+    json_text_free(ex, text, n);
+    return reading == JSON_READ ? out : NULL;
 }
 
 void json_text_free(const exchange *ex, char *text, size_t n)

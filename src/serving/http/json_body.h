@@ -55,6 +55,9 @@ json_reading json_text_read(const exchange *ex, const json_place *place, json_t 
  * json_text_free, which needs the same n. */
 char *json_text_write(const exchange *ex, const json_t *value, const char *name, size_t *n,
                       api_error *error);
+/** A copy whose objects have their members in the order of their names; NULL with an error. */
+json_t *json_sorted_copy(const exchange *ex, const json_t *value, const char *name,
+                         api_error *error);
 void json_text_free(const exchange *ex, char *text, size_t n);
 /** Appends a value as JSON, so that no more is held than `out` has. */
 void out_json_value(skv_buf *out, const json_t *value);

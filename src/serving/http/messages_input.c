@@ -307,6 +307,34 @@ static bool set_thinking(translation *t)
     return true;
 }
 
+/* The longest lifetime that a mark of cached content has, in blocks of these. */
+static void find_mark(const json_t *blocks, json_t **longest)
+{
+    size_t i;
+    json_t *block;
+    json_array_foreach(blocks, i, block)
+    {
+        json_t *mark = json_object_get(block, "cache_control");
+        if (!json_is_object(mark)) continue;
+        if (!*longest || json_text_is(json_object_get(mark, "ttl"), "1h")) *longest = mark;
+    }
+}
+
+/* Marks stand in blocks; a chat's body has the one that holds longest, for all of the prompt. */
+static bool set_mark(translation *t)
+{
+    size_t i;
+    json_t *message, *mark = json_object_get(t->asked, "cache_control");
+    find_mark(json_object_get(t->asked, "tools"), &mark);
+    find_mark(json_object_get(t->asked, "system"), &mark);
+    json_array_foreach(json_object_get(t->asked, "messages"), i, message)
+    {
+        find_mark(json_object_get(message, "content"), &mark);
+    }
+    if (mark) translation_set(t, "cache_control", json_incref(mark));
+    return true;
+}
+
 /* How much effort: a word for templates that read one. It turns no thinking on. */
 static bool set_effort(translation *t)
 {
@@ -349,6 +377,6 @@ json_t *messages_translate(exchange *ex, const json_t *asked, bool counts, api_e
          translation_refuse(&t, "mcp_servers", "the server connects to no others") &&
          translation_refuse(&t, "container", "there are no containers") && refuse_thread(&t) &&
          add_messages(&t) && translation_tools(&t, add_tool) && set_choice(&t) && set_stops(&t) &&
-         set_thinking(&t) && set_effort(&t) && set_format(&t);
+         set_thinking(&t) && set_mark(&t) && set_effort(&t) && set_format(&t);
     return translation_end(&t, ok);
 }

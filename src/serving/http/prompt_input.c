@@ -75,8 +75,9 @@ static bool set_text(const exchange *ex, api_prompt *out, const char *text, size
     size_t n_ids = 0;
     if (!text_encode(ex, text, n, flags, &ids, &n_ids, error)) return false;
     /* An empty text is the token that begins one. */
-    const int32_t bos = skv_engine_bos(ex->model->engine);
-    const bool begins = n_ids == 0 && bos >= 0;
+    const skv_engine *engine = ex->model->engine;
+    const int32_t bos = n_ids == 0 && engine ? skv_engine_bos(engine) : -1;
+    const bool begins = bos >= 0;
     out->n_ids = begins ? 1 : n_ids;
     if (flags.max_ids > 0) note_end(ex, out);
     const size_t n_text = out->is_cut ? 0 : n + 1, n_bytes = (n_ids + 1) * sizeof *ids + n_text;
@@ -472,6 +473,10 @@ static bool make_vars(const exchange *ex, const json_t *body, json_t *vars, bool
             return false;
         }
     }
+    const line_pattern *strip = ex->server->strip;
+    if (strip && !line_pattern_strip(strip, ex->budget, messages, &ex->changes->n_stripped)) {
+        return request_lacks(ex, "messages", error);
+    }
     if (!turns_begin(ex, messages, error)) return false;
     const bool splits = ex->model->habits.one_call && !ex->model->generic_tools;
     if (splits && !tool_turns_split(ex, messages, error)) return false;
@@ -640,6 +645,26 @@ static bool render_history(const exchange *ex, json_t *vars, rendered_text *out,
     return false;
 }
 
+/* The same, with the thoughts that the template leaves out, where the operator wants them. */
+static bool render_thoughts(const exchange *ex, json_t *vars, rendered_text *out, api_error *error)
+{
+    json_t *messages = json_object_get(vars, "messages");
+    kept_thoughts kept;
+    if (!render_history(ex, vars, out, error)) return false;
+    if (!ex->server->options.prompt_keep_thoughts) return true;
+    if (ex->model->reply_format.thinks != SKV_THOUGHTS_THINK) return true;
+    bool ok = prompt_find_lost_thoughts(ex->budget, messages, out, server_draw(ex->server), &kept);
+    if (!ok) (void)request_lacks(ex, "messages", error);
+    if (ok && kept.contents) {
+        clear_rendered(ex, out);
+        ok = render_history(ex, vars, out, error) &&
+             (prompt_put_thoughts(ex->budget, messages, &kept, out, &ex->changes->n_kept) ||
+              request_lacks(ex, "messages", error));
+    }
+    prompt_unmark_thoughts(messages, &kept);
+    return ok;
+}
+
 bool messages_render(const exchange *ex, const json_t *body, rendered_text *out, api_error *error)
 {
     *out = (rendered_text){.text = request_text(ex)};
@@ -661,7 +686,8 @@ bool messages_render(const exchange *ex, const json_t *body, rendered_text *out,
     json_t *vars = json_object();
     if (!vars) return api_fail(error, 503, NULL, "no memory");
     const bool ok = make_vars(ex, body, vars, &continues, error) &&
-                    render_history(ex, vars, out, error) && (!continues || cut_at_mark(out, error));
+                    render_thoughts(ex, vars, out, error) &&
+                    (!continues || cut_at_mark(out, error));
     json_decref(vars);
     return ok;
 }

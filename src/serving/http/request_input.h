@@ -32,12 +32,6 @@ bool prompts_create(const exchange *ex, size_t n, prompt_list *out, api_error *e
 /** Texts that continue an answer of ours get the ids of that answer back. */
 void prompts_recall(const exchange *ex, prompt_list *list, skv_job_params *job);
 
-/* What the chat template makes of a request. */
-typedef struct rendered_text {
-    skv_buf text;
-    skv_text_marks data; /* owned; which of it is the client's; counts until the request ends */
-} rendered_text;
-
 /** The chat template's text for "messages" and what else it reads. The text is to be released by
  * rendered_release whatever comes out. */
 bool messages_render(const exchange *ex, const json_t *body, rendered_text *out, api_error *error);
@@ -114,6 +108,8 @@ typedef struct request_params {
     bool eviction_given;
     skv_speculation speculation; /* where speculation_given */
     bool speculation_given;
+    double pin_seconds; /* as in skv_job_params */
+    uint64_t pin_key;
     skv_pooling pooling;                   /* of an embedding */
     bool stores;                           /* it is read for others */
     skv_text_piece stops[PARAM_STOPS_MAX]; /* they point into the JSON */

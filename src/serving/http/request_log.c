@@ -182,6 +182,10 @@ static void add_used(skv_buf *out, const exchange *ex)
                    used->preemptions, ms_of(ex->read_ns), ms_of(used->queue_ns),
                    ms_of(used->wait_ns), ms_of(used->prefill_ns), ms_of(used->decode_ns));
     add_miss(out, &used->miss);
+    skv_buf changes = {.max = LIMIT_TEXT_BYTES};
+    prompt_report_tell(&ex->changed, &changes);
+    if (changes.size > 0) add_text(out, "prompt_changes", changes.data);
+    skv_buf_release(&changes);
 }
 
 static void write_json(skv_buf *out, const exchange *ex)

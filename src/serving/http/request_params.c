@@ -472,6 +472,24 @@ static bool resolve_embedding(const exchange *ex, request_params *out, api_error
                     (long long)out->dimensions, D);
 }
 
+/* How long a cached prompt is wanted: cache_control of Messages (5m or 1h), prompt_cache_key and
+ * prompt_cache_retention of OpenAI's interfaces. What else they say changes nothing here. */
+static void read_pin(const json_t *body, request_params *out)
+{
+    enum { SHORT = 300, LONG = 3600, DAY = 86400 };
+    const json_t *mark = json_body_get(body, "cache_control");
+    const json_t *key = json_body_get(body, "prompt_cache_key");
+    const bool is_long = json_text_is(json_object_get(mark, "ttl"), "1h");
+    const bool day = json_text_is(json_body_get(body, "prompt_cache_retention"), "24h");
+    if (json_is_object(mark)) out->pin_seconds = is_long ? LONG : SHORT;
+    if (!json_is_string(key) || json_string_length(key) == 0) return;
+    out->pin_seconds = fmax(out->pin_seconds, day ? DAY : SHORT);
+    out->pin_key = UINT64_C(0xcbf29ce484222325); /* FNV-1a: keys of one tenant are told apart */
+    for (size_t i = 0; i < json_string_length(key); i++) {
+        out->pin_key = (out->pin_key ^ (unsigned char)json_string_value(key)[i]) * 0x100000001b3;
+    }
+}
+
 bool request_params_read(const exchange *ex, const json_t *body, param_api api, request_params *out,
                          api_error *error)
 {
@@ -490,6 +508,7 @@ bool request_params_read(const exchange *ex, const json_t *body, param_api api, 
     } else if (out->max_tokens < 0) {
         out->max_tokens = TOKENS_MAX;
     }
+    read_pin(body, out);
     if (api == PARAM_EMBEDDINGS) return resolve_embedding(ex, out, error);
     return check_refused(body, api, error) && read_stops(body, out, error) &&
            read_stop_ids(ex, body, out, error) && read_biases(ex, body, out, error) &&
@@ -661,6 +680,8 @@ skv_job_params request_params_job(const exchange *ex, const request_params *para
     job.n_adapters = params->n_adapters;
     if (params->eviction_given) job.eviction = &params->eviction;
     if (params->speculation_given) job.speculation = &params->speculation;
+    job.pin_seconds = params->pin_seconds;
+    job.pin_key = params->pin_key;
     job.pooling = params->pooling;
     job.stores = params->stores;
     if (ex->server->options.scheduler.readers) job.key = ex->key;

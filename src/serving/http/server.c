@@ -99,7 +99,13 @@ static bool read_template_vars(http_server *server, char *error)
     return false;
 }
 
-bool server_start(const server_options *options, http_server **out, char *error)
+static bool read_pattern(http_server *server, char *error)
+{
+    const char *text = server->options.prompt_strip;
+    return !text || line_pattern_open(text, &server->strip, error);
+}
+
+bool server_create(const server_options *options, http_server **out, char *error)
 {
     http_server *server = calloc(1, sizeof *server);
     if (!server) return no_memory(error);
@@ -119,7 +125,19 @@ bool server_start(const server_options *options, http_server **out, char *error)
     pthread_cond_init(&server->reaper_stops, &attributes);
     pthread_cond_init(&server->memory.slot_freed, &attributes);
     pthread_condattr_destroy(&attributes);
-    if (!read_template_vars(server, error) || !start_parts(server, error)) {
+    if (read_template_vars(server, error) && read_pattern(server, error)) {
+        *out = server;
+        return true;
+    }
+    server_stop(server);
+    return false;
+}
+
+bool server_start(const server_options *options, http_server **out, char *error)
+{
+    http_server *server;
+    if (!server_create(options, &server, error)) return false;
+    if (!start_parts(server, error)) {
         server_stop(server);
         return false;
     }
@@ -272,6 +290,7 @@ void server_stop(http_server *server)
     pthread_cond_destroy(&server->changed);
     pthread_cond_destroy(&server->reaper_stops);
     pthread_cond_destroy(&server->memory.slot_freed);
+    line_pattern_free(server->strip);
     json_decref(server->template_vars);
     free(server);
 }

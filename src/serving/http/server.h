@@ -88,9 +88,11 @@ typedef struct server_options {
     const char *reasoning_format; /* "none", "think"; NULL: as its template tells */
     const char *template_vars;    /* a JSON object of variables of the template; NULL: none */
     bool allow_special_text;      /* texts of clients may spell special tokens */
-    const char *reranker;         /* "yes", "no", "auto": as the names tell */
-    bool reads;                   /* it reads prompts for others, and answers none */
-    bool seed_given;              /* it has a seed for all of them; else each draws its own */
+    const char *prompt_strip;     /* a pattern of lines that leave system texts; NULL: none */
+    bool prompt_sort_tools, prompt_keep_thoughts; /* prompt_changes.h */
+    const char *reranker;                         /* "yes", "no", "auto": as the names tell */
+    bool reads;      /* it reads prompts for others, and answers none */
+    bool seed_given; /* it has a seed for all of them; else each draws its own */
     skv_scheduler_options scheduler;
 } server_options;
 

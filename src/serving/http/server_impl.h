@@ -142,13 +142,16 @@ struct http_server {
     pthread_t reaper;
     bool reaper_runs;
     pthread_cond_t reaper_stops;
-    watchdog dog;          /* the reaper's */
-    json_t *template_vars; /* owned: of requests that do not say otherwise; NULL: none */
+    watchdog dog;               /* the reaper's */
+    struct line_pattern *strip; /* owned: lines that leave system texts; NULL: none */
+    json_t *template_vars;      /* owned: of requests that do not say otherwise; NULL: none */
     /* Around text that the server itself writes into a message in the template's name, such as the
      * marks of calls (skv_render_input.own_mark). It is secret. */
     char own_mark[40];
 };
 
+/** A server that has no models and does nothing yet, to be ended by server_stop. */
+bool server_create(const server_options *options, http_server **out, char *error);
 server_state server_get_state(http_server *server);
 /** The rates of a key: its own, or those of all. */
 rate_limits server_limits(http_server *server, uint64_t key);
@@ -176,6 +179,11 @@ uint64_t server_draw(http_server *server);
 skv_status model_open(http_server *server, server_model *model, size_t memory_max, size_t *n_bytes,
                       char *error);
 void model_close(http_server *server, server_model *model);
+/** What the model's vocabulary and a template tell of prompts and answers. Whatever is returned, it
+ * goes with model_drop_template. */
+skv_status model_read_template(http_server *server, server_model *model,
+                               const server_template *template, char *error);
+void model_drop_template(server_model *model);
 
 /* ---- model_table.c: which models are loaded ---- */
 

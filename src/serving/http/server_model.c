@@ -156,8 +156,8 @@ static skv_status start_scheduler(http_server *server, server_model *model, char
     return status;
 }
 
-static skv_status start(http_server *server, server_model *model, const server_template *template,
-                        char *error)
+skv_status model_read_template(http_server *server, server_model *model,
+                               const server_template *template, char *error)
 {
     const server_options *o = &server->options;
     if (!copy_template(model, template, error)) return SKV_MEMORY;
@@ -165,7 +165,14 @@ static skv_status start(http_server *server, server_model *model, const server_t
     check_template(model);
     choose_generic_tools(o, model);
     find_special(model);
-    const skv_status status = start_scheduler(server, model, error);
+    return SKV_OK;
+}
+
+static skv_status start(http_server *server, server_model *model, const server_template *template,
+                        char *error)
+{
+    skv_status status = model_read_template(server, model, template, error);
+    if (status == SKV_OK) status = start_scheduler(server, model, error);
     if (status != SKV_OK) return status;
     skv_engine_get_stats(model->engine, &model->limits);
     return constrain_start(model, error) ? SKV_OK : SKV_MEMORY;
@@ -187,17 +194,22 @@ skv_status model_open(http_server *server, server_model *model, size_t memory_ma
     return status;
 }
 
+void model_drop_template(server_model *model)
+{
+    free(model->template_text);
+    for (size_t i = 0; i < model->n_special; i++) skv_text_free(model->special[i]);
+    model->n_special = 0;
+    model->template_text = NULL;
+    model->n_template = 0;
+}
+
 void model_close(http_server *server, server_model *model)
 {
     const server_loader *loader = &server->options.loader;
     skv_scheduler_free(model->scheduler);
     constrain_stop(model);
-    free(model->template_text);
-    for (size_t i = 0; i < model->n_special; i++) skv_text_free(model->special[i]);
-    model->n_special = 0;
+    model_drop_template(model);
     model->scheduler = NULL;
-    model->template_text = NULL;
-    model->n_template = 0;
     model->engine = NULL;
     model->vocab = NULL;
     loader->unload(loader->user, (size_t)(model - server->models));

@@ -311,12 +311,30 @@ const tool_origin *tool_request_origin(const tool_request *request, const char *
     return NULL;
 }
 
+/* Gives tools and their schemas one order, where the operator wants that. Names are no longer
+ * those of the request then. */
+static bool sort_tools(const exchange *ex, tool_request *request, api_error *error)
+{
+    if (!ex->server->options.prompt_sort_tools || request->n == 0) return true;
+    const size_t n_bytes = request->n * (sizeof(json_t *) + JSON_MEMBER_BYTES);
+    if (!request_hold(ex, n_bytes, "tools", error)) return false;
+    json_t *ordered = prompt_order_tools(request->tools);
+    json_t *sorted = ordered ? json_sorted_copy(ex, ordered, "tools", error) : NULL;
+    if (!ordered) (void)api_fail(error, 503, NULL, "no memory");
+    json_decref(ordered);
+    if (!sorted) return false;
+    json_decref(request->tools);
+    request->tools = sorted;
+    ex->changes->sorted = true;
+    return true;
+}
+
 bool tool_request_vars(const exchange *ex, const json_t *body, json_t *vars, api_error *error)
 {
     tool_request request;
     if (!tool_request_read(ex, body, &request, error)) return false;
-    bool ok = true;
-    if (request.n > 0 && request.choice != TOOL_CHOICE_NONE) {
+    bool ok = sort_tools(ex, &request, error);
+    if (ok && request.n > 0 && request.choice != TOOL_CHOICE_NONE) {
         /* That is for us, not for the model. */
         for (size_t i = 0; i < request.n; i++) {
             (void)json_object_del(json_object_get(json_array_get(request.tools, i), "function"),

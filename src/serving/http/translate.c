@@ -30,7 +30,10 @@ static const char *const shared_fields[] = {"model",
                                             "stop_token_ids",
                                             "chat_template_kwargs",
                                             "chat_template",
-                                            "structured_outputs"};
+                                            "structured_outputs",
+                                            "cache_control",
+                                            "prompt_cache_key",
+                                            "prompt_cache_retention"};
 
 static void copy_field(translation *t, const char *name)
 {

@@ -106,6 +106,7 @@ bool skv_worker_make_room(skv_scheduler *s, size_t n_pages)
     size_t n_free = skv_kv_store_free_pages(s->engine->store);
     if (n_free >= n_pages) return true;
     if (!s->prefix) return false;
+    skv_worker_touch_pinned(s);
     skv_tell_forget(s->engine, n_pages - n_free);
     return skv_prefix_index_evict(s->prefix, n_pages - n_free) >= n_pages - n_free;
 }

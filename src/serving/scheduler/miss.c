@@ -4,6 +4,7 @@
  */
 #include "base/buf.h"
 #include "base/size.h"
+#include "base/system.h"
 #include "base/utf8.h"
 #include "language/vocab_impl.h"
 #include "scheduler/worker.h"
@@ -29,12 +30,31 @@ void skv_worker_open_past(skv_scheduler *s)
 {
     s->past.account = s->options.account;
     s->past.max_ids = PAST_CONTEXTS * s->engine->options.kv_tokens;
+    s->past.max_pinned = s->engine->options.kv_tokens;
 }
 
 void skv_worker_note_prompt(skv_scheduler *s, const skv_lane *lane, size_t n)
 {
+    skv_job *job = lane->job;
     if (lane->i_answer > 0 || n < lane->n_prompt) return;
-    skv_past_prompts_add(&s->past, lane->job->owner, lane->job->domain, lane->ids, n);
+    pthread_mutex_lock(&job->lock);
+    job->stats.kept_tokens = lane->n_prompt / SKV_PAGE_ROWS * SKV_PAGE_ROWS;
+    pthread_mutex_unlock(&job->lock);
+    const double seconds = job->params.pin_seconds;
+    const bool added = skv_past_prompts_add(&s->past, job->owner, job->domain, lane->ids, n);
+    if (!added || !(seconds > 0)) return;
+    const uint64_t end = skv_clock_ns() + (uint64_t)(seconds * 1e9);
+    skv_past_prompts_pin(&s->past, job->owner, job->params.pin_key, end);
+}
+
+void skv_worker_touch_pinned(skv_scheduler *s)
+{
+    const uint64_t now = skv_clock_ns();
+    if (s->engine->ranks) return; /* their indices are told other calls alone */
+    for (size_t i = 0; i < SKV_PAST_PROMPTS; i++) {
+        const skv_past_prompt *p = skv_past_prompts_pinned(&s->past, i, now);
+        if (p) skv_prefix_index_touch(s->prefix, p->domain, p->ids, p->n);
+    }
 }
 
 static bool add_pieces(const skv_tokenizer *t, const int32_t *ids, size_t n, skv_buf *out)

@@ -154,20 +154,59 @@ static skv_past_prompt *take_place(skv_past_prompts *all, uint64_t owner, size_t
     return free_place(all);
 }
 
-void skv_past_prompts_add(skv_past_prompts *all, uint64_t owner, uint64_t domain,
+bool skv_past_prompts_add(skv_past_prompts *all, uint64_t owner, uint64_t domain,
                           const int32_t *ids, size_t n)
 {
-    if (n < SKV_PAGE_ROWS || merge(all, owner, domain, (rest){ids, n})) return;
+    if (n < SKV_PAGE_ROWS) return false;
+    if (merge(all, owner, domain, (rest){ids, n})) return true;
     int32_t *copy = skv_alloc(n, sizeof *copy);
     skv_past_prompt *p = copy ? take_place(all, owner, n) : NULL;
     if (!p) {
         skv_free(copy);
-        return;
+        return false;
     }
     memcpy(copy, ids, n * sizeof *ids);
     *p = (skv_past_prompt){
         .owner = owner, .domain = domain, .used = ++all->clock, .ids = copy, .n = n};
     all->n_ids += n;
+    return true;
+}
+
+/* The oldest pin of an owner that has more than its part ends. */
+static bool unpin_oldest(skv_past_prompts *all, uint64_t owner)
+{
+    size_t n_pinned = 0;
+    skv_past_prompt *oldest = NULL;
+    for (size_t i = 0; i < SKV_PAST_PROMPTS; i++) {
+        skv_past_prompt *p = &all->at[i];
+        if (p->used == 0 || p->owner != owner || p->pin_end == 0) continue;
+        n_pinned += p->n;
+        if (!oldest || p->used < oldest->used) oldest = p;
+    }
+    if (n_pinned <= all->max_pinned / SKV_PIN_PART) return false;
+    oldest->pin_end = 0;
+    return true;
+}
+
+void skv_past_prompts_pin(skv_past_prompts *all, uint64_t owner, uint64_t key, uint64_t end)
+{
+    skv_past_prompt *last = NULL;
+    for (size_t i = 0; i < SKV_PAST_PROMPTS; i++) {
+        skv_past_prompt *p = &all->at[i];
+        if (p->used == 0 || p->owner != owner) continue;
+        if (p->used == all->clock) last = p;
+        if (key != 0 && p->pin_key == key) p->pin_end = 0;
+    }
+    if (!last) return;
+    last->pin_key = key;
+    last->pin_end = end;
+    while (unpin_oldest(all, owner)) continue;
+}
+
+const skv_past_prompt *skv_past_prompts_pinned(const skv_past_prompts *all, size_t i, uint64_t now)
+{
+    const skv_past_prompt *p = &all->at[i];
+    return p->used > 0 && p->pin_end > now ? p : NULL;
 }
 
 void skv_past_prompts_release(skv_past_prompts *all)

@@ -16,11 +16,13 @@
 enum {
     SKV_PAST_PROMPTS = 64,     /* of all owners */
     SKV_PAST_PROMPTS_OWN = 16, /* of one */
-    SKV_PAST_PART = 16         /* one of so many parts of the account is theirs */
+    SKV_PAST_PART = 16,        /* one of so many parts of the account is theirs */
+    SKV_PIN_PART = 4           /* pins of one owner have one of so many parts of max_pinned */
 };
 
 typedef struct skv_past_prompt {
     uint64_t owner, domain, used; /* used: the `clock` of its last use; 0: free */
+    uint64_t pin_key, pin_end;    /* until when it is pinned; 0: it is not */
     int32_t *ids;                 /* owned, [n] */
     size_t n;
 } skv_past_prompt;
@@ -28,7 +30,7 @@ typedef struct skv_past_prompt {
 typedef struct skv_past_prompts {
     skv_past_prompt at[SKV_PAST_PROMPTS];
     uint64_t clock;
-    size_t n_ids, max_ids;
+    size_t n_ids, max_ids, max_pinned;
     skv_account *account; /* borrowed; NULL: none */
 } skv_past_prompts;
 
@@ -42,10 +44,15 @@ typedef struct skv_begun_prompt {
     bool looked;     /* whether they were looked up at all */
 } skv_begun_prompt;
 
-/** Remembers ids [n], whose rows were computed; less than a block is not worth it. Without memory
- * it is forgotten. */
-void skv_past_prompts_add(skv_past_prompts *all, uint64_t owner, uint64_t domain,
+/** Remembers ids [n], whose rows were computed; false: less than a block is not worth it, or there
+ * is no memory. */
+bool skv_past_prompts_add(skv_past_prompts *all, uint64_t owner, uint64_t domain,
                           const int32_t *ids, size_t n);
+/** Pins the prompt that was added last, until `end` (of the caller's clock). A key that is not 0
+ * has one pin of its owner, the last. Beyond the owner's part the oldest of its pins end. */
+void skv_past_prompts_pin(skv_past_prompts *all, uint64_t owner, uint64_t key, uint64_t end);
+/** The i-th place's prompt if it is pinned at `now`, else NULL. */
+const skv_past_prompt *skv_past_prompts_pinned(const skv_past_prompts *all, size_t i, uint64_t now);
 /** Why no more of a prompt was found. `with`: the earlier prompt from which it parts at
  * miss.token, of the same domain; NULL unless the reason is SKV_MISS_TEXT. */
 skv_cache_miss skv_past_prompts_explain(const skv_past_prompts *all, const skv_begun_prompt *prompt,

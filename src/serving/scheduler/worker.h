@@ -170,6 +170,8 @@ void skv_worker_keep_text(skv_scheduler *s, const skv_lane *lane);
 /* ---- miss.c ---- */
 
 void skv_worker_open_past(skv_scheduler *s);
+/** Blocks of pinned prompts become the last that the index gives up. */
+void skv_worker_touch_pinned(skv_scheduler *s);
 /** The index has a lane's n rows: later prompts are compared with their ids, once the prompt is
  * among them. */
 void skv_worker_note_prompt(skv_scheduler *s, const skv_lane *lane, size_t n);

@@ -18,7 +18,8 @@ static size_t thread_scratch(const skv_cpu_backend *be, const skv_backend_limits
     for (size_t g = 1; g <= limits->max_group; g++) {
         attention = skv_max_size(attention, be->kernels.attention_scratch(g, limits->head_dim));
     }
-    return skv_round_up(skv_max_size(linear, attention), 4096);
+    const size_t most = skv_max_size(linear, attention);
+    return skv_round_up(skv_max_size(most, skv_cpu_scan_scratch(limits)), 4096);
 }
 
 static skv_bytes cpu_reserve_bytes(const skv_backend *base, const skv_backend_limits *limits)
@@ -95,28 +96,18 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
         .areas_bytes = skv_cpu_areas_bytes,
         .map = skv_cpu_map,
         .unmap = skv_cpu_unmap,
-        .pool_create = skv_cpu_pool_create,
-        .pool_free = skv_cpu_pool_free,
-        .pages_copy = skv_cpu_pages_copy,
-        .pages_compact = skv_cpu_pages_compact,
-        .pages_read = skv_cpu_pages_read,
-        .pages_done = skv_cpu_pages_done,
-        .pages_write = skv_cpu_pages_write,
-        .page_map = skv_cpu_page_map,
-        .page_unmap = skv_cpu_page_unmap,
-        .slots_create = skv_cpu_slots_create,
-        .slots_free = skv_cpu_slots_free,
-        .table_create = skv_cpu_table_create,
-        .table_free = skv_cpu_table_free,
-        .table_write = skv_cpu_table_write,
-        .table_dropped = skv_cpu_table_dropped,
-        .step_begin = skv_cpu_step_begin,
-        .step_end = skv_cpu_step_end,
         .reserve = cpu_reserve,
         .reserve_bytes = cpu_reserve_bytes,
         .linear_bytes = skv_cpu_linear_bytes,
         .linear_create = skv_cpu_linear_create,
         .linear_free = skv_cpu_linear_free,
+        .states_bytes = skv_cpu_states_bytes,
+        .states_create = skv_cpu_states_create,
+        .states_free = skv_cpu_states_free,
+        .state_copy = skv_cpu_state_copy,
+        .state_clear = skv_cpu_state_clear,
+        .state_read = skv_cpu_state_read,
+        .state_write = skv_cpu_state_write,
         .linear = skv_cpu_linear,
         .linear_groups = skv_cpu_linear_groups,
         .mix = skv_cpu_mix,
@@ -128,6 +119,9 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
         .norm_add = skv_cpu_norm_add,
         .glu = skv_cpu_glu,
         .embed_gate = skv_cpu_embed_gate,
+        .conv = skv_cpu_conv,
+        .scan = skv_cpu_scan,
+        .gated_norm = skv_cpu_gated_norm,
         .gather = skv_cpu_gather,
         .copy_rows = skv_cpu_copy_rows,
         .scale = skv_cpu_scale,
@@ -136,6 +130,7 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
         .save_rows = skv_cpu_save_rows,
         .load_rows = skv_cpu_load_rows,
     };
+    skv_cpu_add_pages(&be->base);
     skv_kernels_init(&be->kernels, level, features);
     be->base.level = skv_cpu_level_name(be->kernels.level);
     *out = &be->base;

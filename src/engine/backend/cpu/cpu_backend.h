@@ -18,32 +18,8 @@ skv_mapped skv_cpu_map(skv_backend *base, skv_rows rows, size_t n_rows, size_t n
 void skv_cpu_unmap(skv_backend *base, skv_mapped mapped);
 
 /* cpu_pages.c */
-skv_status skv_cpu_pool_create(skv_backend *base, size_t page_bytes, size_t n_pages,
-                               skv_page_pool **out, skv_error *err);
-void skv_cpu_pool_free(skv_backend *base, skv_page_pool *pool);
-void skv_cpu_pages_copy(skv_backend *base, skv_page_pool *pool, const uint32_t *to,
-                        const uint32_t *from, size_t n);
-void skv_cpu_pages_compact(skv_backend *base, skv_page_pool *pool, skv_kv_type type,
-                           const skv_compact_job *jobs, size_t n);
-skv_ticket skv_cpu_pages_read(skv_backend *base, skv_page_pool *pool, const uint32_t *pages,
-                              size_t n, void *host);
-bool skv_cpu_pages_done(skv_backend *base, skv_ticket ticket, bool wait, skv_status *status);
-void skv_cpu_pages_write(skv_backend *base, skv_page_pool *pool, const uint32_t *pages, size_t n,
-                         const void *host);
-const void *skv_cpu_page_map(skv_backend *base, skv_page_pool *pool, uint32_t page);
-void skv_cpu_page_unmap(skv_backend *base, const void *host);
-skv_status skv_cpu_slots_create(skv_backend *base, const skv_slots_spec *spec, skv_slots **out,
-                                skv_error *err);
-void skv_cpu_slots_free(skv_backend *base, skv_slots *slots);
-skv_status skv_cpu_table_create(skv_backend *base, const skv_slots *slots, skv_table **out,
-                                skv_error *err);
-void skv_cpu_table_free(skv_backend *base, skv_table *table);
-void skv_cpu_table_write(skv_backend *base, skv_table *table, size_t bundle, size_t first,
-                         const uint32_t *pages, size_t n);
-void skv_cpu_table_dropped(skv_backend *base, skv_table *table, size_t track0,
-                           const size_t *dropped, size_t n);
-void skv_cpu_step_begin(skv_backend *base);
-void skv_cpu_step_end(skv_backend *base);
+/** Its functions of pools, slots, tables and steps. */
+void skv_cpu_add_pages(skv_backend *base);
 
 /* cpu_linear.c */
 skv_bytes skv_cpu_linear_bytes(const skv_backend *base, const skv_linear_spec *spec);
@@ -84,6 +60,30 @@ void skv_cpu_gather(skv_backend *base, skv_rows x, size_t n, const uint32_t *row
 void skv_cpu_copy_rows(skv_backend *base, skv_rows to, skv_rows from, size_t n_rows, size_t n);
 void skv_cpu_scale(skv_backend *base, skv_rows x, size_t n_rows, size_t n, float factor);
 void skv_cpu_softcap(skv_backend *base, skv_rows x, size_t n_rows, size_t n, float cap);
+
+void skv_cpu_gated_norm(skv_backend *base, const skv_gated_norm_args *args);
+
+/* cpu_states.c */
+skv_bytes skv_cpu_states_bytes(const skv_backend *base, const skv_states_spec *spec);
+skv_status skv_cpu_states_create(skv_backend *base, const skv_states_spec *spec, skv_states **out,
+                                 skv_error *err);
+void skv_cpu_states_free(skv_backend *base, skv_states *states);
+void skv_cpu_state_copy(skv_backend *base, skv_states *to, size_t i, const skv_states *from,
+                        size_t j);
+void skv_cpu_state_clear(skv_backend *base, skv_states *states, size_t i);
+void skv_cpu_state_read(skv_backend *base, unsigned char *host, const skv_states *states, size_t i);
+bool skv_cpu_state_write(skv_backend *base, skv_states *states, size_t i, const unsigned char *host,
+                         size_t n_past);
+
+/* cpu_conv.c */
+void skv_cpu_conv(skv_backend *base, const skv_conv_args *args);
+/** The first i with rows[i] >= row, or n_rows; rows NULL: i is row i. */
+size_t skv_cpu_first_wanted(const uint32_t *rows, size_t n_rows, size_t row);
+
+/* cpu_scan.c */
+void skv_cpu_scan(skv_backend *base, const skv_scan_args *args);
+/** Bytes of one thread's scratch. */
+size_t skv_cpu_scan_scratch(const skv_backend_limits *limits);
 
 /* cpu_saved_rows.c */
 size_t skv_cpu_row_bytes(const skv_backend *base, skv_weight_type type, size_t K);

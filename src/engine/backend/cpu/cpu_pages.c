@@ -14,8 +14,8 @@
 
 /* ---- pools ---- */
 
-skv_status skv_cpu_pool_create(skv_backend *base, size_t page_bytes, size_t n_pages,
-                               skv_page_pool **out, skv_error *err)
+static skv_status pool_create(skv_backend *base, size_t page_bytes, size_t n_pages,
+                              skv_page_pool **out, skv_error *err)
 {
     (void)base;
     size_t n_bytes;
@@ -33,7 +33,7 @@ skv_status skv_cpu_pool_create(skv_backend *base, size_t page_bytes, size_t n_pa
     return SKV_OK;
 }
 
-void skv_cpu_pool_free(skv_backend *base, skv_page_pool *pool)
+static void pool_free(skv_backend *base, skv_page_pool *pool)
 {
     (void)base;
     if (!pool) return;
@@ -47,8 +47,8 @@ static unsigned char *page_at(const skv_page_pool *pool, uint32_t page)
     return pool->memory + page * pool->page_bytes;
 }
 
-void skv_cpu_pages_copy(skv_backend *base, skv_page_pool *pool, const uint32_t *to,
-                        const uint32_t *from, size_t n)
+static void pages_copy(skv_backend *base, skv_page_pool *pool, const uint32_t *to,
+                       const uint32_t *from, size_t n)
 {
     (void)base;
     for (size_t i = 0; i < n; i++) {
@@ -56,8 +56,8 @@ void skv_cpu_pages_copy(skv_backend *base, skv_page_pool *pool, const uint32_t *
     }
 }
 
-skv_ticket skv_cpu_pages_read(skv_backend *base, skv_page_pool *pool, const uint32_t *pages,
-                              size_t n, void *host)
+static skv_ticket pages_read(skv_backend *base, skv_page_pool *pool, const uint32_t *pages,
+                             size_t n, void *host)
 {
     (void)base;
     for (size_t i = 0; i < n; i++) {
@@ -67,7 +67,7 @@ skv_ticket skv_cpu_pages_read(skv_backend *base, skv_page_pool *pool, const uint
     return 0;
 }
 
-bool skv_cpu_pages_done(skv_backend *base, skv_ticket ticket, bool wait, skv_status *status)
+static bool pages_done(skv_backend *base, skv_ticket ticket, bool wait, skv_status *status)
 {
     (void)base;
     (void)wait;
@@ -77,8 +77,8 @@ bool skv_cpu_pages_done(skv_backend *base, skv_ticket ticket, bool wait, skv_sta
     return true;
 }
 
-void skv_cpu_pages_write(skv_backend *base, skv_page_pool *pool, const uint32_t *pages, size_t n,
-                         const void *host)
+static void pages_write(skv_backend *base, skv_page_pool *pool, const uint32_t *pages, size_t n,
+                        const void *host)
 {
     (void)base;
     for (size_t i = 0; i < n; i++) {
@@ -87,13 +87,13 @@ void skv_cpu_pages_write(skv_backend *base, skv_page_pool *pool, const uint32_t 
     }
 }
 
-const void *skv_cpu_page_map(skv_backend *base, skv_page_pool *pool, uint32_t page)
+static const void *page_map(skv_backend *base, skv_page_pool *pool, uint32_t page)
 {
     (void)base;
     return page_at(pool, page);
 }
 
-void skv_cpu_page_unmap(skv_backend *base, const void *host)
+static void page_unmap(skv_backend *base, const void *host)
 {
     (void)base;
     (void)host;
@@ -136,8 +136,8 @@ static void compact(void *arg, size_t i_job, size_t i_thread)
     }
 }
 
-void skv_cpu_pages_compact(skv_backend *base, skv_page_pool *pool, skv_kv_type type,
-                           const skv_compact_job *jobs, size_t n)
+static void pages_compact(skv_backend *base, skv_page_pool *pool, skv_kv_type type,
+                          const skv_compact_job *jobs, size_t n)
 {
     const skv_cpu_backend *be = (const skv_cpu_backend *)base;
     compaction c = {pool, type, jobs};
@@ -158,8 +158,8 @@ static void chain_tracks(skv_slots *slots)
     }
 }
 
-skv_status skv_cpu_slots_create(skv_backend *base, const skv_slots_spec *spec, skv_slots **out,
-                                skv_error *err)
+static skv_status slots_create(skv_backend *base, const skv_slots_spec *spec, skv_slots **out,
+                               skv_error *err)
 {
     (void)base;
     const size_t n_tracks = spec->track0[spec->n_slots], n_slots = spec->n_slots + 1;
@@ -181,7 +181,7 @@ skv_status skv_cpu_slots_create(skv_backend *base, const skv_slots_spec *spec, s
     return SKV_OK;
 }
 
-void skv_cpu_slots_free(skv_backend *base, skv_slots *slots)
+static void slots_free(skv_backend *base, skv_slots *slots)
 {
     (void)base;
     skv_free(slots);
@@ -194,8 +194,8 @@ static size_t entries_bytes(const skv_slots *slots)
     return skv_max_size(1, slots->n_tracks) * slots->spec.max_pages * sizeof(void *);
 }
 
-skv_status skv_cpu_table_create(skv_backend *base, const skv_slots *slots, skv_table **out,
-                                skv_error *err)
+static skv_status table_create(skv_backend *base, const skv_slots *slots, skv_table **out,
+                               skv_error *err)
 {
     (void)base;
     skv_table *table = skv_alloc_zero(1, sizeof *table + slots->n_tracks * sizeof *table->dropped);
@@ -211,7 +211,7 @@ skv_status skv_cpu_table_create(skv_backend *base, const skv_slots *slots, skv_t
     return SKV_OK;
 }
 
-void skv_cpu_table_free(skv_backend *base, skv_table *table)
+static void table_free(skv_backend *base, skv_table *table)
 {
     (void)base;
     if (!table) return;
@@ -219,8 +219,8 @@ void skv_cpu_table_free(skv_backend *base, skv_table *table)
     skv_free(table);
 }
 
-void skv_cpu_table_write(skv_backend *base, skv_table *table, size_t bundle, size_t first,
-                         const uint32_t *pages, size_t n)
+static void table_write(skv_backend *base, skv_table *table, size_t bundle, size_t first,
+                        const uint32_t *pages, size_t n)
 {
     (void)base;
     const skv_slots *slots = table->slots;
@@ -233,8 +233,8 @@ void skv_cpu_table_write(skv_backend *base, skv_table *table, size_t bundle, siz
     }
 }
 
-void skv_cpu_table_dropped(skv_backend *base, skv_table *table, size_t track0,
-                           const size_t *dropped, size_t n)
+static void table_dropped(skv_backend *base, skv_table *table, size_t track0, const size_t *dropped,
+                          size_t n)
 {
     (void)base;
     assert(track0 + n <= table->slots->n_tracks);
@@ -247,12 +247,33 @@ void skv_cpu_table_dropped(skv_backend *base, skv_table *table, size_t track0,
 }
 
 /* Operations are done when they return. */
-void skv_cpu_step_begin(skv_backend *base)
+static void step_begin(skv_backend *base)
 {
     (void)base;
 }
 
-void skv_cpu_step_end(skv_backend *base)
+static void step_end(skv_backend *base)
 {
     (void)base;
+}
+
+void skv_cpu_add_pages(skv_backend *base)
+{
+    base->pool_create = pool_create;
+    base->pool_free = pool_free;
+    base->pages_copy = pages_copy;
+    base->pages_compact = pages_compact;
+    base->pages_read = pages_read;
+    base->pages_done = pages_done;
+    base->pages_write = pages_write;
+    base->page_map = page_map;
+    base->page_unmap = page_unmap;
+    base->slots_create = slots_create;
+    base->slots_free = slots_free;
+    base->table_create = table_create;
+    base->table_free = table_free;
+    base->table_write = table_write;
+    base->table_dropped = table_dropped;
+    base->step_begin = step_begin;
+    base->step_end = step_end;
 }

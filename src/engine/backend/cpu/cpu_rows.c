@@ -177,6 +177,26 @@ void skv_cpu_embed_gate(skv_backend *base, const skv_embed_gate_args *args)
     for_rows(base, args, args->n_rows, embed_gate_row);
 }
 
+static void gated_norm_row(const skv_cpu_backend *be, const void *args, size_t i)
+{
+    const skv_gated_norm_args *a = args;
+    float *x = row_of(a->x, i);
+    const float *z = row_of(a->z, i), *weight = skv_cpu_vec(a->norm.weight);
+    skv_glu_fn *glu = a->sigmoid ? be->kernels.sigmoid_glu : be->kernels.silu_glu;
+    if (!weight || a->gate_first) glu(x, z, x, a->n_groups * a->n);
+    for (size_t g = 0; weight && g < a->n_groups; g++) {
+        const float *w = weight + (a->weight_per_group ? g * a->n : 0);
+        float *group = x + g * a->n;
+        be->kernels.rmsnorm(group, group, w, a->norm.offset, a->norm.eps, a->n);
+    }
+    if (weight && !a->gate_first) glu(x, z, x, a->n_groups * a->n);
+}
+
+void skv_cpu_gated_norm(skv_backend *base, const skv_gated_norm_args *args)
+{
+    for_rows(base, args, args->n_rows, gated_norm_row);
+}
+
 static void mix_row(const skv_cpu_backend *be, const void *args, size_t i)
 {
     const skv_mix_args *a = args;

@@ -72,6 +72,14 @@ static void gelu_tanh_glu_neon(float *h, const float *gate, const float *up, siz
     }
 }
 
+static void sigmoid_glu_neon(float *h, const float *gate, const float *up, size_t n)
+{
+    for (size_t i = 0; i < n; i += 4) {
+        float32x4_t x = skv_load4_neon(up, i, n);
+        skv_store4_neon(h, i, n, gated(x, skv_load4_neon(gate, i, n)));
+    }
+}
+
 static void axpy_neon(float *y, float a, const float *x, size_t n)
 {
     for (size_t i = 0; i < n; i += 4) {
@@ -164,6 +172,7 @@ const skv_row_kernels skv_rows_neon = {
     .rope = rope_neon,
     .silu_glu = silu_glu_neon,
     .gelu_tanh_glu = gelu_tanh_glu_neon,
+    .sigmoid_glu = sigmoid_glu_neon,
     .axpy = axpy_neon,
     .softcap = softcap_neon,
     .logsumexp = logsumexp_neon,

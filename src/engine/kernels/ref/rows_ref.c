@@ -47,6 +47,11 @@ static void gelu_tanh_glu_ref(float *h, const float *gate, const float *up, size
     }
 }
 
+static void sigmoid_glu_ref(float *h, const float *gate, const float *up, size_t n)
+{
+    for (size_t i = 0; i < n; i++) h[i] = (float)((double)up[i] / (1.0 + exp(-(double)gate[i])));
+}
+
 static void axpy_ref(float *y, float a, const float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++) y[i] += a * x[i];
@@ -99,6 +104,7 @@ const skv_row_kernels skv_rows_ref = {
     .rope = rope_ref,
     .silu_glu = silu_glu_ref,
     .gelu_tanh_glu = gelu_tanh_glu_ref,
+    .sigmoid_glu = sigmoid_glu_ref,
     .axpy = axpy_ref,
     .softcap = softcap_ref,
     .logsumexp = logsumexp_ref,

@@ -7,61 +7,13 @@
 
 #include "kernels/attention_tiles.h"
 #include "kernels/x86/math_avx2.h"
+#include "kernels/x86/vec_avx2.h"
 
 skv_kv_store_fn skv_kv_store_avx2;
 skv_kv_load_fn skv_kv_load_avx2;
 extern const skv_attention_tiles skv_attention_tiles_int8_avx2;
 
-#define INLINE static inline __attribute__((always_inline))
-
-enum { LANES = 8, BLOCK_VECTORS = 2 };
-
-typedef __m256 vec;
-
-INLINE vec vec_zero(void)
-{
-    return _mm256_setzero_ps();
-}
-
-INLINE vec vec_set1(float x)
-{
-    return _mm256_set1_ps(x);
-}
-
-INLINE vec vec_load(const float *x)
-{
-    return _mm256_loadu_ps(x);
-}
-
-INLINE void vec_store(float *y, vec x)
-{
-    _mm256_storeu_ps(y, x);
-}
-
-INLINE vec vec_add(vec x, vec y)
-{
-    return _mm256_add_ps(x, y);
-}
-
-INLINE vec vec_sub(vec x, vec y)
-{
-    return _mm256_sub_ps(x, y);
-}
-
-INLINE vec vec_mul(vec x, vec y)
-{
-    return _mm256_mul_ps(x, y);
-}
-
-INLINE vec vec_max(vec x, vec y)
-{
-    return _mm256_max_ps(x, y);
-}
-
-INLINE float vec_first(vec x)
-{
-    return _mm256_cvtss_f32(x);
-}
+enum { BLOCK_VECTORS = 2 };
 
 INLINE float vec_most(vec x)
 {

@@ -7,61 +7,13 @@
 
 #include "kernels/attention_tiles.h"
 #include "kernels/x86/math_avx512.h"
+#include "kernels/x86/vec_avx512.h"
 
 skv_kv_store_fn skv_kv_store_avx512;
 skv_kv_load_fn skv_kv_load_avx512;
 extern const skv_attention_tiles skv_attention_tiles_avx512, skv_attention_tiles_avx512vnni;
 
-#define INLINE static inline __attribute__((always_inline))
-
-enum { LANES = 16, BLOCK_VECTORS = 4 };
-
-typedef __m512 vec;
-
-INLINE vec vec_zero(void)
-{
-    return _mm512_setzero_ps();
-}
-
-INLINE vec vec_set1(float x)
-{
-    return _mm512_set1_ps(x);
-}
-
-INLINE vec vec_load(const float *x)
-{
-    return _mm512_loadu_ps(x);
-}
-
-INLINE void vec_store(float *y, vec x)
-{
-    _mm512_storeu_ps(y, x);
-}
-
-INLINE vec vec_add(vec x, vec y)
-{
-    return _mm512_add_ps(x, y);
-}
-
-INLINE vec vec_sub(vec x, vec y)
-{
-    return _mm512_sub_ps(x, y);
-}
-
-INLINE vec vec_mul(vec x, vec y)
-{
-    return _mm512_mul_ps(x, y);
-}
-
-INLINE vec vec_max(vec x, vec y)
-{
-    return _mm512_max_ps(x, y);
-}
-
-INLINE float vec_first(vec x)
-{
-    return _mm512_cvtss_f32(x);
-}
+enum { BLOCK_VECTORS = 4 };
 
 INLINE float vec_most(vec x)
 {

@@ -76,6 +76,14 @@ static void gelu_tanh_glu_avx2(float *h, const float *gate, const float *up, siz
     }
 }
 
+static void sigmoid_glu_avx2(float *h, const float *gate, const float *up, size_t n)
+{
+    for (size_t i = 0; i < n; i += 8) {
+        __m256 x = skv_load8_avx2(up, i, n);
+        skv_store8_avx2(h, i, n, gated(x, skv_load8_avx2(gate, i, n)));
+    }
+}
+
 static void axpy_avx2(float *y, float a, const float *x, size_t n)
 {
     __m256 factor = _mm256_set1_ps(a);
@@ -172,6 +180,7 @@ const skv_row_kernels skv_rows_avx2 = {
     .rope = rope_avx2,
     .silu_glu = silu_glu_avx2,
     .gelu_tanh_glu = gelu_tanh_glu_avx2,
+    .sigmoid_glu = sigmoid_glu_avx2,
     .axpy = axpy_avx2,
     .softcap = softcap_avx2,
     .logsumexp = logsumexp_avx2,

@@ -83,6 +83,13 @@ static void gelu_tanh_glu_avx512(float *h, const float *gate, const float *up, s
     }
 }
 
+static void sigmoid_glu_avx512(float *h, const float *gate, const float *up, size_t n)
+{
+    for (size_t i = 0; i < n; i += 16) {
+        store16(h, i, n, gated(load16(up, i, n), load16(gate, i, n)));
+    }
+}
+
 static void axpy_avx512(float *y, float a, const float *x, size_t n)
 {
     __m512 factor = _mm512_set1_ps(a);
@@ -180,6 +187,7 @@ const skv_row_kernels skv_rows_avx512 = {
     .rope = rope_avx512,
     .silu_glu = silu_glu_avx512,
     .gelu_tanh_glu = gelu_tanh_glu_avx512,
+    .sigmoid_glu = sigmoid_glu_avx512,
     .axpy = axpy_avx512,
     .softcap = softcap_avx512,
     .logsumexp = logsumexp_avx512,

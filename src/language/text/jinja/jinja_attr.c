@@ -5,6 +5,7 @@
  * Then object[key], and slices.
  */
 #include "text/jinja/jinja_builtin.h"
+#include "text/jinja/jinja_loop.h"
 #include "text/jinja/jinja_run.h"
 
 static bool is_any(const skv_jstr *name, const char *const *texts)
@@ -91,10 +92,10 @@ static const skv_jfunction dict_methods[] = {
 static const skv_jfunction list_methods[] = {
     {"count", list_count, 0}, {"index", list_index, 0}, {"copy", copy, 0}};
 
-static const skv_jfunction *method_of(skv_jv object, const skv_jstr *name)
+static const skv_jfunction *method_of(const skv_jrun *r, skv_jv object, const skv_jstr *name)
 {
     switch (object.kind) {
-    case SKV_J_STRING: return skv_jstr_method(name);
+    case SKV_J_STRING: return r->names->string_method(name);
     case SKV_J_DICT:
         return skv_j_lookup(dict_methods, sizeof dict_methods / sizeof *dict_methods, name);
     case SKV_J_LIST: return skv_j_lookup(list_methods, 3, name);
@@ -130,7 +131,7 @@ skv_jv skv_j_getattr(skv_jrun *r, skv_jv object, const skv_jstr *name)
     const skv_jv *found = NULL;
     if (object.kind == SKV_J_UNDEFINED && !is_hidden(object, name))
         return skv_j_fail_undefined(r, object);
-    const skv_jfunction *function = method_of(object, name);
+    const skv_jfunction *function = method_of(r, object, name);
     if (function) return skv_j_method(r, object, function);
     if (object.kind == SKV_J_LOOP) {
         skv_jv v = skv_jloop_attribute(r, object.as.loop, name);

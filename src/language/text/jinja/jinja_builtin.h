@@ -4,8 +4,9 @@
 
 #include "text/jinja/jinja_run.h"
 
-/** A global function by name, or NULL. */
-const skv_jfunction *skv_jglobal_find(const skv_jstr *name);
+/* Everything that templates find by name: jinja_global.c. */
+extern const skv_jnames skv_jbuiltin_names;
+
 /** A filter, with `fn` NULL when jinja2 has it and we do not; NULL when there is none. */
 const skv_jfunction *skv_jfilter_find(const skv_jstr *name);
 /** The half of the table that works on sequences: jinja_filter_seq.c. */

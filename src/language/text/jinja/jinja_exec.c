@@ -1,7 +1,8 @@
-/* Statements, and the `loop` variable: what for loops know about themselves. */
+/* Statements. */
 #include <string.h>
 
 #include "base/fail.h"
+#include "text/jinja/jinja_loop.h"
 #include "text/jinja/jinja_run.h"
 
 SKV_OWN_FRAME static bool store(skv_jrun *r, skv_jscope *scope, uint32_t sym, skv_jv value)
@@ -77,20 +78,6 @@ SKV_OWN_FRAME static void assign(skv_jrun *r, const skv_jnode *target, skv_jv va
     skv_j_leave(r);
 }
 
-/* A running `for`; the names of the members are those of jinja2's `loop`. */
-struct skv_jloop {
-    const skv_jnode *node;
-    const skv_jlist *items;
-    size_t next;       /* of `items`, what to look at next */
-    skv_jscope *outer; /* where the loop stands */
-    bool filtered;     /* node->c still has to be asked for each item */
-    bool has_ahead;    /* `ahead` was taken from `items` already */
-    int64_t index0;    /* -1 before the first item */
-    int64_t length;    /* -1 while it is not known */
-    skv_jv previous, current, ahead;
-    skv_jv changed; /* what loop.changed saw last, or SKV_J_MISSING */
-};
-
 /* Whether the loop's own filter (`for x in y if cond`) lets an item through. */
 static bool admits(skv_jrun *r, skv_jloop *loop, skv_jv item)
 {
@@ -101,87 +88,6 @@ static bool admits(skv_jrun *r, skv_jloop *loop, skv_jv item)
     skv_jv test = skv_j_ok(r) ? skv_j_eval(r, loop->node->c) : item;
     r->scope = inner;
     return skv_j_ok(r) && skv_j_truth(test);
-}
-
-/* The next item of a loop; false at its end or after a failure. */
-SKV_OWN_FRAME static bool pull_item(skv_jrun *r, skv_jloop *loop, skv_jv *item)
-{
-    if (loop->has_ahead) {
-        loop->has_ahead = false;
-        *item = loop->ahead;
-        return true;
-    }
-    while (loop->next < loop->items->n && skv_j_spend(r, 1)) {
-        *item = loop->items->items[loop->next++];
-        if (!loop->filtered || admits(r, loop, *item)) return skv_j_ok(r);
-    }
-    return false;
-}
-
-static bool peek(skv_jrun *r, skv_jloop *loop)
-{
-    if (!loop->has_ahead) loop->has_ahead = pull_item(r, loop, &loop->ahead);
-    return loop->has_ahead;
-}
-
-/* The length of a filtered loop takes all its items at once. */
-static int64_t length_of(skv_jrun *r, skv_jloop *loop)
-{
-    if (loop->length >= 0) return loop->length;
-    bool ahead = loop->has_ahead;
-    skv_jv rest = skv_j_list(r, SKV_J_LIST, 0), item;
-    loop->has_ahead = false;
-    while (skv_j_ok(r) && pull_item(r, loop, &item)) (void)skv_j_push(r, rest.as.list, item);
-    if (!skv_j_ok(r)) return 0;
-    loop->has_ahead = ahead;
-    loop->items = rest.as.list;
-    loop->next = 0;
-    loop->filtered = false;
-    loop->length = (int64_t)rest.as.list->n + loop->index0 + 1 + ahead;
-    return loop->length;
-}
-
-static skv_jv loop_cycle(skv_jrun *r, const skv_jcall *call)
-{
-    if (!call->n || call->n_keywords)
-        return skv_j_fail(r, SKV_ARGUMENT, "loop.cycle needs items to cycle through");
-    return call->items[(size_t)call->self.as.loop->index0 % call->n];
-}
-
-static skv_jv loop_changed(skv_jrun *r, const skv_jcall *call)
-{
-    skv_jloop *loop = call->self.as.loop;
-    skv_jv seen = skv_j_list(r, SKV_J_TUPLE, call->n);
-    for (size_t i = 0; i < call->n && skv_j_ok(r); i++)
-        (void)skv_j_push(r, seen.as.list, call->items[i]);
-    if (!skv_j_ok(r)) return seen;
-    bool same = loop->changed.kind != SKV_J_MISSING && skv_j_equal(r, loop->changed, seen);
-    loop->changed = seen;
-    return skv_j_bool(!same);
-}
-
-skv_jv skv_jloop_attribute(skv_jrun *r, skv_jloop *loop, const skv_jstr *name)
-{
-    static const skv_jfunction cycle = {"loop.cycle", loop_cycle, 0};
-    static const skv_jfunction changed = {"loop.changed", loop_changed, 0};
-    skv_jv self = {.kind = SKV_J_LOOP, .as.loop = loop};
-    if (skv_jstr_is(name, "index0")) return skv_j_int(loop->index0);
-    if (skv_jstr_is(name, "index")) return skv_j_int(loop->index0 + 1);
-    if (skv_jstr_is(name, "first")) return skv_j_bool(loop->index0 == 0);
-    if (skv_jstr_is(name, "last")) return skv_j_bool(!peek(r, loop));
-    if (skv_jstr_is(name, "length")) return skv_j_int(length_of(r, loop));
-    if (skv_jstr_is(name, "revindex")) return skv_j_int(length_of(r, loop) - loop->index0);
-    if (skv_jstr_is(name, "revindex0")) return skv_j_int(length_of(r, loop) - loop->index0 - 1);
-    if (skv_jstr_is(name, "depth")) return skv_j_int(1);
-    if (skv_jstr_is(name, "depth0")) return skv_j_int(0);
-    if (skv_jstr_is(name, "previtem"))
-        return loop->index0 > 0 ? loop->previous
-                                : skv_j_undefined_text(r, "there is no previous item");
-    if (skv_jstr_is(name, "nextitem"))
-        return peek(r, loop) ? loop->ahead : skv_j_undefined_text(r, "there is no next item");
-    if (skv_jstr_is(name, "cycle")) return skv_j_method(r, self, &cycle);
-    if (skv_jstr_is(name, "changed")) return skv_j_method(r, self, &changed);
-    return skv_j_missing();
 }
 
 /* What a body prints, as a value; scopes and buffers are put back whatever happens. */
@@ -257,7 +163,7 @@ SKV_OWN_FRAME static void bind_special(skv_jrun *r, const skv_jnode *node, const
     if (node->scope->uses_varargs) (void)store(r, r->scope, SKV_JSYM_VARARGS, varargs);
 }
 
-skv_jv skv_j_call_macro(skv_jrun *r, const skv_jmacro *macro, const skv_jcall *call)
+static skv_jv call_macro(skv_jrun *r, const skv_jmacro *macro, const skv_jcall *call)
 {
     const skv_jnode *node = macro->node;
     bool *taken = skv_j_take(r, call->n_keywords, sizeof *taken);
@@ -280,7 +186,7 @@ static skv_jv make_macro(skv_jrun *r, const skv_jnode *node)
 {
     skv_jmacro *macro = skv_j_take(r, 1, sizeof *macro);
     if (!macro) return skv_j_undefined();
-    *macro = (skv_jmacro){.node = node, .scope = r->scope};
+    *macro = (skv_jmacro){.call = call_macro, .node = node, .scope = r->scope};
     return (skv_jv){.kind = SKV_J_MACRO, .as.macro = macro};
 }
 
@@ -341,7 +247,7 @@ SKV_OWN_FRAME static void exec_for(skv_jrun *r, const skv_jnode *node)
     *loop = (skv_jloop){.node = node,
                         .items = source.as.list,
                         .outer = r->scope,
-                        .filtered = node->c,
+                        .admits = node->c ? admits : NULL,
                         .index0 = -1,
                         .length = -1,
                         .previous = skv_j_missing(),
@@ -351,7 +257,7 @@ SKV_OWN_FRAME static void exec_for(skv_jrun *r, const skv_jnode *node)
     if (!node->c) loop->length = (int64_t)source.as.list->n;
     skv_jv value = {.kind = SKV_J_LOOP, .as.loop = loop}, item;
     bool otherwise = true;
-    while (skv_j_ok(r) && pull_item(r, loop, &item)) {
+    while (skv_j_ok(r) && skv_jloop_next(r, loop, &item)) {
         loop->previous = loop->current;
         loop->current = item;
         loop->index0++;
@@ -414,7 +320,7 @@ SKV_OWN_FRAME static void exec_call_block(skv_jrun *r, const skv_jnode *node)
         if (!skv_j_ok(r) || !skv_j_eval_args(r, node->a->args, &caller, &call)) return;
         text = skv_j_call(r, function, &call);
     } else {
-        text = skv_j_call_macro(r, caller.as.macro, &call);
+        text = call_macro(r, caller.as.macro, &call);
     }
     if (skv_j_ok(r)) skv_j_write_str(r, r->out, text);
 }

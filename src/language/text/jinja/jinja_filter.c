@@ -6,6 +6,7 @@
 
 #include "base/utf8.h"
 #include "text/jinja/jinja_builtin.h"
+#include "text/jinja/jinja_loop.h"
 #include "text/jinja/jinja_run.h"
 
 /* jinja2's soft_str: strings stay what they are, markup included. */

@@ -155,7 +155,7 @@ static skv_jv global_strftime(skv_jrun *r, const skv_jcall *call)
     return (arg.as.s->marks ? skv_j_string_data : skv_j_string)(r, text, n);
 }
 
-const skv_jfunction *skv_jglobal_find(const skv_jstr *name)
+static const skv_jfunction *find_global(const skv_jstr *name)
 {
     static const skv_jfunction table[] = {
         {"range", global_range, 0},
@@ -169,3 +169,8 @@ const skv_jfunction *skv_jglobal_find(const skv_jstr *name)
     };
     return skv_j_lookup(table, sizeof table / sizeof *table, name);
 }
+
+const skv_jnames skv_jbuiltin_names = {.global = find_global,
+                                       .filter = skv_jfilter_find,
+                                       .test = skv_jtest_find,
+                                       .string_method = skv_jstr_method};

@@ -115,7 +115,7 @@ static skv_jv is_same(skv_jrun *r, const skv_jcall *call)
 static skv_jv is_name(skv_jrun *r, const skv_jcall *call)
 {
     const skv_jfunction *(*find)(const skv_jstr *name) =
-        call->how == SKV_J_CALLS_TEST ? skv_jtest_find : skv_jfilter_find;
+        call->how == SKV_J_CALLS_TEST ? r->names->test : r->names->filter;
     uint64_t hash;
     if (!skv_jdict_hash(r->budget, call->self, &hash)) return skv_j_fail_unhashable(r, call->self);
     return answer(r, call, call->self.kind == SKV_J_STRING && find(call->self.as.s));

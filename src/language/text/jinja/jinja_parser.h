@@ -159,12 +159,11 @@ bool skv_jparse_expect_op(skv_jparser *p, unsigned op);
 /** Takes a name; false with an error when there is none. */
 bool skv_jparse_expect_any_name(skv_jparser *p, skv_jstr *name);
 
-/* Expressions: jinja_parse_expr.c, jinja_parse_primary.c. */
+/* Expressions: jinja_parse_expr.c. */
 const skv_jnode *skv_jparse_expression(skv_jparser *p, bool with_condition);
 /** `a` or `a, b`; `end` is a name that ends the tuple, or NULL. */
 const skv_jnode *skv_jparse_tuple(skv_jparser *p, bool with_condition, bool parentheses,
                                   const char *end);
-const skv_jnode *skv_jparse_unary(skv_jparser *p, bool with_filters);
 const skv_jnode *skv_jparse_filters(skv_jparser *p, const skv_jnode *value, bool start_inline);
 /** jinja2's messages for what it meets: "end of template", "'name'" ... */
 void *skv_jparse_unexpected(skv_jparser *p, const char *wanted);

@@ -31,8 +31,22 @@ typedef struct skv_jscope {
 /* Beyond this many levels of a budget the interpreter does not go: its stack would not last. */
 enum { SKV_J_LEVELS_MAX = 64, SKV_J_CALLS_A_LEVEL = 3 };
 
+/*
+ * How functions are found by name. A rendering is given these, because some functions call others
+ * by name: map calls filters, select calls tests, str.format reads attributes.
+ */
+typedef struct skv_jnames {
+    /* Each gives NULL for an unknown name, and a function with `fn` NULL for one that jinja2 or
+     * Python has and this interpreter does not. */
+    const skv_jfunction *(*global)(const skv_jstr *name);
+    const skv_jfunction *(*filter)(const skv_jstr *name);
+    const skv_jfunction *(*test)(const skv_jstr *name);
+    const skv_jfunction *(*string_method)(const skv_jstr *name);
+} skv_jnames;
+
 typedef struct skv_jrun {
     const skv_jinja *t;
+    const skv_jnames *names; /* borrowed: skv_jbuiltin_names */
     skv_jarena memory;
     skv_budget *budget; /* borrowed */
     unsigned depth;     /* of the interpreter's own recursion, in skv_j_enter */
@@ -77,6 +91,7 @@ struct skv_jmethod {
 };
 
 struct skv_jmacro {
+    skv_jv (*call)(skv_jrun *r, const skv_jmacro *macro, const skv_jcall *call);
     const skv_jnode *node;
     skv_jscope *scope; /* where it was defined */
 };
@@ -183,7 +198,7 @@ skv_jv skv_j_escape(skv_jrun *r, skv_jv v);
 /** A new list of `items` in the order of their keys; `reverse` keeps equal ones in place too. */
 skv_jv skv_j_sorted(skv_jrun *r, const skv_jlist *items, const skv_jlist *keys, bool reverse);
 
-/* Expressions, calls, and the bodies of statements: jinja_eval.c, jinja_exec.c. */
+/* Expressions, calls, and the bodies of statements: jinja_eval.c, jinja_call.c, jinja_exec.c. */
 skv_jv skv_j_eval(skv_jrun *r, const skv_jnode *node);
 /** A filter chain that starts with `input` where the source has no value (block filters). */
 skv_jv skv_j_eval_filter(skv_jrun *r, const skv_jnode *node, const skv_jv *input);
@@ -197,11 +212,7 @@ bool skv_j_call_test(skv_jrun *r, const skv_jstr *name, skv_jcall *call);
 
 /** Renders statements into r->out. */
 void skv_j_exec(skv_jrun *r, const skv_jnode *const *body, size_t n);
-skv_jv skv_j_call_macro(skv_jrun *r, const skv_jmacro *macro, const skv_jcall *call);
 /** A new scope inside `parent`; NULL after a failure. */
 skv_jscope *skv_j_open_scope(skv_jrun *r, skv_jscope *parent, const skv_jscope_info *info);
-
-/** An attribute of `loop`, SKV_J_MISSING when there is none of that name. */
-skv_jv skv_jloop_attribute(skv_jrun *r, skv_jloop *loop, const skv_jstr *name);
 
 #endif

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""What servers compute again of recorded agents' sessions (tests/clients/sessions).
+
+    bench/sessions.py MODEL [--template FILE] [--kind KIND ...] [--turns 30] [--scale 1.0] [--seed 1]
+                      [--offline] [--llama-server PROGRAM --gguf FILE]
+
+Sends each session to `swiftkv serve`, as it is and with --prompt-strip, --prompt-sort and --prompt-keep, and prints the
+share of its prompts' tokens that were computed although an ideal cache would have had them: tokens in a run of 16 or
+more that an earlier prompt of the session has, wherever it stands (`swiftkv cache explain`). --offline asks no server:
+cache explain alone tells what a cache without limits has, in seconds. llama-server takes part where it is installed.
+"""
+
+import argparse
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+from own_servers import ROOT, free_port, wait_for
+
+sys.path.insert(0, str(ROOT / "tests/clients/sessions"))
+
+from make_sessions import KINDS, make  # noqa: E402
+
+OPTIONS = ("--prompt-strip", "claude-code", "--prompt-sort", "tools", "--prompt-keep", "thoughts")
+ALL = "all three"
+
+
+def cached_of(answer):
+    """Tokens that came from the cache, in the words of each API."""
+    usage, timings = answer.get("usage", {}), answer.get("timings", {})
+    for details in ("prompt_tokens_details", "input_tokens_details"):
+        if "cached_tokens" in (usage.get(details) or {}):
+            return usage[details]["cached_tokens"]
+    return usage.get("cache_read_input_tokens", timings.get("cache_n", 0))
+
+
+def prompt_of(answer):
+    usage = answer["usage"]
+    parts = ("prompt_tokens", "input_tokens", "cache_creation_input_tokens")
+    return sum(usage.get(p, 0) for p in parts) + usage.get("cache_read_input_tokens", 0)
+
+
+def ask(port, request):
+    data = json.dumps(request["body"]).encode()
+    message = urllib.request.Request(f"http://127.0.0.1:{port}{request['path']}", data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(message, timeout=3600) as answer:
+        return json.load(answer)
+
+
+def replay(command, port, requests, news):
+    """(prompt tokens, lost tokens, seconds) of a session on a server of its own."""
+    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(port, process)
+        start, n_prompt, n_lost = time.monotonic(), 0, 0
+        for request, new in zip(requests, news):
+            answer = ask(port, request)
+            n_prompt += prompt_of(answer)
+            n_lost += max(0, prompt_of(answer) - cached_of(answer) - new)
+        return n_prompt, n_lost, time.monotonic() - start
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def explain(args, requests):
+    """The rows that cache explain prints, and its totals."""
+    template = ["--template", args.template] if args.template else []
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+        file.write("\n".join(map(json.dumps, requests)))
+        file.flush()
+        done = subprocess.run([args.swiftkv, "cache", "explain", args.model, file.name, "--json", *template],
+                              stdout=subprocess.PIPE, text=True, check=True)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    return rows[:-1], rows[-1]
+
+
+def row(kind, server, n_prompt, n_lost, seconds=None):
+    took = "" if seconds is None else f"{seconds:.0f}"
+    print(f"| {kind} | {server} | {n_prompt} | {n_lost} | {100 * n_lost / n_prompt:.1f} % | {took} |", flush=True)
+
+
+def measure(args, kind):
+    requests = make(kind, args.seed, args.turns, args.scale)
+    rows, total = explain(args, requests)
+    news = [r["new_tokens"] for r in rows]
+    longest = max(r["prompt_tokens"] for r in rows)
+    if args.offline:
+        for way, lost in total["lost_tokens"].items():
+            row(kind, f"cache explain, {way}", total["prompt_tokens"][way], lost)
+        return
+    context = 2 * longest
+    template = ["--template", args.template] if args.template else []
+    port = free_port()
+    own = [args.swiftkv, "serve", args.model, "--port", port, "--name", "model,*", "--ctx", context, "--kv-tokens", 2 * context, *template]
+    row(kind, "swiftkv", *replay(own, port, requests, news))
+    row(kind, "swiftkv, with options", *replay([*own, *OPTIONS], port, requests, news))
+    if args.llama_server and args.gguf:
+        words = [args.llama_server, "-m", args.gguf, "--port", port, "-c", context, "--jinja"]
+        words += ["--chat-template-file", args.template] if args.template else []
+        try:
+            row(kind, "llama-server", *replay(words, port, requests, news))
+        except (urllib.error.HTTPError, KeyError) as e:
+            print(f"{kind}: llama-server did not answer {requests[0]['path']}: {e}", file=sys.stderr)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--swiftkv", default=str(ROOT / "build/swiftkv"))
+    parser.add_argument("--template", type=pathlib.Path)
+    parser.add_argument("--kind", action="append", choices=KINDS)
+    parser.add_argument("--turns", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--offline", action="store_true")
+    parser.add_argument("--llama-server", default=shutil.which("llama-server"))
+    parser.add_argument("--gguf")
+    args = parser.parse_args()
+    if not args.offline and not (args.llama_server and args.gguf):
+        print("llama-server, or a GGUF file for it, is not here: it is left out", file=sys.stderr)
+    print("| session | server | prompt tokens | lost | share | seconds |\n|---|---|--:|--:|--:|--:|")
+    for kind in args.kind or KINDS:
+        measure(args, kind)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+/* Prompts one after the other: see cache_replay.h. */
+#include "cache_replay.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "input.h"
+
+static size_t count_same(const cache_prompt *a, const int32_t *ids, size_t n)
+{
+    const size_t n_both = a->n < n ? a->n : n;
+    size_t i = 0;
+    while (i < n_both && a->ids[i] == ids[i]) i++;
+    return i;
+}
+
+/* Never 0. Runs are told apart by 64 bits: these are statistics. */
+static uint64_t hash_run(const int32_t *ids)
+{
+    uint64_t sum = UINT64_C(0x9e3779b97f4a7c15);
+    for (size_t i = 0; i < CACHE_RUN; i++) {
+        sum = (sum ^ (uint32_t)ids[i]) * UINT64_C(0xff51afd7ed558ccd);
+        sum ^= sum >> 32;
+    }
+    return sum | 1;
+}
+
+/* The place of a hash, or the free one where it belongs. */
+static uint64_t *find_place(uint64_t *runs, size_t n_places, uint64_t hash)
+{
+    size_t i = (size_t)(hash >> 1) & (n_places - 1);
+    while (runs[i] != 0 && runs[i] != hash) i = (i + 1) & (n_places - 1);
+    return &runs[i];
+}
+
+static void grow(cache_replay *r, size_t n_more)
+{
+    size_t n = r->n_places > 0 ? r->n_places : 1024;
+    while (n < 2 * (r->n_runs + n_more)) n *= 2;
+    if (n == r->n_places) return;
+    uint64_t *runs = cli_alloc(n, sizeof *runs);
+    memset(runs, 0, n * sizeof *runs);
+    for (size_t i = 0; i < r->n_places; i++) {
+        if (r->runs[i] != 0) *find_place(runs, n, r->runs[i]) = r->runs[i];
+    }
+    free(r->runs);
+    r->runs = runs;
+    r->n_places = n;
+}
+
+static size_t count_new(cache_replay *r, const int32_t *ids, size_t n)
+{
+    size_t n_known = 0, end = 0; /* end: of the last run that is known */
+    for (size_t i = 0; i + CACHE_RUN <= n && r->n_places > 0; i++) {
+        if (*find_place(r->runs, r->n_places, hash_run(ids + i)) == 0) continue;
+        const size_t from = i > end ? i : end;
+        end = i + CACHE_RUN;
+        n_known += end - from;
+    }
+    return n - n_known;
+}
+
+static void keep_runs(cache_replay *r, const int32_t *ids, size_t n)
+{
+    grow(r, n);
+    for (size_t i = 0; i + CACHE_RUN <= n; i++) {
+        const uint64_t hash = hash_run(ids + i);
+        uint64_t *place = find_place(r->runs, r->n_places, hash);
+        r->n_runs += *place == 0;
+        *place = hash;
+    }
+}
+
+void cache_replay_add(cache_replay *r, int32_t *ids, size_t n, cache_look *out)
+{
+    *out = (cache_look){.n_ids = n, .n_new = count_new(r, ids, n), .n_same = SIZE_MAX};
+    size_t most = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        const size_t n_same = count_same(&r->at[i], ids, n);
+        if (n_same == 0 || n_same < most) continue;
+        most = n_same;
+        out->i_with = i;
+    }
+    if (most > 0 && most < n) out->n_same = most;
+    const size_t usable = most < n ? most : n - 1; /* the last id is always computed */
+    out->n_cached = usable / CACHE_BLOCK * CACHE_BLOCK;
+    keep_runs(r, ids, n);
+    if (r->n == r->room) {
+        r->room = 2 * r->room + 8;
+        cache_prompt *at = cli_alloc(r->room, sizeof *at);
+        if (r->n > 0) memcpy(at, r->at, r->n * sizeof *at);
+        free(r->at);
+        r->at = at;
+    }
+    r->at[r->n++] = (cache_prompt){ids, n};
+}
+
+void cache_replay_release(cache_replay *r)
+{
+    for (size_t i = 0; i < r->n; i++) free(r->at[i].ids);
+    free(r->at);
+    free(r->runs);
+    *r = (cache_replay){.n = 0};
+}
+
+size_t cache_look_lost(const cache_look *look)
+{
+    const size_t n_computed = look->n_ids - look->n_cached;
+    return n_computed > look->n_new ? n_computed - look->n_new : 0;
+}

@@ -1,0 +1,39 @@
+/** What the prefix cache leaves to compute of prompts that come one after the other. */
+#ifndef SKV_CLI_CACHE_REPLAY_H
+#define SKV_CLI_CACHE_REPLAY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { CACHE_BLOCK = 64, CACHE_RUN = 16 };
+
+/* A prompt, as it finds those before it. */
+typedef struct cache_look {
+    size_t n_ids;
+    size_t n_cached; /* whole blocks at its beginning that an earlier one has too */
+    size_t n_new;    /* ids in no run of CACHE_RUN that an earlier one has, wherever that stands */
+    size_t i_with;   /* the prompt from which it parts at n_same, the last of the nearest; */
+    size_t n_same;   /* SIZE_MAX: there is none, as it begins like no earlier one */
+} cache_look;
+
+typedef struct cache_prompt {
+    int32_t *ids; /* owned */
+    size_t n;
+} cache_prompt;
+
+typedef struct cache_replay {
+    cache_prompt *at; /* owned, [n]: the prompts so far */
+    size_t n, room;
+    uint64_t *runs; /* owned, [n_places]: hashes of all their runs; 0: free */
+    size_t n_places, n_runs;
+} cache_replay;
+
+/** Looks at the next prompt, whose ids it takes over. */
+void cache_replay_add(cache_replay *replay, int32_t *ids, size_t n, cache_look *out);
+void cache_replay_release(cache_replay *replay);
+/** Ids that are computed although an ideal cache, which has every run of an earlier prompt wherever
+ * it stands, would have them. */
+size_t cache_look_lost(const cache_look *look);
+
+#endif

@@ -1,0 +1,112 @@
+/* Layers without attention in a configuration: see config.h and config_build.h. */
+#include <string.h>
+
+#include "format/config_build.h"
+
+enum { MIXER_HEADS_MAX = 1 << 12, MIXER_DIM_MAX = 512, CONV_ROWS_MAX = 8 };
+
+bool skv_config_is_hybrid(const skv_config *c)
+{
+    for (size_t i = 0; i < c->n_layers; i++) {
+        if (!skv_config_attends(c, i)) return true;
+    }
+    return false;
+}
+
+uint64_t skv_config_mixer_weights(const skv_config *c, size_t i)
+{
+    const uint64_t D = c->hidden, q = skv_config_q_columns(c, i);
+    const uint64_t q_and_o = c->attention_gate ? 3 * q : 2 * q;
+    if (skv_config_attends(c, i)) return D * (q_and_o + skv_config_kv_columns(c, i));
+    /* q, k, v; z and out_proj; b and a */
+    return D * (skv_mixer_conv_columns(&c->mixer) + 2 * skv_mixer_value_columns(&c->mixer) +
+                2 * c->mixer.n_value_heads);
+}
+
+/* As the recurrence is written down: 5 for an element of a state, and 2 more where it is read. */
+double skv_config_state_work(const skv_config *c, size_t i, bool comes_out)
+{
+    const skv_mixer_shape *m = &c->mixer;
+    const double state = (double)skv_mixer_value_columns(m) * (double)m->key_dim;
+    if (skv_config_attends(c, i)) return 0;
+    return (comes_out ? 7 : 5) * state +
+           2 * (double)m->conv_rows * (double)skv_mixer_conv_columns(m);
+}
+
+static void read_shape(skv_json_reader *r, skv_mixer_shape *m)
+{
+    const size_t most = SIZE_MAX / 2;
+    m->n_key_heads = skv_json_size(r, "linear_num_key_heads", 16, most);
+    m->n_value_heads = skv_json_size(r, "linear_num_value_heads", 32, most);
+    m->key_dim = skv_json_size(r, "linear_key_head_dim", 128, most);
+    m->value_dim = skv_json_size(r, "linear_value_head_dim", 128, most);
+    m->conv_rows = skv_json_size(r, "linear_conv_kernel_dim", 4, most);
+}
+
+static skv_mixer listed_mixer(skv_json_reader *r, const json_t *types, size_t i)
+{
+    const json_t *value = json_array_get(types, i);
+    const char *type = json_string_value(value);
+    if (type && strcmp(type, "full_attention") == 0) return SKV_MIXER_ATTENTION;
+    if (!type || strcmp(type, "linear_attention") != 0) {
+        skv_json_refuse(r, "layer_types", value, "full_attention or linear_attention");
+    }
+    return SKV_MIXER_DELTA;
+}
+
+void skv_config_read_mixers(skv_json_reader *r, size_t period, skv_config *c)
+{
+    if (period == 0) return;
+    const json_t *types = skv_json_get(r, "layer_types");
+    period = skv_json_size(r, "full_attention_interval", period, SIZE_MAX / 2);
+    if (types && (!json_is_array(types) || json_array_size(types) != c->n_layers)) {
+        skv_json_refuse(r, "layer_types", types, "one entry a layer");
+    }
+    if (!types && period == 0 && r->status == SKV_OK) {
+        r->status = skv_fail(r->err, SKV_RANGE,
+                             "%s: full_attention_interval: 0, expected 1 or more", r->name);
+    }
+    for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
+        const bool attends = !types && (i + 1) % period == 0;
+        c->layers[i].mixer = types     ? listed_mixer(r, types, i)
+                             : attends ? SKV_MIXER_ATTENTION
+                                       : SKV_MIXER_DELTA;
+    }
+    read_shape(r, &c->mixer);
+    c->norm_offset_one = true;
+    c->attention_gate = skv_json_bool(r, "attn_output_gate", true);
+}
+
+static skv_status check_one(const skv_config *c, const char *name, skv_config_field field,
+                            size_t value, size_t least, size_t most, skv_error *err)
+{
+    SKV_REQUIRE(value >= least && value <= most, err, SKV_RANGE, "%s: %s %zu, expected %zu to %zu",
+                name, skv_config_field_name(c, field).text, value, least, most);
+    return SKV_OK;
+}
+
+skv_status skv_config_check_mixers(const skv_config *c, const char *name, skv_error *err)
+{
+    const skv_mixer_shape *m = &c->mixer;
+    bool attends = false;
+    if (!skv_config_is_hybrid(c)) return SKV_OK;
+    for (size_t i = 0; i < c->n_layers; i++) attends = attends || skv_config_attends(c, i);
+    SKV_REQUIRE(attends, err, SKV_UNSUPPORTED,
+                "%s: no layer has attention: models without any are not supported", name);
+    SKV_TRY(
+        check_one(c, name, SKV_CONFIG_FIELD_KEY_HEADS, m->n_key_heads, 1, MIXER_HEADS_MAX, err));
+    SKV_TRY(check_one(c, name, SKV_CONFIG_FIELD_VALUE_HEADS, m->n_value_heads, 1, MIXER_HEADS_MAX,
+                      err));
+    SKV_REQUIRE(m->n_value_heads % m->n_key_heads == 0, err, SKV_RANGE,
+                "%s: %s %zu, expected a multiple of %s %zu", name,
+                skv_config_field_name(c, SKV_CONFIG_FIELD_VALUE_HEADS).text, m->n_value_heads,
+                skv_config_field_name(c, SKV_CONFIG_FIELD_KEY_HEADS).text, m->n_key_heads);
+    SKV_TRY(check_one(c, name, SKV_CONFIG_FIELD_KEY_DIM, m->key_dim, 1, MIXER_DIM_MAX, err));
+    SKV_TRY(check_one(c, name, SKV_CONFIG_FIELD_VALUE_DIM, m->value_dim, 1, MIXER_DIM_MAX, err));
+    SKV_TRY(check_one(c, name, SKV_CONFIG_FIELD_CONV_ROWS, m->conv_rows, 2, CONV_ROWS_MAX, err));
+    SKV_REQUIRE(!c->swiftkv && !c->kv_prediction && c->n_shared == 0, err, SKV_UNSUPPORTED,
+                "%s: %s: SwiftKV, KV Prediction and shared keys and values do not fit layers that "
+                "keep a state",
+                name, c->architecture);
+    return SKV_OK;
+}

@@ -1,0 +1,62 @@
+/* The states of sequences: see state_pool.h. */
+#include "kv/state_pool.h"
+
+#include <assert.h>
+
+#include "base/mem.h"
+
+static skv_states_spec spec_of(const skv_state_layer *layers, size_t n_layers, size_t n)
+{
+    return (skv_states_spec){.layers = layers, .n_layers = n_layers, .n_states = n};
+}
+
+skv_bytes skv_state_pool_bytes(const skv_backend *be, const skv_state_layer *layers,
+                               size_t n_layers, size_t n)
+{
+    const skv_states_spec spec = spec_of(layers, n_layers, n);
+    return n_layers > 0 ? be->states_bytes(be, &spec) : (skv_bytes){0, 0};
+}
+
+skv_status skv_state_pool_init(skv_state_pool *pool, skv_backend *be, const skv_state_layer *layers,
+                               size_t n_layers, size_t n, skv_error *err)
+{
+    const skv_states_spec spec = spec_of(layers, n_layers, n);
+    *pool = (skv_state_pool){.be = be};
+    if (n_layers == 0) return SKV_OK;
+    SKV_REQUIRE(n < UINT32_MAX, err, SKV_RANGE, "states: %zu are too many", n);
+    pool->free = skv_alloc(n, sizeof *pool->free);
+    SKV_REQUIRE(pool->free, err, SKV_MEMORY, "states: no memory for a list of %zu", n);
+    const skv_status status = be->states_create(be, &spec, &pool->states, err);
+    if (status != SKV_OK) {
+        skv_state_pool_release(pool);
+        return status;
+    }
+    pool->state_bytes = skv_bytes_sum(skv_state_pool_bytes(be, layers, n_layers, 1));
+    pool->n = pool->n_free = n;
+    for (size_t i = 0; i < n; i++) pool->free[i] = (uint32_t)(n - 1 - i);
+    return SKV_OK;
+}
+
+void skv_state_pool_release(skv_state_pool *pool)
+{
+    if (pool->states) pool->be->states_free(pool->be, pool->states);
+    skv_free(pool->free);
+    *pool = (skv_state_pool){0};
+}
+
+skv_status skv_state_pool_take(skv_state_pool *pool, size_t *out, skv_error *err)
+{
+    *out = SKV_NO_STATE;
+    if (!pool->states) return SKV_OK;
+    SKV_REQUIRE(pool->n_free > 0, err, SKV_FULL,
+                "states: all %zu are in use by other sequences (kv_sequences)", pool->n);
+    *out = pool->free[--pool->n_free];
+    return SKV_OK;
+}
+
+void skv_state_pool_give(skv_state_pool *pool, size_t state)
+{
+    if (state == SKV_NO_STATE) return;
+    assert(pool->n_free < pool->n && state < pool->n);
+    pool->free[pool->n_free++] = (uint32_t)state;
+}

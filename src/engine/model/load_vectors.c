@@ -1,0 +1,334 @@
+/* The tensors of a source as a model must have them, and its small vectors, in one area: see
+ * load_impl.h. */
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/size.h"
+#include "model/load_impl.h"
+
+bool skv_load_is_swiftkv(const skv_loader *ld, size_t i)
+{
+    return ld->config->swiftkv && i >= ld->config->kv_layers;
+}
+
+static uint64_t hash_name(const char *name, uint64_t seed)
+{
+    uint64_t hash = skv_mix64(seed);
+    for (; *name; name++) hash = skv_mix64(hash ^ (unsigned char)*name);
+    return hash;
+}
+
+/* The matrix behind "name.weight" or "name.bias" with the shape it must have. */
+skv_status skv_load_find_matrix(const skv_loader *ld, const char *name, size_t n_rows,
+                                size_t n_columns, skv_matrix *out, skv_error *err)
+{
+    *out = (skv_matrix){.n_rows = n_rows, .n_columns = n_columns};
+    if (!ld->source) {
+        bool is_norm = strstr(name, "norm") || strstr(name, "scale");
+        out->seed = hash_name(name, ld->options->seed);
+        out->center = is_norm && !ld->config->norm_offset_one ? 1 : 0;
+        out->scale = is_norm ? 0.1f : 0.035f;
+        return SKV_OK;
+    }
+    const skv_tensor *t = skv_source_find(ld->source, name);
+    const char *path = skv_source_path(ld->source);
+    SKV_REQUIRE(t, err, SKV_FORMAT, "%s: tensor %s is missing", path, name);
+    size_t rows = skv_tensor_rows(t), columns = skv_tensor_columns(t);
+    bool vector = n_rows == 1 && t->n_dims == 1;
+    SKV_REQUIRE(columns == n_columns && (vector || (t->n_dims == 2 && rows == n_rows)), err,
+                SKV_FORMAT, "%s: %s: shape [%zu, %zu], expected [%zu, %zu]", path, name, rows,
+                columns, n_rows, n_columns);
+    out->tensor = t;
+    return SKV_OK;
+}
+
+/* A vector `name` of n_all numbers, whole: those from `first` on are moved to its beginning. */
+skv_status skv_load_read_vector(const skv_loader *ld, const char *name, size_t first, size_t n_all,
+                                float **out, skv_error *err)
+{
+    skv_matrix vector;
+    SKV_TRY(skv_load_find_matrix(ld, name, 1, n_all, &vector, err));
+    float *host = skv_alloc(n_all, sizeof *host);
+    SKV_REQUIRE(host, err, SKV_MEMORY, "weights: no memory for %s", name);
+    skv_status status = skv_matrix_fetch_row(&vector, 0, host, err);
+    if (status != SKV_OK) {
+        skv_free(host);
+        return status;
+    }
+    memmove(host, host + first, (n_all - first) * sizeof *host);
+    *out = host;
+    return SKV_OK;
+}
+
+typedef struct vector_cursor {
+    skv_vec next;
+    size_t n_left; /* floats */
+} vector_cursor;
+
+static skv_mapped map_vector(const skv_loader *ld, skv_vec vec, size_t n, skv_map_access access)
+{
+    const skv_rows row = {ld->model->vectors, vec.at, n};
+    return ld->be->map(ld->be, row, 1, n, access);
+}
+
+/* Numbers [first, first + n) of a vector of `part`. */
+static skv_status load_part_of(const skv_loader *ld, vector_cursor *cursor, const char *name,
+                               const skv_ranks_ids *ids, skv_vec *out, skv_error *err)
+{
+    float *host = NULL;
+    SKV_TRY(skv_load_read_vector(ld, name, ids->first, ids->part, &host, err));
+    assert(ids->n <= cursor->n_left);
+    const skv_mapped to = map_vector(ld, cursor->next, ids->n, SKV_MAP_WRITE);
+    memcpy(to.at, host, ids->n * sizeof *host);
+    ld->be->unmap(ld->be, to);
+    skv_free(host);
+    *out = cursor->next;
+    cursor->next.at += ids->n;
+    cursor->n_left -= ids->n;
+    return SKV_OK;
+}
+
+static skv_status load_vector(const skv_loader *ld, vector_cursor *cursor, const char *name,
+                              size_t n, skv_vec *out, skv_error *err)
+{
+    return load_part_of(ld, cursor, name, &(skv_ranks_ids){0, n, n}, out, err);
+}
+
+/* A vector that was loaded. */
+static void divide_vector(const skv_loader *ld, skv_vec vector, size_t n, double divisor)
+{
+    const skv_mapped host = map_vector(ld, vector, n, SKV_MAP_BOTH);
+    for (size_t i = 0; i < n; i++) host.at[i] = (float)((double)host.at[i] / divisor);
+    ld->be->unmap(ld->be, host);
+}
+
+static skv_status load_layer_vector(const skv_loader *ld, vector_cursor *cursor, size_t i,
+                                    const char *what, size_t n, skv_vec *out, skv_error *err)
+{
+    char name[SKV_LOAD_NAME_BYTES];
+    (void)snprintf(name, sizeof name, "model.layers.%zu.%s.weight", i, what);
+    return load_vector(ld, cursor, name, n, out, err);
+}
+
+static skv_status load_head_norms(const skv_loader *ld, vector_cursor *cursor, size_t i,
+                                  skv_layer *layer, skv_error *err)
+{
+    const skv_config *c = ld->config;
+    if (!c->qk_norm) return SKV_OK;
+    const size_t n_q = skv_config_head_dim(c, i) * (c->qk_norm_joined ? c->layers[i].n_heads : 1);
+    const size_t n_k =
+        skv_config_head_dim(c, i) * (c->qk_norm_joined ? c->layers[i].n_kv_heads : 1);
+    if (!skv_load_is_swiftkv(ld, i) || ld->options->teacher) {
+        SKV_TRY(load_layer_vector(ld, cursor, i, "self_attn.q_norm", n_q, &layer->own.q_norm, err));
+        if (skv_config_donor(c, i) == i) {
+            SKV_TRY(
+                load_layer_vector(ld, cursor, i, "self_attn.k_norm", n_k, &layer->own.k_norm, err));
+        }
+    }
+    if (!skv_load_is_swiftkv(ld, i) || !ld->options->student) return SKV_OK;
+    SKV_TRY(load_layer_vector(ld, cursor, i, "self_attn.q_norm_swiftkv", n_q,
+                              &layer->stacked.q_norm, err));
+    if ((i - c->kv_layers) % c->kv_group != 0) return SKV_OK;
+    return load_layer_vector(ld, cursor, i, "self_attn.k_norm_swiftkv", n_k, &layer->stacked.k_norm,
+                             err);
+}
+
+/* The number that a layer ends with; GGUF may leave it out. */
+static skv_status load_scalar(const skv_loader *ld, size_t i, float *out, skv_error *err)
+{
+    char name[SKV_LOAD_NAME_BYTES];
+    skv_matrix matrix;
+    (void)snprintf(name, sizeof name, "model.layers.%zu.layer_scalar.weight", i);
+    if (!ld->source || !skv_source_find(ld->source, name)) return SKV_OK;
+    SKV_TRY(skv_load_find_matrix(ld, name, 1, 1, &matrix, err));
+    return skv_matrix_fetch_row(&matrix, 0, out, err);
+}
+
+/* What stands around the experts: nothing but in Gemma 4. Its router's input is normed without a
+ * weight, then multiplied by a vector and by 1 / sqrt(D): one norm. */
+static skv_status load_expert_norms(const skv_loader *ld, vector_cursor *cursor, size_t i,
+                                    skv_layer *layer, skv_error *err)
+{
+    const skv_config *c = ld->config;
+    const size_t D = c->hidden, E = c->layers[i].n_experts;
+    layer->router_norm = layer->expert_norm = layer->ffn_norm;
+    if (c->layers[i].ffn_beside == 0) return SKV_OK;
+    SKV_TRY(load_layer_vector(ld, cursor, i, "pre_feedforward_layernorm_2", D, &layer->expert_norm,
+                              err));
+    SKV_TRY(load_layer_vector(ld, cursor, i, "post_feedforward_layernorm_1", D,
+                              &layer->post_dense_norm, err));
+    SKV_TRY(load_layer_vector(ld, cursor, i, "post_feedforward_layernorm_2", D,
+                              &layer->post_expert_norm, err));
+    SKV_TRY(load_layer_vector(ld, cursor, i, "router.norm", D, &layer->router_norm, err));
+    divide_vector(ld, layer->router_norm, D, sqrt((double)D));
+    char name[SKV_LOAD_NAME_BYTES];
+    skv_matrix matrix;
+    (void)snprintf(name, sizeof name, "model.layers.%zu.router.expert_scale.weight", i);
+    SKV_TRY(skv_load_find_matrix(ld, name, 1, E, &matrix, err));
+    layer->expert_scale = skv_alloc(E, sizeof *layer->expert_scale);
+    SKV_REQUIRE(layer->expert_scale, err, SKV_MEMORY, "weights: no memory for %s", name);
+    SKV_TRY(skv_matrix_fetch_row(&matrix, 0, layer->expert_scale, err));
+    for (size_t e = 0; e < E; e++) {
+        SKV_REQUIRE(isfinite(layer->expert_scale[e]), err, SKV_FORMAT,
+                    "%s: expert %zu: %g, expected finite weights", name, e,
+                    (double)layer->expert_scale[e]);
+    }
+    return SKV_OK;
+}
+
+/* How fast the heads of layer i forget: -exp(A_log), which GGUF has done already. */
+static skv_status load_rate(const skv_loader *ld, vector_cursor *cursor, size_t i, skv_vec *out,
+                            skv_error *err)
+{
+    const size_t n = ld->config->mixer.n_value_heads;
+    char name[SKV_LOAD_NAME_BYTES];
+    (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.rate", i);
+    const bool ready = ld->source && skv_source_find(ld->source, name); /* GGUF */
+    if (!ready) (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.A_log", i);
+    SKV_TRY(load_vector(ld, cursor, name, n, out, err));
+    const skv_mapped rate = map_vector(ld, *out, n, SKV_MAP_BOTH);
+    bool falls = true;
+    for (size_t h = 0; h < n; h++) {
+        if (!ready) rate.at[h] = -expf(rate.at[h]);
+        falls = falls && rate.at[h] <= 0 && isfinite(rate.at[h]);
+    }
+    ld->be->unmap(ld->be, rate);
+    SKV_REQUIRE(falls, err, SKV_FORMAT, "%s: a state would grow without bounds", name);
+    return SKV_OK;
+}
+
+/* Channels [c0, c0 + n) of a convolution's weights [*, K], tap by tap. */
+static skv_vec put_taps(const skv_loader *ld, vector_cursor *cursor, const float *weights,
+                        size_t c0, size_t n)
+{
+    const size_t K = ld->config->mixer.conv_rows;
+    const skv_vec out = cursor->next;
+    assert(n * K <= cursor->n_left);
+    const skv_mapped to = map_vector(ld, out, n * K, SKV_MAP_WRITE);
+    for (size_t k = 0; k < K; k++) {
+        for (size_t c = 0; c < n; c++) to.at[k * n + c] = weights[(c0 + c) * K + k];
+    }
+    ld->be->unmap(ld->be, to);
+    cursor->next.at += n * K;
+    cursor->n_left -= n * K;
+    return out;
+}
+
+static skv_status load_conv(const skv_loader *ld, vector_cursor *cursor, size_t i, skv_delta *delta,
+                            skv_error *err)
+{
+    const skv_mixer_shape *m = &ld->config->mixer;
+    const size_t C = skv_mixer_conv_columns(m), n_q = skv_mixer_key_columns(m);
+    char name[SKV_LOAD_NAME_BYTES];
+    skv_matrix matrix;
+    (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.conv1d.weight", i);
+    SKV_TRY(skv_load_find_matrix(ld, name, C, m->conv_rows, &matrix, err));
+    SKV_TRY(skv_matrix_check(&matrix, err));
+    float *host = skv_alloc(C * m->conv_rows, sizeof *host);
+    SKV_REQUIRE(host, err, SKV_MEMORY, "weights: no memory for %s", name);
+    skv_matrix_read(&matrix, 0, C, host);
+    delta->conv_q = put_taps(ld, cursor, host, 0, n_q);
+    delta->conv_kv = put_taps(ld, cursor, host, n_q, C - n_q);
+    skv_free(host);
+    return skv_matrix_check(&matrix, err);
+}
+
+/* Floats of a layer of the delta rule. */
+static size_t delta_floats(const skv_mixer_shape *m)
+{
+    return skv_mixer_conv_columns(m) * m->conv_rows + m->value_dim + 2 * m->n_value_heads;
+}
+
+static skv_status load_delta(const skv_loader *ld, vector_cursor *cursor, size_t i,
+                             skv_delta *delta, skv_error *err)
+{
+    const skv_mixer_shape *m = &ld->config->mixer;
+    char name[SKV_LOAD_NAME_BYTES];
+    SKV_TRY(load_conv(ld, cursor, i, delta, err));
+    SKV_TRY(load_layer_vector(ld, cursor, i, "linear_attn.norm", m->value_dim, &delta->norm, err));
+    (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.dt_bias", i);
+    SKV_TRY(load_vector(ld, cursor, name, m->n_value_heads, &delta->dt_bias, err));
+    return load_rate(ld, cursor, i, &delta->rate, err);
+}
+
+static skv_status load_layer_norms(const skv_loader *ld, vector_cursor *cursor, size_t i,
+                                   skv_error *err)
+{
+    const skv_config *c = ld->config;
+    skv_layer *layer = &ld->model->layers[i];
+    size_t D = c->hidden;
+    if (!c->no_pre_norms) {
+        SKV_TRY(load_layer_vector(ld, cursor, i, "input_layernorm", D, &layer->attn_norm, err));
+    }
+    skv_vec *second = c->post_norms ? &layer->post_attn_norm : &layer->ffn_norm;
+    SKV_TRY(load_layer_vector(ld, cursor, i, "post_attention_layernorm", D, second, err));
+    if (c->post_norms) {
+        if (!c->no_pre_norms) {
+            SKV_TRY(load_layer_vector(ld, cursor, i, "pre_feedforward_layernorm", D,
+                                      &layer->ffn_norm, err));
+        }
+        SKV_TRY(load_layer_vector(ld, cursor, i, "post_feedforward_layernorm", D,
+                                  &layer->post_ffn_norm, err));
+    }
+    SKV_TRY(load_expert_norms(ld, cursor, i, layer, err));
+    layer->scale = 1;
+    if (c->layer_scalar) SKV_TRY(load_scalar(ld, i, &layer->scale, err));
+    if (c->per_layer > 0) {
+        SKV_TRY(load_layer_vector(ld, cursor, i, "post_per_layer_input_norm", D,
+                                  &layer->post_embed_norm, err));
+    }
+    if (c->sinks) {
+        char name[SKV_LOAD_NAME_BYTES];
+        (void)snprintf(name, sizeof name, "model.layers.%zu.self_attn.sinks", i);
+        const size_t n = c->layers[i].n_heads;
+        const skv_ranks *ranks = ld->options->ranks;
+        const skv_ranks_ids heads = {skv_ranks_rank(ranks) * n, n, skv_ranks_size(ranks) * n};
+        SKV_TRY(load_part_of(ld, cursor, name, &heads, &layer->sinks, err));
+    }
+    if (!skv_config_attends(c, i)) return load_delta(ld, cursor, i, &layer->delta, err);
+    return load_head_norms(ld, cursor, i, layer, err);
+}
+
+/* The final norm, divided by what logits are divided by. */
+static skv_status make_head_norm(skv_loader *ld, vector_cursor *cursor, skv_error *err)
+{
+    skv_model *model = ld->model;
+    const size_t n = ld->config->hidden;
+    skv_vec norm;
+    SKV_TRY(load_vector(ld, cursor, "model.norm.weight", n, &norm, err));
+    divide_vector(ld, norm, n, ld->config->logit_divisor);
+    model->head_norm = norm;
+    return SKV_OK;
+}
+
+skv_status skv_load_vectors(skv_loader *ld, skv_error *err)
+{
+    const skv_config *c = ld->config;
+    skv_model *model = ld->model;
+    size_t n = 3 * c->hidden + c->per_layer;
+    for (size_t i = 0; i < c->n_layers; i++) {
+        const size_t n_heads = c->qk_norm_joined ? c->layers[i].n_heads : 1;
+        n += (c->layers[i].ffn_beside > 0 ? 9 : 5) * c->hidden + 4 * n_heads * c->head_dim;
+        if (c->sinks) n += c->layers[i].n_heads;
+        if (!skv_config_attends(c, i)) n += delta_floats(&c->mixer);
+    }
+    const skv_area_spec spec = {SKV_AREA_F32, 1, n, false};
+    SKV_TRY(ld->be->areas_create(ld->be, &spec, 1, &model->vectors, err));
+    vector_cursor cursor = {{model->vectors, 0}, n};
+    for (size_t i = 0; i < c->n_layers; i++) SKV_TRY(load_layer_norms(ld, &cursor, i, err));
+    if (c->swiftkv && c->kv_layers < c->n_layers && ld->options->student) {
+        SKV_TRY(load_vector(ld, &cursor, "model.norm_swiftkv.weight", c->hidden, &model->stack.norm,
+                            err));
+    }
+    if (c->per_layer > 0) {
+        SKV_TRY(load_vector(ld, &cursor, "model.per_layer_projection_norm.weight", c->per_layer,
+                            &model->embed_norm, err));
+    }
+    SKV_TRY(load_vector(ld, &cursor, "model.norm.weight", c->hidden, &model->final_norm, err));
+    model->head_norm = model->final_norm;
+    return c->logit_divisor != 0.0 ? make_head_norm(ld, &cursor, err) : SKV_OK;
+}

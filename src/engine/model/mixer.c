@@ -1,0 +1,195 @@
+/*
+ * Layers that keep a state in place of keys and values: the gated delta rule behind a short
+ * convolution (Yang et al., Gated Delta Networks, arXiv:2412.06464; as in Qwen3-Next and Qwen3.5).
+ *
+ *     q|k|v = silu(conv(Wqkv a))    z = Wz a    b, a' = Wb a, Wa a        a = NORM(x, attn_norm)
+ *     o = scan(q, k, v, b, a')      x += Wo (NORM(o) * silu(z))
+ *
+ * Every row changes the state, so every row that enters the layer is scanned, in order. Only rows
+ * that go on need z, o and what follows.
+ */
+#include <assert.h>
+
+#include "model/pass.h"
+
+typedef struct delta {
+    const skv_pass *p;
+    const skv_layer *layer;
+    const skv_mixer_shape *m;
+    size_t i;
+    size_t n_keys, n_values, n_conv; /* columns: of q, of v, of q|k|v */
+} delta;
+
+static delta delta_of(const skv_pass *p, size_t i)
+{
+    const skv_mixer_shape *m = &p->c->mixer;
+    return (delta){.p = p,
+                   .layer = &p->m->layers[i],
+                   .m = m,
+                   .i = i,
+                   .n_keys = skv_mixer_key_columns(m),
+                   .n_values = skv_mixer_value_columns(m),
+                   .n_conv = skv_mixer_conv_columns(m)};
+}
+
+/* Rows of the step that are left, as the back end takes them. */
+static const uint32_t *rows_left(const skv_pass *p)
+{
+    return p->all_alive ? NULL : p->ws->alive;
+}
+
+/* Parts [part0, part1) of the rows that are left: y has ldy columns. */
+static void run_parts(const delta *d, size_t part0, size_t part1, skv_rows y)
+{
+    const skv_pass *p = d->p;
+    p->be->linear(p->be, &(skv_linear_args){.w = d->layer->delta.in,
+                                            .part0 = part0,
+                                            .part1 = part1,
+                                            .y = y,
+                                            .x = p->ws->x,
+                                            .n_rows = p->n_alive,
+                                            .norm = skv_pass_norm(p, d->layer->attn_norm)});
+}
+
+/* b|a of all rows. */
+static void run_gates(const delta *d)
+{
+    const skv_pass *p = d->p;
+    const size_t n = 2 * d->m->n_value_heads;
+    p->be->linear(p->be, &(skv_linear_args){.w = d->layer->delta.gates,
+                                            .y = skv_rows_as(p->ws->gates, n),
+                                            .x = p->ws->x,
+                                            .n_rows = p->n_rows,
+                                            .norm = skv_pass_norm(p, d->layer->attn_norm)});
+}
+
+/* The convolution of n channels from `column0` on: of x [T, ..], for the rows of a list. */
+static void convolve(const delta *d, skv_vec taps, size_t column0, size_t n, skv_rows x, skv_rows y,
+                     const uint32_t *rows, size_t n_rows)
+{
+    const skv_pass *p = d->p;
+    p->be->conv(p->be, &(skv_conv_args){.states = p->f->states,
+                                        .layer = p->f->plan->layers[d->i].state,
+                                        .spans = p->ws->state_spans,
+                                        .n_spans = p->f->n_spans,
+                                        .column0 = column0,
+                                        .n = n,
+                                        .x = x,
+                                        .y = y,
+                                        .rows = rows,
+                                        .n_rows = n_rows,
+                                        .weight = taps,
+                                        .silu = true});
+}
+
+/* Of q, for the rows that are left. */
+static void convolve_q(const delta *d, skv_rows x, skv_rows y)
+{
+    convolve(d, d->layer->delta.conv_q, 0, d->n_keys, x, y, rows_left(d->p), d->p->n_alive);
+}
+
+/* Of k|v, in place, for all rows. */
+static void convolve_kv(const delta *d, skv_rows kv)
+{
+    convolve(d, d->layer->delta.conv_kv, d->n_keys, d->n_conv - d->n_keys, kv, kv, NULL,
+             d->p->n_rows);
+}
+
+/* o of the rows that are left; q is theirs, k|v are all rows'. */
+static void scan(const delta *d, skv_rows q, skv_rows k)
+{
+    const skv_pass *p = d->p;
+    const size_t nv = d->m->n_value_heads;
+    const skv_rows gates = skv_rows_as(p->ws->gates, 2 * nv);
+    p->be->scan(p->be, &(skv_scan_args){.states = p->f->states,
+                                        .layer = p->f->plan->layers[d->i].state,
+                                        .spans = p->ws->state_spans,
+                                        .n_spans = p->f->n_spans,
+                                        .q = q,
+                                        .k = k,
+                                        .v = skv_rows_from(k, 0, d->n_keys),
+                                        .decay = skv_rows_from(gates, 0, nv),
+                                        .write = gates,
+                                        .out = skv_rows_as(p->ws->o, d->n_values),
+                                        .rows = rows_left(p),
+                                        .n_rows = p->n_alive,
+                                        .rate = d->layer->delta.rate,
+                                        .dt_bias = d->layer->delta.dt_bias,
+                                        .write_max = 1});
+}
+
+static void gate(const delta *d, skv_rows z)
+{
+    const skv_pass *p = d->p;
+    const skv_norm norm = {d->layer->delta.norm, 0, (float)p->c->norm_eps, false};
+    p->be->gated_norm(p->be, &(skv_gated_norm_args){.x = skv_rows_as(p->ws->o, d->n_values),
+                                                    .z = z,
+                                                    .n_rows = p->n_alive,
+                                                    .n_groups = d->m->n_value_heads,
+                                                    .n = d->m->value_dim,
+                                                    .norm = norm});
+}
+
+/* Operations of n_rows rows of which n_out come out. */
+static void count(const delta *d, size_t n_rows, size_t n_out)
+{
+    skv_work *work = d->p->work;
+    const size_t D = d->p->c->hidden;
+    work->q += skv_work_product(n_rows, D, d->n_keys) + skv_work_product(n_out, D, d->n_values);
+    work->kv += skv_work_product(n_rows, D, d->n_keys + d->n_values + 2 * d->m->n_value_heads);
+    work->attention += (double)n_out * skv_config_state_work(d->p->c, d->i, true) +
+                       (double)(n_rows - n_out) * skv_config_state_work(d->p->c, d->i, false);
+}
+
+static void mix_all(const delta *d)
+{
+    const skv_pass *p = d->p;
+    const skv_rows in = skv_rows_as(p->ws->qkv, d->n_conv + d->n_values);
+    const skv_rows k = skv_rows_from(in, 0, d->n_keys);
+    run_gates(d);
+    run_parts(d, SKV_DELTA_Q, SKV_DELTA_END, in);
+    convolve_q(d, in, in);
+    convolve_kv(d, k);
+    scan(d, in, k);
+    gate(d, skv_rows_from(in, 0, d->n_conv));
+}
+
+/* All rows change the state and the convolution's inputs, and only wanted ones come out. */
+static void mix_wanted(const delta *d, skv_pass *p)
+{
+    const skv_rows in = skv_rows_as(p->ws->qkv, d->n_conv), q = skv_rows_as(p->ws->h, d->n_keys);
+    const skv_rows k = skv_rows_from(in, 0, d->n_keys), z = skv_rows_as(p->ws->h, d->n_values);
+    run_gates(d);
+    run_parts(d, SKV_DELTA_Q, SKV_DELTA_Z, in);
+    convolve_kv(d, k);
+    skv_pass_keep_wanted(p);
+    convolve_q(d, in, q);
+    scan(d, q, k);
+    if (p->n_alive == 0) return;
+    run_parts(d, SKV_DELTA_Z, SKV_DELTA_END, z);
+    gate(d, z);
+}
+
+size_t skv_pass_mix(skv_pass *p, size_t i, bool wanted_only)
+{
+    const delta d = delta_of(p, i);
+    assert(p->all_alive && p->f->states);
+    if (wanted_only) {
+        mix_wanted(&d, p);
+    } else {
+        mix_all(&d);
+    }
+    count(&d, p->n_rows, p->n_alive);
+    return d.n_values;
+}
+
+void skv_pass_describe_states(const skv_pass *p)
+{
+    size_t row0 = 0;
+    for (size_t s = 0; p->f->states && s < p->f->n_spans; s++) {
+        const skv_forward_span *span = &p->spans[s];
+        p->ws->state_spans[s] = (skv_state_span){
+            .state = span->state, .row0 = row0, .n = span->n, .n_past = span->n_past};
+        row0 += span->n;
+    }
+}

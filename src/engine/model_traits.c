@@ -1,0 +1,40 @@
+/* What of a model decides which methods fit it: see skv/combine.h. */
+#include <stdio.h>
+
+#include "engine/engine.h"
+
+skv_prefill skv_prefill_resolve(skv_prefill prefill, skv_model_kind kind)
+{
+    if (prefill != SKV_PREFILL_AUTO) return prefill;
+    if (kind == SKV_MODEL_KVPRED) return SKV_PREFILL_KVPRED;
+    const bool ordinary =
+        kind == SKV_MODEL_ORDINARY || kind == SKV_MODEL_SHARED || kind == SKV_MODEL_HYBRID;
+    return ordinary ? SKV_PREFILL_FULL : SKV_PREFILL_SWIFTKV;
+}
+
+static skv_model_kind kind_of(const skv_config *c, const skv_source *source)
+{
+    if (c->kv_prediction) return SKV_MODEL_KVPRED;
+    if (skv_config_is_hybrid(c)) return SKV_MODEL_HYBRID;
+    if (!c->swiftkv) return c->n_shared > 0 ? SKV_MODEL_SHARED : SKV_MODEL_ORDINARY;
+    if (source && c->kv_layers < c->n_layers) {
+        char name[96];
+        (void)snprintf(name, sizeof name, "model.layers.%zu.self_attn.q_proj.weight", c->kv_layers);
+        if (!skv_source_find(source, name)) return SKV_MODEL_STUDENT;
+    }
+    return c->kv_group > 1 ? SKV_MODEL_ACROSSKV : SKV_MODEL_SWIFTKV;
+}
+
+skv_model_traits skv_model_traits_of(const skv_config *c, const skv_source *source)
+{
+    const bool exits = c->early_exit && c->kv_layers < c->n_layers;
+    skv_model_traits out = {.kind = kind_of(c, source), .exit_head = exits};
+    out.exit_cut = exits && c->exit_words > 0;
+    for (size_t i = 0; i < c->n_layers; i++) {
+        out.windows = out.windows || c->layers[i].window > 0;
+        out.kv_heads_differ = out.kv_heads_differ ||
+                              c->layers[i].n_kv_heads != c->layers[0].n_kv_heads ||
+                              skv_config_head_dim(c, i) != skv_config_head_dim(c, 0);
+    }
+    return out;
+}

@@ -1,0 +1,288 @@
+/*
+ * Models some of whose layers keep a state instead of keys and values: that a row's results do not
+ * depend on how its sequence is cut into steps, to the bit; shared beginnings, truncation, states
+ * that are used again; what is counted; and what is refused, with the reason. Log-probabilities of
+ * every family are test_models'.
+ * Labels: threads
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "open_engine.h"
+#include "skv/combine.h"
+#include "skv/skv.h"
+#include "skv/tools.h"
+#include "span_logits.h"
+
+#define MODELS SKV_TEST_DATA "/models/"
+
+static const char *const models[] = {MODELS "qwen3-5", MODELS "qwen3-5-moe", MODELS "qwen3-next",
+                                     MODELS "qwen3-5-gguf/model.gguf"};
+
+enum { N_IDS = 150, N_MODELS = sizeof models / sizeof models[0] };
+
+static skv_engine_options hybrid_options(void)
+{
+    skv_engine_options options = skv_engine_options_default();
+    options.threads = 2;
+    options.weights = SKV_WEIGHTS_F32;
+    options.context = 192;
+    options.kv_tokens = 3 * 192;
+    options.step_tokens = 160;
+    options.batch_invariant = true;
+    return options;
+}
+
+static void make_ids(int32_t ids[N_IDS])
+{
+    for (int i = 0; i < N_IDS; i++) ids[i] = (i * 37 + i * i % 11 + 5) % 90;
+}
+
+/* Logits behind the next n tokens. */
+static void read(skv_engine *engine, skv_sequence *s, const int32_t *ids, size_t n,
+                 span_logits *out)
+{
+    const skv_span span = {s, ids, n, SKV_WANT_LAST};
+    skv_error err;
+    out->vocab = skv_engine_vocab(engine);
+    if (skv_step(engine, &span, 1, span_logits_take, out, &err) != SKV_OK) fail_msg("%s", err.text);
+}
+
+static void assert_same(const span_logits *a, size_t i, const span_logits *b, size_t j)
+{
+    assert_memory_equal(a->rows[i], b->rows[j], a->vocab * sizeof(float));
+}
+
+/* Steps of several sizes, repeated until all tokens are read, give what one step gives, whatever
+ * runs beside them. */
+static void test_cuts_change_no_bit(void **state)
+{
+    (void)state;
+    static const size_t sizes[][4] = {{1, 0},  {2, 0},  {3, 0},         {5, 0},       {63, 0},
+                                      {64, 0}, {65, 0}, {7, 100, 1, 0}, {64, 1, 2, 0}};
+    static span_logits want, got;
+    int32_t ids[N_IDS];
+    make_ids(ids);
+    for (size_t m = 0; m < N_MODELS; m++) {
+        skv_engine_options options = hybrid_options();
+        skv_engine *engine = open_or_fail(models[m], &options);
+        skv_sequence *whole = new_sequence(engine);
+        read(engine, whole, ids, N_IDS, &want);
+        skv_sequence_free(whole);
+        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+            skv_sequence *s = new_sequence(engine), *beside = new_sequence(engine);
+            got.vocab = want.vocab;
+            for (size_t done = 0, i = 0, n; done < N_IDS; done += n) {
+                i = sizes[k][i] ? i : 0;
+                n = N_IDS - done < sizes[k][i] ? N_IDS - done : sizes[k][i];
+                i++;
+                const skv_span spans[] = {{beside, ids, 1, SKV_WANT_NONE},
+                                          {s, ids + done, n, SKV_WANT_LAST}};
+                const bool alone = done % 2 == 0 || skv_sequence_length(beside) > 100;
+                assert_int_equal(
+                    skv_step(engine, spans + alone, alone ? 1 : 2, span_logits_take, &got, NULL),
+                    SKV_OK);
+                if (done + n == N_IDS) assert_same(&got, alone ? 0 : 1, &want, 0);
+            }
+            skv_sequence_free(s);
+            skv_sequence_free(beside);
+        }
+        skv_engine_close(engine);
+    }
+}
+
+/* Two sequences go on from one beginning, which goes on too; a copy ends where the state stands,
+ * or is empty. */
+static void test_shared_beginnings(void **state)
+{
+    (void)state;
+    static span_logits want, got;
+    int32_t ids[N_IDS];
+    make_ids(ids);
+    for (size_t m = 0; m < N_MODELS; m++) {
+        skv_engine_options options = hybrid_options();
+        skv_engine *engine = open_or_fail(models[m], &options);
+        skv_sequence *first = new_sequence(engine), *second = new_sequence(engine);
+        read(engine, first, ids, 70, &want);
+        assert_int_equal(skv_sequence_share(second, first, 69, NULL), SKV_OK);
+        assert_int_equal(skv_sequence_length(second), 0);
+        assert_int_equal(skv_sequence_share(second, first, 70, NULL), SKV_OK);
+        assert_int_equal(skv_sequence_length(second), 70);
+        read(engine, first, ids + 100, 20, &got); /* another text, which must not be seen */
+        read(engine, second, ids + 70, N_IDS - 70, &got);
+        skv_sequence_free(first);
+        first = new_sequence(engine);
+        read(engine, first, ids, N_IDS, &want);
+        assert_same(&got, 0, &want, 0);
+        skv_sequence_free(first);
+        skv_sequence_free(second);
+        skv_engine_close(engine);
+    }
+}
+
+/* Tokens cannot be taken back out of a state: the sequence is empty, and can be read again. */
+static void test_truncation(void **state)
+{
+    (void)state;
+    static span_logits want, got;
+    int32_t ids[N_IDS];
+    make_ids(ids);
+    skv_engine_options options = hybrid_options();
+    skv_engine *engine = open_or_fail(models[0], &options);
+    skv_sequence *s = new_sequence(engine);
+    read(engine, s, ids, 70, &want);
+    assert_int_equal(skv_sequence_truncate(s, 70), 70);
+    assert_int_equal(skv_sequence_truncate(s, 64), 0);
+    assert_int_equal(skv_sequence_length(s), 0);
+    read(engine, s, ids, 70, &got);
+    assert_same(&got, 0, &want, 0);
+    skv_sequence_free(s);
+    skv_engine_close(engine);
+}
+
+/* A step that is refused or cancelled leaves the state as it was. */
+static void test_failed_steps_change_nothing(void **state)
+{
+    (void)state;
+    static span_logits want, got;
+    int32_t ids[N_IDS], bad[] = {3, 9999};
+    make_ids(ids);
+    skv_engine_options options = hybrid_options();
+    skv_engine *engine = open_or_fail(models[0], &options);
+    skv_sequence *s = new_sequence(engine), *other = new_sequence(engine);
+    read(engine, other, ids, 90, &want);
+    read(engine, s, ids, 50, &got);
+    skv_span span = {s, bad, 2, SKV_WANT_LAST};
+    assert_int_equal(skv_step(engine, &span, 1, NULL, NULL, NULL), SKV_RANGE);
+    span = (skv_span){s, ids + 50, 40, SKV_WANT_LAST};
+    skv_cancel(engine);
+    assert_int_equal(skv_step(engine, &span, 1, NULL, NULL, NULL), SKV_CANCELLED);
+    assert_int_equal(skv_sequence_length(s), 50);
+    read(engine, s, ids + 50, 40, &got);
+    assert_same(&got, 0, &want, 0);
+    skv_sequence_free(s);
+    skv_sequence_free(other);
+    skv_engine_close(engine);
+}
+
+/* Each sequence has a state, of which there are as many as was said; one that is given back is used
+ * again without a trace, and its memory is counted. */
+static void test_states_are_counted(void **state)
+{
+    (void)state;
+    static span_logits want, got;
+    int32_t ids[N_IDS];
+    skv_engine_stats stats;
+    skv_memory_plan plan;
+    skv_model_info info;
+    skv_error err;
+    make_ids(ids);
+    skv_engine_options options = hybrid_options();
+    options.kv_sequences = 2;
+    assert_int_equal(skv_memory_plan_make(models[0], &options, 0, &plan, &err), SKV_OK);
+    assert_int_equal(skv_model_info_read(models[0], &info, &err), SKV_OK);
+    skv_engine *engine = open_or_fail(models[0], &options);
+    skv_engine_get_stats(engine, &stats);
+    assert_int_equal(stats.states, 2);
+    assert_int_equal(stats.states_free, 2);
+    assert_int_equal(plan.kv_bytes, stats.kv_bytes_max);
+    assert_true(plan.state_bytes >= 2 * info.state_bytes);
+    assert_true(stats.state_bytes >= info.state_bytes && stats.kv_bytes == 0);
+    assert_int_equal(info.state_layers, 4);
+    assert_int_equal(info.kv_slots, 2);
+    assert_int_equal(info.traits.kind, SKV_MODEL_HYBRID);
+    skv_sequence *a = new_sequence(engine), *b = new_sequence(engine), *c = NULL;
+    assert_int_equal(skv_sequence_create(engine, 0, &c, &err), SKV_FULL);
+    assert_non_null(strstr(err.text, "states: all 2 are in use"));
+    assert_int_equal(skv_sequence_kv_bytes(a), stats.state_bytes);
+    read(engine, a, ids, 100, &want);
+    read(engine, b, ids + 20, 100, &got);
+    skv_sequence_free(b);
+    b = new_sequence(engine);
+    read(engine, b, ids, 100, &got);
+    assert_same(&got, 0, &want, 0);
+    skv_engine_get_stats(engine, &stats);
+    assert_int_equal(stats.states_free, 0);
+    skv_sequence_free(a);
+    skv_sequence_free(b);
+    skv_engine_close(engine);
+}
+
+/* What `info` says a token costs is what the steps count. */
+static void test_work_is_what_info_says(void **state)
+{
+    (void)state;
+    int32_t ids[N_IDS];
+    make_ids(ids);
+    for (size_t m = 0; m < N_MODELS; m++) {
+        skv_engine_options options = hybrid_options();
+        options.no_skip = true;
+        skv_engine *engine = open_or_fail(models[m], &options);
+        skv_sequence *s = new_sequence(engine);
+        const skv_span span = {s, ids, N_IDS, SKV_WANT_ALL};
+        skv_model_info info;
+        skv_cost cost;
+        assert_int_equal(skv_model_info_read(models[m], &info, NULL), SKV_OK);
+        assert_int_equal(skv_model_cost(models[m], info.layers, 1, N_IDS, &cost, NULL), SKV_OK);
+        assert_int_equal(skv_step(engine, &span, 1, NULL, NULL, NULL), SKV_OK);
+        const skv_work work = skv_engine_get_work(engine);
+        assert_float_equal((float)(work.total / N_IDS / cost.total), 1, 1e-6);
+        assert_float_equal((float)(work.model / work.total), 1, 1e-6);
+        assert_float_equal((float)(work.kv / N_IDS / cost.kv), 1, 1e-6);
+        assert_float_equal((float)(work.attention / N_IDS / cost.attention), 1, 1e-6);
+        skv_sequence_free(s);
+        skv_engine_close(engine);
+    }
+}
+
+static void expect_refusal(const skv_engine_options *options, const char *why)
+{
+    skv_engine *engine = NULL;
+    skv_error err = {0};
+    assert_int_equal(skv_engine_open(models[0], options, &engine, &err), SKV_UNSUPPORTED);
+    if (!strstr(err.text, why)) fail_msg("%s, expected %s", err.text, why);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    skv_engine_options options = hybrid_options();
+    options.pruning = (skv_pruning){.kind = SKV_PRUNE_RANDOM, .keep = 0.5};
+    expect_refusal(&options, "a state cannot take tokens back");
+    options = hybrid_options();
+    options.eviction =
+        (skv_eviction){.method = SKV_EVICT_SNAPKV, .capacity = 64, .window = 16, .kernel = 5};
+    expect_refusal(&options, "a state takes each token once");
+    options = hybrid_options();
+    options.speculation = (skv_speculation){.source = SKV_DRAFT_TEXT, .most = 4};
+    expect_refusal(&options, "a state cannot take rejected tokens back");
+    options = hybrid_options();
+    options.prefill = SKV_PREFILL_MERGED;
+    expect_refusal(&options, "layers with states have none");
+    options = hybrid_options();
+    options.prefill = SKV_PREFILL_SWIFTKV;
+    expect_refusal(&options, "no SwiftKV weights");
+    options = hybrid_options();
+    options.prompt_only = true;
+    expect_refusal(&options, "an answer needs the states too");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cuts_change_no_bit),
+        cmocka_unit_test(test_shared_beginnings),
+        cmocka_unit_test(test_truncation),
+        cmocka_unit_test(test_failed_steps_change_nothing),
+        cmocka_unit_test(test_states_are_counted),
+        cmocka_unit_test(test_work_is_what_info_says),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests_name("hybrid", tests, NULL, NULL);
+}

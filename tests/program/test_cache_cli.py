@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""`swiftkv cache explain`: what it says of recorded sessions is what a server does with them."""
+
+import copy
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS / "support"), str(TESTS / "clients/sessions")]
+
+from make_sessions import KINDS, make  # noqa: E402
+from server_process import PROGRAM, ROOT, Server  # noqa: E402
+
+MINI = ROOT / "models/mini/base"
+WORDS = ("--prompt-strip", "claude-code", "--prompt-sort", "tools", "--prompt-keep", "thoughts")
+# Thoughts of turns before the last of the user's are left out.
+TEMPLATE = """{%- set ns = namespace(last=-1) %}
+{%- for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}
+{%- for t in tools or [] %}{{ t | tojson }}
+{% endfor %}
+{%- for m in messages %}[{{ m.role }}]
+{%- if m.reasoning_content and loop.index0 > ns.last %}<think>
+{{ m.reasoning_content }}
+</think>
+
+{% endif %}{{ m.content or '' }}
+{%- for c in m.tool_calls or [] %}<tool_call>
+{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}
+</tool_call>{% endfor %}
+{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"""
+
+
+def counts(answer):
+    """(prompt tokens, cached tokens) in the API's own words."""
+    usage = answer["usage"]
+    if "cache_read_input_tokens" in usage:
+        read = usage["cache_read_input_tokens"]
+        return usage["input_tokens"] + usage["cache_creation_input_tokens"] + read, read
+    if "input_tokens" in usage:
+        return usage["input_tokens"], usage["input_tokens_details"]["cached_tokens"]
+    return usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
+
+
+def said(answer):
+    """The answer without what tells one request from another."""
+    kept = copy.deepcopy([answer.get(name) for name in ("content", "output", "choices")])
+    for item in kept[1] or []:
+        item.pop("id", None)
+    return kept
+
+
+class ExplainTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.template = self.folder / "template.jinja"
+        self.template.write_text(TEMPLATE)
+
+    def run_program(self, *words):
+        words = [PROGRAM, "cache", *words]
+        return subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False)
+
+    def explain(self, requests, *words):
+        path = self.folder / "session.jsonl"
+        path.write_text("\n".join(map(json.dumps, requests)))
+        done = self.run_program("explain", MINI, path, "--template", self.template, "--json", *words)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        return rows[:-1], rows[-1]
+
+    def replay(self, requests, *words):
+        server = Server(MINI, "--template", self.template, "--ctx", 8192, "--kv-tokens", 65536, "--no-text-match", "--name", "mini,*", *words)
+        try:
+            return [server.post(r["path"], **r["body"]) for r in requests]
+        finally:
+            server.stop()
+
+    def test_as_a_server(self):
+        for kind in KINDS:
+            requests = make(kind, turns=7, scale=0.01, n_tools=2)
+            rows, total = self.explain(requests)
+            plain, changed = self.replay(requests), self.replay(requests, *WORDS)
+            with self.subTest(kind=kind):
+                self.assertEqual([counts(a) for a in plain], [(r["prompt_tokens"], r["cached_tokens"]) for r in rows])
+                self.assertEqual([counts(a)[1] for a in changed], [r["cached_with"]["all three"] for r in rows])
+                self.assertGreater(sum(r["cached_with"]["all three"] for r in rows), sum(r["cached_tokens"] for r in rows))
+                self.assertEqual(total["lost_tokens"]["as sent"], sum(r["lost_tokens"] for r in rows))
+                self.assertEqual(self.explain(requests)[1], total)
+
+    def test_answers_do_not_depend_on_the_cache(self):
+        for kind in KINDS:
+            requests = make(kind, turns=4, scale=0.01, n_tools=2)
+            for request in requests:
+                name = "max_output_tokens" if "input" in request["body"] else "max_tokens"
+                request["body"][name] = 6
+                if kind == "opencode":
+                    request["body"] |= {"logprobs": True, "top_logprobs": 3}
+            cached, alone = self.replay(requests, *WORDS), self.replay(requests, "--no-prefix-cache", *WORDS)
+            self.assertGreater(sum(counts(a)[1] for a in cached), 0)
+            self.assertEqual(list(map(said, cached)), list(map(said, alone)), kind)
+
+    def test_where_a_prompt_parts(self):
+        def request(clock, n=40):
+            text = f"It is {clock} now. " + "All that follows is the same in both of them. " * n
+            return {"messages": [{"role": "user", "content": text}], "temperature": 0}
+
+        rows, total = self.explain([request("12:01"), request("12:02"), request("12:02", 60)])
+        self.assertEqual((rows[0]["cached_tokens"], rows[0]["lost_tokens"]), (0, 0))
+        self.assertNotIn("token", rows[0])
+        self.assertEqual((rows[1]["parts_from"], rows[1]["block"], rows[1]["cached_tokens"]), (1, 0, 0))
+        self.assertIn("12:02", rows[1]["sent"])
+        self.assertIn("12:01", rows[1]["known"])
+        self.assertGreater(rows[1]["lost_tokens"], 0.8 * rows[1]["prompt_tokens"])
+        self.assertEqual(rows[2]["parts_from"], 2)
+        self.assertGreaterEqual(rows[2]["cached_tokens"], rows[1]["prompt_tokens"] - 80)
+        self.assertEqual(total["prompt_tokens"]["as sent"], sum(r["prompt_tokens"] for r in rows))
+
+    def test_what_cannot_be_read(self):
+        bad, path = self.folder / "bad.json", self.folder / "none.json"
+        cases = {
+            '{"messages": [': "bad.json: byte",
+            "[1]": "bad.json: request 1 is not a JSON object",
+            '{"messages": 3}': "bad.json: request 1: messages: expected an array of messages",
+        }
+        for text, message in cases.items():
+            bad.write_text(text)
+            done = self.run_program("explain", MINI, bad, "--template", self.template)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(message, done.stderr)
+        self.assertEqual(self.run_program("explain", MINI, path).returncode, 1)
+        self.assertEqual(self.run_program("tell", MINI, path).returncode, 2)
+        self.assertEqual(self.run_program("explain").returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
