@@ -47,17 +47,25 @@ void skv_boundary_take(skv_engine *e, skv_rows x, size_t n, unsigned char *rows)
                                 .eps = (float)c->norm_eps});
 }
 
+/* The table that restored pages are written by. */
+static void show_pages(const skv_engine *e, const uint32_t *pages)
+{
+    for (size_t b = 0; b < e->plan.layout.n_bundles; b++) {
+        e->be->table_write(e->be, e->restoring, b, 0, pages ? pages + b : NULL, 1);
+    }
+}
+
 void skv_boundary_restore(skv_engine *e, const unsigned char *rows, size_t position, size_t context,
-                          void **pages)
+                          const uint32_t *pages)
 {
     assert(skv_boundary_row_bytes(e) > 0);
     size_t n_bytes = skv_boundary_row_bytes(e);
-    skv_kv_cache cache = {.store = e->store,
-                          .layout = &e->plan.layout,
-                          .max_pages = 1,
-                          .n_rows = SKV_PAGE_ROWS,
-                          .pages = pages};
+    const skv_kv_cache cache = {.store = e->store,
+                                .layout = &e->plan.layout,
+                                .n_rows = SKV_PAGE_ROWS,
+                                .table = e->restoring};
     size_t most = skv_min_size(SKV_PAGE_ROWS, e->ws.max_rows);
+    show_pages(e, pages);
     for (size_t i = 0; i < SKV_PAGE_ROWS; i += most) {
         size_t m = skv_min_size(most, SKV_PAGE_ROWS - i);
         skv_forward_span span = {
@@ -72,4 +80,5 @@ void skv_boundary_restore(skv_engine *e, const unsigned char *rows, size_t posit
         assert(status == SKV_OK); /* nothing of it can fail */
         (void)status;
     }
+    show_pages(e, NULL);
 }

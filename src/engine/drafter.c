@@ -36,8 +36,7 @@ static skv_status create_drafter(skv_drafting source, const skv_speculation *how
     }
     if (d->model && d->model->is_apart && status == SKV_OK) {
         const skv_engine *e = s->engine;
-        status = skv_kv_cache_init(&d->cache, e->draft.model.store, &e->draft.model.plan.layout,
-                                   e->options.context, err);
+        status = skv_kv_cache_init(&d->cache, &e->draft.model.plan.layout, err);
     }
     if (d->text && status == SKV_OK) status = d->text->create(s->max_tokens, &d->state, err);
     if (status != SKV_OK) {

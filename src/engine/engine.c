@@ -382,6 +382,24 @@ static skv_status prepare(skv_engine *e, const char *preset, skv_error *err)
     return SKV_OK;
 }
 
+/* The page store, and what the back end has to know of the sequences' layouts. Page tables of all
+ * sequences have one width. */
+static skv_status make_store(skv_engine *e, skv_error *err)
+{
+    const skv_kv_type type = kv_type(e->options.kv);
+    const size_t context = e->options.context;
+    SKV_TRY(skv_kv_store_create(e->be, type, skv_plan_page_bytes(e->config, type), store_pages(e),
+                                &e->store, err));
+    SKV_TRY(skv_kv_layout_bind(&e->plan.layout, e->store, context, err));
+    if (e->has_teacher) {
+        SKV_TRY(skv_kv_layout_bind(&e->teacher_plan.layout, e->store, context, err));
+    }
+    if (e->spread_plans[0].layers) {
+        SKV_TRY(skv_kv_layout_bind(&e->spread_plans[0].layout, e->store, context, err));
+    }
+    return e->be->table_create(e->be, e->plan.layout.slots, &e->restoring, err);
+}
+
 static skv_status make_states(skv_engine *e, skv_error *err)
 {
     skv_state_layer layers[SKV_LAYERS_MAX];
@@ -397,8 +415,7 @@ static skv_status build(skv_engine *e, const char *preset, skv_error *err)
     SKV_TRY(e->be->reserve(e->be, &limits, err));
     SKV_TRY(skv_workspace_init(&e->ws, e->config, e->be, e->options.step_tokens, err));
     const skv_kv_type type = kv_type(e->options.kv);
-    SKV_TRY(skv_kv_store_create(e->be, type, skv_plan_page_bytes(e->config, type), store_pages(e),
-                                &e->store, err));
+    SKV_TRY(make_store(e, err));
     SKV_TRY(make_states(e, err));
     e->spans = skv_alloc_zero(e->options.step_tokens, sizeof *e->spans);
     SKV_REQUIRE(e->spans, err, SKV_MEMORY, "engine: no memory for spans");
@@ -586,6 +603,10 @@ void skv_engine_close(skv_engine *e)
     skv_ffn_skipper_release(&e->ffn_skipper);
     skv_adapters_release(&e->adapters);
     skv_model_release(&e->model);
+    if (e->restoring) e->be->table_free(e->be, e->restoring);
+    skv_plan_release(&e->plan);
+    skv_plan_release(&e->teacher_plan);
+    for (size_t i = 0; i < 2; i++) skv_plan_release(&e->spread_plans[i]);
     skv_kv_store_free(e->store);
     skv_state_pool_release(&e->states);
     if (e->be) {
@@ -593,9 +614,6 @@ void skv_engine_close(skv_engine *e)
         e->be->free(e->be);
     }
     skv_pool_free(e->pool);
-    skv_plan_release(&e->plan);
-    skv_plan_release(&e->teacher_plan);
-    for (size_t i = 0; i < 2; i++) skv_plan_release(&e->spread_plans[i]);
     skv_free(e->spans);
     skv_source_close(e->source);
     skv_preset_free(e->preset);

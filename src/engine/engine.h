@@ -45,6 +45,7 @@ struct skv_engine {
     skv_draft_learnt draft_learnt; /* of sequences without a domain */
     skv_work work;                 /* of all steps; `total` is not filled */
     skv_kv_store *store;           /* owned */
+    skv_table *restoring;          /* owned: of the page that boundary_rows.c restores */
     skv_state_pool states;         /* of layers that keep one */
     skv_workspace ws;
     skv_forward_span *spans; /* owned, [step_tokens] */
@@ -141,6 +142,6 @@ void skv_boundary_take(skv_engine *engine, skv_rows x, size_t n, unsigned char *
 /** Writes the deep slots of a page row: SKV_PAGE_ROWS tokens from `position` on of a sequence made
  * for `context` tokens, into pages [n_tracks]. No step may be running. */
 void skv_boundary_restore(skv_engine *engine, const unsigned char *rows, size_t position,
-                          size_t context, void **pages);
+                          size_t context, const uint32_t *pages);
 
 #endif

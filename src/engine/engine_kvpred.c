@@ -106,8 +106,7 @@ skv_status skv_reader_create(skv_sequence *s, skv_error *err)
     const skv_engine *e = s->engine;
     s->reader = skv_alloc_zero(1, sizeof *s->reader);
     SKV_REQUIRE(s->reader, err, SKV_MEMORY, "sequence: no memory");
-    return skv_kv_cache_init(&s->reader->cache, e->kvpred.auxiliary.store,
-                             &e->kvpred.auxiliary.plan.layout, e->options.context, err);
+    return skv_kv_cache_init(&s->reader->cache, &e->kvpred.auxiliary.plan.layout, err);
 }
 
 void skv_reader_free(skv_reader *reader)

@@ -15,8 +15,7 @@ skv_status skv_engine_prune_init(skv_engine *e, skv_error *err)
     p->scores = skv_alloc_zero(n, sizeof *p->scores);
     p->weights = skv_alloc_zero(n, sizeof *p->weights);
     p->ids = skv_alloc_zero(n, sizeof *p->ids);
-    p->page = skv_alloc_zero(1, skv_kv_store_page_bytes(e->store));
-    SKV_REQUIRE(p->kept && p->scores && p->weights && p->ids && p->page, err, SKV_MEMORY,
+    SKV_REQUIRE(p->kept && p->scores && p->weights && p->ids, err, SKV_MEMORY,
                 "prune: no memory for %zu tokens", n);
     return SKV_OK;
 }
@@ -28,7 +27,6 @@ void skv_engine_prune_release(skv_engine *e)
     skv_free(p->scores);
     skv_free(p->weights);
     skv_free(p->ids);
-    skv_free(p->page);
     *p = (skv_engine_prune){0};
 }
 
@@ -147,7 +145,6 @@ static skv_status probe_tokens(const prune_step *p, size_t n, skv_error *err)
                              .n = n,
                              .scores = e->prune.scores,
                              .weights = e->prune.weights,
-                             .page = e->prune.page,
                              .work = &e->work};
     const skv_hook look = {.user = &probe, .on_query = skv_prune_look};
     skv_status status = SKV_OK;
@@ -222,7 +219,6 @@ static skv_status run_lazily(const prune_step *p, size_t n_waiting, skv_error *e
                                .cache = &p->s->cache,
                                .scores = e->prune.scores,
                                .weights = e->prune.weights,
-                               .page = e->prune.page,
                                .work = &e->work},
                      .slot_rows = p->s->pruned->slot_rows,
                      .keep = e->options.pruning.keep,

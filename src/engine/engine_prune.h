@@ -14,7 +14,6 @@ typedef struct skv_engine_prune {
     bool *kept; /* owned, [context], and so are the next three */
     double *scores, *weights;
     int32_t *ids;
-    void *page; /* owned, [page bytes] */
 } skv_engine_prune;
 
 SKV_MUST_CHECK skv_status skv_engine_prune_init(skv_engine *engine, skv_error *err);

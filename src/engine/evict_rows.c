@@ -17,6 +17,10 @@ static skv_status make_spread_plan(const skv_sequence *s, skv_error *err)
     skv_plan *plan = spread_plan_of(s);
     if (s->plan->by_query_head || plan->layers) return SKV_OK;
     skv_status status = skv_plan_spread(plan, s->plan, s->engine->config, err);
+    if (status == SKV_OK) {
+        status =
+            skv_kv_layout_bind(&plan->layout, s->engine->store, s->engine->options.context, err);
+    }
     if (status != SKV_OK) skv_plan_release(plan);
     return status;
 }
@@ -180,8 +184,7 @@ static skv_status spread(skv_sequence *s, const skv_kv_choice *choice, skv_error
         times[i] = (after[1] - after[0]) / (own[1] - own[0]);
     }
     skv_kv_cache cache = {.store = NULL};
-    skv_status status =
-        skv_kv_cache_init(&cache, s->cache.store, &plan->layout, s->engine->options.context, err);
+    skv_status status = skv_kv_cache_init(&cache, &plan->layout, err);
     if (status == SKV_OK) status = skv_kv_cache_spread(&cache, &s->cache, times, choice, err);
     skv_free(times);
     if (status != SKV_OK) {

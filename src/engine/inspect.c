@@ -46,15 +46,16 @@ skv_status skv_sequence_read_kv(const skv_sequence *s, size_t i_layer, size_t i_
     const size_t track = cache->layout->track0[shape.slot] + i_head, Dh = shape.head_dim;
     const size_t n = skv_kv_cache_track_rows(cache, track);
     const skv_kv_type type = skv_kv_store_type(cache->store);
-    unsigned char *page = skv_alloc(skv_kv_page_bytes(type, Dh), 1);
-    SKV_REQUIRE(page, err, SKV_MEMORY, "keys and values: no memory for a page");
-    for (size_t r = 0; r < n; r++) {
-        const void *rows = cache->pages[track * cache->max_pages + r / SKV_PAGE_ROWS];
-        if (r % SKV_PAGE_ROWS == 0) skv_kv_page_read_head(cache->store, rows, Dh, page);
-        skv_kv_load_ref(page, type, r % SKV_PAGE_ROWS, k ? k + r * Dh : NULL, v ? v + r * Dh : NULL,
-                        Dh);
+    const size_t offset = skv_kv_layout_offset(cache->layout, track);
+    for (size_t first = 0; first < n; first += SKV_PAGE_ROWS) {
+        const unsigned char *page =
+            skv_kv_page_map(cache->store, skv_kv_cache_page(cache, track, first / SKV_PAGE_ROWS));
+        for (size_t r = first; r < skv_min_size(n, first + SKV_PAGE_ROWS); r++) {
+            skv_kv_load_ref(page + offset, type, r % SKV_PAGE_ROWS, k ? k + r * Dh : NULL,
+                            v ? v + r * Dh : NULL, Dh);
+        }
+        skv_kv_page_unmap(cache->store, page);
     }
-    skv_free(page);
     return SKV_OK;
 }
 
@@ -80,21 +81,16 @@ static void take_pass(void *user, skv_pass *p)
 static void vote(const attention_tap *tap, size_t i, skv_rows q, size_t n_past)
 {
     const skv_pass *p = tap->pass;
-    const skv_kv_cache *cache = &tap->sequence->cache;
     const skv_layer_shape *shape = &p->c->layers[i];
-    const size_t slot = p->f->plan->layers[i].slot;
     memset(tap->votes, 0, tap->n_floats * sizeof *tap->votes);
     p->be->votes(p->be, &(skv_votes_args){
                             .q = q,
                             .n_q = 1,
                             .n_past = n_past,
-                            .dropped = skv_kv_cache_dropped(cache, slot),
-                            .table = skv_kv_cache_slot(cache, slot),
-                            .table_stride = cache->max_pages,
+                            .table = tap->sequence->cache.table,
+                            .slot = p->f->plan->layers[i].slot,
                             .n_heads = shape->n_heads,
-                            .n_kv_heads = skv_pass_tracks(p, i),
                             .head_dim = skv_config_head_dim(p->c, i),
-                            .type = skv_kv_store_type(cache->store),
                             .window = shape->window,
                             .scale = (float)p->c->attention_scale,
                             .softcap = (float)p->c->attention_softcap,

@@ -65,15 +65,16 @@ skv_status skv_second_model_load(const skv_engine *e, skv_second_model *second,
     SKV_TRY(skv_workspace_init(&second->ws, c, e->be, e->options.step_tokens, err));
     SKV_TRY(skv_kv_store_create(e->be, type, skv_plan_page_bytes(c, type), count_pages(e, second),
                                 &second->store, err));
+    SKV_TRY(skv_kv_layout_bind(&second->plan.layout, second->store, e->options.context, err));
     return skv_model_load(&second->model, c, second->source, e->be, e->pool, &own, err);
 }
 
 void skv_second_model_release(skv_second_model *second, skv_backend *be)
 {
     skv_model_release(&second->model);
+    skv_plan_release(&second->plan);
     skv_kv_store_free(second->store);
     if (be) skv_workspace_release(&second->ws, be);
-    skv_plan_release(&second->plan);
     skv_source_close(second->source);
     skv_preset_free(second->preset);
     *second = (skv_second_model){0};

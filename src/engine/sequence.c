@@ -44,9 +44,8 @@ skv_status skv_sequence_create_as(skv_engine *engine, skv_prefill prefill, size_
     s->max_tokens = max_tokens;
     s->state = SKV_NO_STATE;
     s->ids = skv_map_zero(max_tokens * sizeof *s->ids);
-    /* Page tables of all sequences have one width, which a step relies on. */
     skv_status status =
-        s->ids ? skv_kv_cache_init(&s->cache, engine->store, &s->plan->layout, context, err)
+        s->ids ? skv_kv_cache_init(&s->cache, &s->plan->layout, err)
                : skv_fail(err, SKV_MEMORY, "sequence: no memory for %zu ids", max_tokens);
     if (status == SKV_OK) status = skv_state_pool_take(&engine->states, &s->state, err);
     const bool predicts = engine->kvpred.on && (asks || prefill == SKV_PREFILL_AUTO);

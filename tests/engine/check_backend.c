@@ -17,9 +17,11 @@ static const float EDGE_VALUE = -12345.5f;
 
 /* Memory of a case. */
 typedef struct block {
-    void *at;       /* the host's; or pages */
-    size_t n_bytes; /* of pages; 0: others */
-    skv_area *area; /* or an area */
+    void *at; /* the host's, or one of the back end's: */
+    skv_area *area;
+    skv_page_pool *pool;
+    skv_slots *slots;
+    skv_table *table;
 } block;
 
 typedef struct list {
@@ -80,7 +82,7 @@ void check_begin(backend_check *c, const char *op)
 
 static void keep(backend_check *c, block b)
 {
-    if (!b.at && !b.area) give_up("no memory");
+    if (!b.at && !b.area && !b.pool && !b.slots && !b.table) give_up("no memory");
     if (c->n_blocks == BLOCKS) give_up("too many blocks in a case");
     c->blocks[c->n_blocks++] = b;
 }
@@ -92,11 +94,32 @@ void *check_host(backend_check *c, size_t n_bytes)
     return at;
 }
 
-void *check_page(backend_check *c, size_t n_bytes)
+skv_page_pool *check_pool(backend_check *c, size_t page_bytes, size_t n_pages)
 {
-    void *at = c->be->pages_create(c->be, n_bytes);
-    keep(c, (block){.at = at, .n_bytes = n_bytes});
-    return at;
+    skv_page_pool *pool = NULL;
+    skv_error err;
+    if (c->be->pool_create(c->be, page_bytes, n_pages, &pool, &err) != SKV_OK) give_up(err.text);
+    keep(c, (block){.pool = pool});
+    return pool;
+}
+
+skv_slots *check_slots(backend_check *c, const skv_slots_spec *spec)
+{
+    skv_slots *slots = NULL;
+    skv_error err;
+    if (c->be->slots_create(c->be, spec, &slots, &err) != SKV_OK) give_up(err.text);
+    check_done(c);
+    keep(c, (block){.slots = slots});
+    return slots;
+}
+
+skv_table *check_table(backend_check *c, const skv_slots *slots)
+{
+    skv_table *table = NULL;
+    skv_error err;
+    if (c->be->table_create(c->be, slots, &table, &err) != SKV_OK) give_up(err.text);
+    keep(c, (block){.table = table});
+    return table;
 }
 
 skv_area *check_area(backend_check *c, skv_area_spec spec)
@@ -178,12 +201,16 @@ void check_done(backend_check *c)
 static void end_case(backend_check *c)
 {
     for (size_t i = 0; i < c->n_lists; i++) (void)munmap(c->lists[i].pages, c->lists[i].n_bytes);
-    for (size_t i = 0; i < c->n_blocks; i++) {
+    for (size_t i = c->n_blocks; i-- > 0;) {
         block *b = &c->blocks[i];
         if (b->area) {
             c->be->areas_free(c->be, &b->area, 1);
-        } else if (b->n_bytes) {
-            c->be->pages_free(c->be, b->at, b->n_bytes);
+        } else if (b->pool) {
+            c->be->pool_free(c->be, b->pool);
+        } else if (b->slots) {
+            c->be->slots_free(c->be, b->slots);
+        } else if (b->table) {
+            c->be->table_free(c->be, b->table);
         } else {
             skv_free(b->at);
         }
@@ -266,8 +293,9 @@ void check_normed(const skv_norm *norm, const float *weight, const float *x, siz
 int skv_check_backend(skv_backend *be, uint64_t seed, FILE *out)
 {
     static void (*const checks[])(backend_check *) = {
-        check_memory, check_row_operations, check_linear, check_linear_groups, check_saved_rows,
-        check_store,  check_attention,      check_votes,  check_gather_kv,     check_states};
+        check_memory,     check_row_operations, check_linear,    check_linear_groups,
+        check_saved_rows, check_store,          check_attention, check_votes,
+        check_pages,      check_compact,        check_states};
     const skv_backend_limits limits = {
         .max_rows = CHECK_ROWS,
         .max_K = CHECK_K,

@@ -50,9 +50,12 @@ double check_normal(backend_check *c);
 
 /* Memory for one case: freed at its end, never NULL. */
 void *check_host(backend_check *c, size_t n_bytes);
-void *check_page(backend_check *c, size_t n_bytes);
 /* The back end's, whose first element is element 0. */
 skv_area *check_area(backend_check *c, skv_area_spec spec);
+/* And what pages lie in; the lists of `spec` may be check_list's. */
+skv_page_pool *check_pool(backend_check *c, size_t page_bytes, size_t n_pages);
+skv_slots *check_slots(backend_check *c, const skv_slots_spec *spec);
+skv_table *check_table(backend_check *c, const skv_slots *slots);
 /* Normal numbers of this size. */
 check_tensor check_random(backend_check *c, size_t n, double size);
 /* Puts what t.host is now, or gets out [n_rows, n]. */
@@ -92,7 +95,8 @@ void check_saved_rows(backend_check *c);
 void check_store(backend_check *c);
 void check_attention(backend_check *c);
 void check_votes(backend_check *c);
-void check_gather_kv(backend_check *c);
+void check_pages(backend_check *c);
+void check_compact(backend_check *c);
 void check_states(backend_check *c);
 
 #endif

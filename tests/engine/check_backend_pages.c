@@ -7,16 +7,15 @@
 #include "kernels/kernels.h"
 #include "kernels/kv_page.h"
 
-enum { STRIDE = (CHECK_KV_ROWS + SKV_PAGE_ROWS - 1) / SKV_PAGE_ROWS, KV_HEADS = 4, COPIES = 2 };
-
-/* The pages of one sequence in one slot. */
-typedef struct sequence {
-    skv_kv_type type;
-    size_t n_heads, head_dim, page_bytes;
-    void *pages[KV_HEADS * COPIES * STRIDE];         /* the back end's */
-    unsigned char *host[KV_HEADS * COPIES * STRIDE]; /* what they hold */
-    size_t dropped[KV_HEADS * COPIES];
-} sequence;
+enum {
+    STRIDE = (CHECK_KV_ROWS + SKV_PAGE_ROWS - 1) / SKV_PAGE_ROWS,
+    KV_HEADS = 4,
+    COPIES = 2,
+    OTHERS = 2, /* heads of another slot */
+    TRACKS = KV_HEADS * COPIES + 2 * OTHERS,
+    SEQUENCES = 3,
+    POOL = SEQUENCES * TRACKS * STRIDE + 40
+};
 
 static skv_kv_type draw_type(backend_check *c)
 {
@@ -25,52 +24,256 @@ static skv_kv_type draw_type(backend_check *c)
     return types[check_below(c, 4)];
 }
 
-/* Pages for n_rows rows of each head; head h lacks dropped[h] of them where `drops`. */
-static sequence *draw_sequence(backend_check *c, skv_kv_type type, size_t n_heads, size_t head_dim,
-                               size_t n_rows, size_t n_droppable)
+/* ---- pages and tables ---- */
+
+/* A pool, and three slots of which the operation uses the second one. */
+typedef struct memory {
+    skv_kv_type type;
+    size_t n_heads, head_dim, page_bytes; /* of that slot */
+    size_t track0, n_tracks;
+    skv_track_spec tracks[TRACKS];
+    size_t n_bundles;
+    skv_page_pool *pool;
+    skv_slots *slots;
+    uint32_t order[POOL]; /* pages, the next ones to take from n_taken on */
+    size_t n_taken;
+    unsigned char *host; /* [POOL][page_bytes]: what pages hold */
+} memory;
+
+enum { SLOT = 1 };
+
+static void shuffle(backend_check *c, uint32_t *order, size_t n)
+{
+    for (size_t i = 0; i < n; i++) order[i] = (uint32_t)i;
+    for (size_t i = n; i > 1; i--) {
+        const size_t j = check_below(c, i);
+        const uint32_t page = order[i - 1];
+        order[i - 1] = order[j];
+        order[j] = page;
+    }
+}
+
+/* Up to two heads lie beside each other in a page, whatever their slots. */
+static memory *draw_memory(backend_check *c, skv_kv_type type, size_t n_heads, size_t head_dim)
+{
+    const size_t head_bytes = skv_kv_page_bytes(type, head_dim), n_beside = check_between(c, 1, 2);
+    const size_t n_before = check_below(c, OTHERS + 1), n_after = check_below(c, OTHERS + 1);
+    memory *m = check_host(c, sizeof *m);
+    m->type = type;
+    m->n_heads = n_heads;
+    m->head_dim = head_dim;
+    m->page_bytes = n_beside * head_bytes;
+    m->track0 = n_before;
+    m->n_tracks = n_before + n_heads + n_after;
+    for (size_t t = 0; t < m->n_tracks; t++) {
+        m->tracks[t] = (skv_track_spec){t / n_beside, t % n_beside * head_bytes, head_dim};
+    }
+    m->n_bundles = skv_ceil_div(m->n_tracks, n_beside);
+    m->pool = check_pool(c, m->page_bytes, POOL);
+    m->host = check_host(c, POOL * m->page_bytes);
+    shuffle(c, m->order, POOL);
+    const size_t track0[] = {0, n_before, n_before + n_heads, m->n_tracks};
+    m->slots = check_slots(
+        c, &(skv_slots_spec){.pool = m->pool,
+                             .type = type,
+                             .n_slots = 3,
+                             .n_bundles = m->n_bundles,
+                             .track0 = check_list(c, track0, sizeof track0),
+                             .tracks = check_list(c, m->tracks, m->n_tracks * sizeof *m->tracks),
+                             .max_pages = STRIDE});
+    return m;
+}
+
+static uint32_t take_page(memory *m)
+{
+    return m->order[m->n_taken++];
+}
+
+static unsigned char *host_page(const memory *m, uint32_t page)
+{
+    return m->host + page * m->page_bytes;
+}
+
+/* The pages of one sequence. */
+typedef struct sequence {
+    memory *m;
+    skv_table *table;
+    uint32_t pages[TRACKS][STRIDE]; /* by bundle */
+    size_t n_pages[TRACKS];
+    size_t dropped[TRACKS];
+} sequence;
+
+/* Where the rows of a head of the slot begin on the host. */
+static unsigned char *host_rows(const sequence *s, size_t h, size_t r)
+{
+    const skv_track_spec *track = &s->m->tracks[s->m->track0 + h];
+    return host_page(s->m, s->pages[track->bundle][r / SKV_PAGE_ROWS]) + track->offset;
+}
+
+static size_t dropped_of(const sequence *s, size_t h)
+{
+    return s->dropped[s->m->track0 + h];
+}
+
+static void write_entries(backend_check *c, const sequence *s, size_t bundle, size_t first,
+                          size_t end)
+{
+    skv_backend *be = check_backend_of(c);
+    const uint32_t *pages = s->pages[bundle] + first;
+    if (first == end) return;
+    be->table_write(be, s->table, bundle, first,
+                    check_list(c, pages, (end - first) * sizeof *pages), end - first);
+}
+
+/* Entries change piece by piece, and pages that were given up come back. */
+static void write_table(backend_check *c, const sequence *s)
+{
+    skv_backend *be = check_backend_of(c);
+    for (size_t b = 0; b < s->m->n_bundles; b++) {
+        const size_t n = s->n_pages[b], cut = check_below(c, n + 1);
+        write_entries(c, s, b, cut, n);
+        if (check_one_in(c, 3) && n > cut) {
+            be->table_write(be, s->table, b, cut, NULL, n - cut);
+            write_entries(c, s, b, cut, n);
+        }
+        write_entries(c, s, b, 0, cut);
+    }
+    const size_t cut = check_below(c, s->m->n_tracks), n = s->m->n_tracks - cut;
+    size_t lost[TRACKS];
+    for (size_t t = 0; t < TRACKS; t++) lost[t] = 7;
+    be->table_dropped(be, s->table, 0, check_list(c, lost, sizeof lost), s->m->n_tracks);
+    be->table_dropped(be, s->table, cut, check_list(c, s->dropped + cut, n * sizeof *s->dropped),
+                      n);
+    if (cut > 0) {
+        be->table_dropped(be, s->table, 0, check_list(c, s->dropped, cut * sizeof *s->dropped),
+                          cut);
+    }
+    check_done(c);
+}
+
+/* Pages for n_rows rows of each head, less those that it has lost: up to n_droppable. */
+static sequence *draw_sequence(backend_check *c, memory *m, size_t n_rows, size_t n_droppable)
 {
     sequence *s = check_host(c, sizeof *s);
-    *s = (sequence){.type = type,
-                    .n_heads = n_heads,
-                    .head_dim = head_dim,
-                    .page_bytes = skv_kv_page_bytes(type, head_dim)};
-    for (size_t h = 0; h < n_heads; h++) {
-        s->dropped[h] = check_below(c, n_droppable + 1);
-        for (size_t p = 0; p * SKV_PAGE_ROWS < n_rows - s->dropped[h]; p++) {
-            s->pages[h * STRIDE + p] = check_page(c, s->page_bytes);
-            s->host[h * STRIDE + p] = check_host(c, s->page_bytes);
-        }
+    s->m = m;
+    s->table = check_table(c, m->slots);
+    for (size_t t = 0; t < m->n_tracks; t++) {
+        size_t *n = &s->n_pages[m->tracks[t].bundle];
+        s->dropped[t] = check_below(c, n_droppable + 1);
+        *n = skv_max_size(*n, skv_ceil_div(n_rows - s->dropped[t], SKV_PAGE_ROWS));
     }
+    for (size_t b = 0; b < m->n_bundles; b++) {
+        for (size_t p = 0; p < s->n_pages[b]; p++) s->pages[b][p] = take_page(m);
+    }
+    write_table(c, s);
     return s;
 }
 
-/* Random rows in the pages of every head, and what they are as floats. */
-static void fill_sequence(backend_check *c, sequence *s, size_t n_rows)
+/* What the pages of a sequence hold becomes what the host believes. */
+static void put_pages(backend_check *c, const sequence *s)
 {
     skv_backend *be = check_backend_of(c);
-    float k[CHECK_HEAD_DIM], v[CHECK_HEAD_DIM];
-    for (size_t h = 0; h < s->n_heads; h++) {
-        for (size_t r = 0; r < n_rows - s->dropped[h]; r++) {
-            for (size_t d = 0; d < s->head_dim; d++) k[d] = (float)check_normal(c);
-            for (size_t d = 0; d < s->head_dim; d++) v[d] = (float)check_normal(c);
-            skv_kv_store_ref(s->host[h * STRIDE + r / SKV_PAGE_ROWS], s->type, r % SKV_PAGE_ROWS, k,
-                             v, s->head_dim);
+    const memory *m = s->m;
+    for (size_t b = 0; b < m->n_bundles; b++) {
+        const size_t n = s->n_pages[b];
+        unsigned char *host = check_host(c, n * m->page_bytes);
+        for (size_t p = 0; p < n; p++) {
+            memcpy(host + p * m->page_bytes, host_page(m, s->pages[b][p]), m->page_bytes);
+        }
+        be->pages_write(be, m->pool, check_list(c, s->pages[b], n * sizeof *s->pages[b]), n,
+                        check_list(c, host, n * m->page_bytes));
+        check_done(c);
+    }
+}
+
+/* Pages [n] to host [n][page_bytes]. */
+static void read_pages(backend_check *c, const memory *m, const uint32_t *pages, size_t n,
+                       unsigned char *host)
+{
+    skv_backend *be = check_backend_of(c);
+    skv_status status = SKV_OK;
+    const skv_ticket ticket =
+        be->pages_read(be, m->pool, check_list(c, pages, n * sizeof *pages), n, host);
+    check_done(c);
+    if (ticket == 0 || be->pages_done(be, ticket, true, &status)) {
+        check_number(c, 0, 1, status, SKV_OK, 0);
+    } else {
+        check_number(c, 0, 1, 0, 1, 0); /* it was to wait */
+    }
+}
+
+static void get_pages(backend_check *c, const sequence *s)
+{
+    const memory *m = s->m;
+    for (size_t b = 0; b < m->n_bundles; b++) {
+        for (size_t p = 0; p < s->n_pages[b]; p++) {
+            read_pages(c, m, &s->pages[b][p], 1, host_page(m, s->pages[b][p]));
         }
     }
-    for (size_t i = 0; i < s->n_heads * STRIDE; i++) {
-        if (s->pages[i]) be->page_write(be, s->pages[i], s->host[i], s->page_bytes);
+}
+
+/* Random rows in the pages of every head of the slot. */
+static void fill_sequence(backend_check *c, sequence *s, size_t n_rows)
+{
+    const memory *m = s->m;
+    float k[CHECK_HEAD_DIM], v[CHECK_HEAD_DIM];
+    for (size_t h = 0; h < m->n_heads; h++) {
+        for (size_t r = 0; r < n_rows - dropped_of(s, h); r++) {
+            for (size_t d = 0; d < m->head_dim; d++) k[d] = (float)check_normal(c);
+            for (size_t d = 0; d < m->head_dim; d++) v[d] = (float)check_normal(c);
+            skv_kv_store_ref(host_rows(s, h, r), m->type, r % SKV_PAGE_ROWS, k, v, m->head_dim);
+        }
     }
+    put_pages(c, s);
 }
 
 static void load_row(const sequence *s, size_t h, size_t r, float *k, float *v)
 {
-    skv_kv_load_ref(s->host[h * STRIDE + r / SKV_PAGE_ROWS], s->type, r % SKV_PAGE_ROWS, k, v,
-                    s->head_dim);
+    skv_kv_load_ref(host_rows(s, h, r), s->m->type, r % SKV_PAGE_ROWS, k, v, s->m->head_dim);
 }
 
-static void *const *table_list(backend_check *c, const sequence *s)
+/* Pages move as they were when they were asked for. */
+void check_pages(backend_check *c)
 {
-    return check_list(c, s->pages, s->n_heads * STRIDE * sizeof *s->pages);
+    enum { N = 12 };
+    check_begin(c, "pages");
+    skv_backend *be = check_backend_of(c);
+    const size_t n_bytes = 64 * check_between(c, 1, 40), n = check_between(c, 1, N);
+    const memory m = {.page_bytes = n_bytes, .pool = check_pool(c, n_bytes, 3 * N)};
+    uint32_t order[3 * N];
+    unsigned char *zeros = check_host(c, n * n_bytes), *host = check_host(c, n * n_bytes),
+                  *got = check_host(c, n * n_bytes);
+    shuffle(c, order, 3 * N);
+    const uint32_t *a = order, *b = order + N;
+    const size_t list = n * sizeof *order;
+    read_pages(c, &m, a, n, got);
+    check_same(c, got, zeros, n * n_bytes);
+    for (size_t i = 0; i < n * n_bytes; i++) host[i] = (unsigned char)check_below(c, 256);
+    be->pages_write(be, m.pool, check_list(c, a, list), n, check_list(c, host, n * n_bytes));
+    check_done(c);
+    be->pages_copy(be, m.pool, check_list(c, b, list), check_list(c, a, list), n);
+    check_done(c);
+    check_begin(c, "pages_read");
+    skv_status status = SKV_OK;
+    const skv_ticket ticket = be->pages_read(be, m.pool, check_list(c, a, list), n, got);
+    be->pages_write(be, m.pool, check_list(c, a, list), n, check_list(c, zeros, n * n_bytes));
+    check_done(c);
+    if (ticket && !be->pages_done(be, ticket, true, &status)) check_number(c, 0, 1, 0, 1, 0);
+    check_number(c, 0, 1, status, SKV_OK, 0);
+    check_same(c, got, host, n * n_bytes);
+    read_pages(c, &m, a, n, got);
+    check_same(c, got, zeros, n * n_bytes);
+    check_begin(c, "pages_copy");
+    read_pages(c, &m, b, n, got);
+    check_same(c, got, host, n * n_bytes);
+    check_begin(c, "page_map");
+    for (size_t i = 0; i < n; i++) {
+        const void *page = be->page_map(be, m.pool, b[i]);
+        check_same(c, page, host + i * n_bytes, n_bytes);
+        be->page_unmap(be, page);
+    }
+    read_pages(c, &m, order + 2 * N, n, got); /* pages that nothing names are as they were */
+    check_same(c, got, zeros, n * n_bytes);
 }
 
 /* ---- store ---- */
@@ -131,40 +334,53 @@ static void want_row(const storing *s, size_t i)
     }
 }
 
-/* Row r of a track: want and size are those of the head's K and V; NULL: it is to be zero still. */
-static void check_page_row(backend_check *c, const sequence *s, const unsigned char *page, size_t r,
+/* Row r of a head: want and size are those of its K and V; NULL: it is to be zero still. */
+static void check_page_row(backend_check *c, const sequence *s, size_t h, size_t r,
                            double *const want[2], double *const size[2], size_t at)
 {
     float got[2][CHECK_HEAD_DIM];
     double bound[CHECK_HEAD_DIM];
-    skv_kv_load_ref(page, s->type, r, got[0], got[1], s->head_dim);
+    const size_t Dh = s->m->head_dim;
+    load_row(s, h, r, got[0], got[1]);
     for (size_t which = 0; which < 2; which++) {
-        if (want) page_bounds(s->type, want[which] + at, size[which] + at, s->head_dim, bound);
-        for (size_t d = 0; d < s->head_dim; d++) {
+        if (want) page_bounds(s->m->type, want[which] + at, size[which] + at, Dh, bound);
+        for (size_t d = 0; d < Dh; d++) {
             const double wanted = want ? want[which][at + d] : 0,
                          most = want ? bound[d] + 1e-38 : 0;
-            if (!check_number(c, d, s->head_dim, (double)got[which][d], wanted, most)) return;
+            if (!check_number(c, d, Dh, (double)got[which][d], wanted, most)) return;
         }
     }
 }
 
-/* All pages of a sequence, of whose rows [first, first + n) were rows i0.. of the operation. */
-static void check_pages(backend_check *c, const sequence *s, const storing *what, size_t i0,
-                        size_t first, size_t n)
+/* Heads of other slots have nothing. */
+static void check_others(backend_check *c, const sequence *s)
 {
-    skv_backend *be = check_backend_of(c);
-    const size_t copies = what->a.n_copies;
-    for (size_t i = 0; i < s->n_heads * STRIDE; i++) {
-        if (s->pages[i]) be->page_read(be, s->host[i], s->pages[i], s->page_bytes);
+    const memory *m = s->m;
+    const size_t head_bytes = skv_kv_page_bytes(m->type, m->head_dim);
+    const unsigned char *zeros = check_host(c, head_bytes);
+    for (size_t t = 0; t < m->n_tracks; t++) {
+        const skv_track_spec *track = &m->tracks[t];
+        if (t >= m->track0 && t < m->track0 + m->n_heads) continue;
+        for (size_t p = 0; p < s->n_pages[track->bundle]; p++) {
+            check_same(c, host_page(m, s->pages[track->bundle][p]) + track->offset, zeros,
+                       head_bytes);
+        }
     }
+}
+
+/* A sequence, of whose rows [first, first + n) were rows i0.. of the operation. */
+static void check_stored(backend_check *c, const sequence *s, const storing *what, size_t i0,
+                         size_t first, size_t n)
+{
+    const size_t copies = what->a.n_copies;
+    get_pages(c, s);
+    check_others(c, s);
     for (size_t r = 0; r < first + n; r++) {
         if (r >= first) want_row(what, i0 + r - first);
-        for (size_t track = 0; track < s->n_heads; track++) {
-            if (r < s->dropped[track]) continue;
-            const size_t row = r - s->dropped[track];
-            const unsigned char *page = s->host[track * STRIDE + row / SKV_PAGE_ROWS];
-            check_page_row(c, s, page, row % SKV_PAGE_ROWS, r >= first ? what->want : NULL,
-                           what->size, track / copies * s->head_dim);
+        for (size_t h = 0; h < s->m->n_heads; h++) {
+            if (r < dropped_of(s, h)) continue;
+            check_page_row(c, s, h, r - dropped_of(s, h), r >= first ? what->want : NULL,
+                           what->size, h / copies * s->m->head_dim);
         }
     }
 }
@@ -195,38 +411,32 @@ void check_store(backend_check *c)
                            .sin = check_rows(sine, n_rot / 2),
                            .norm = check_norm(c, joined ? H * Dh : Dh, &s.weight),
                            .v_eps = same || check_one_in(c, 3) ? 1e-6f : 0,
-                           .table_stride = STRIDE,
-                           .n_copies = copies,
-                           .type = type};
+                           .slot = SLOT,
+                           .n_copies = copies};
     s.a.norm.joined = joined && s.weight;
     if (joined && s.weight && same)
         s.a.norm = (skv_norm){0}, s.weight = NULL; /* v would be normed k */
+    memory *m = draw_memory(c, type, H * copies, Dh);
     const sequence *both[2];
-    void *const *tables[CHECK_ROWS];
-    const size_t *dropped[CHECK_ROWS];
+    const skv_table *tables[CHECK_ROWS];
     size_t kv_rows[CHECK_ROWS];
     for (size_t which = 0, i = 0; which < 2; which++) {
         const bool drops = check_one_in(c, 2);
-        const sequence *seq = both[which] = draw_sequence(
-            c, type, H * copies, Dh, first[which] + n[which], drops ? first[which] : 0);
-        void *const *table = table_list(c, seq);
-        const size_t *gone = drops ? check_list(c, seq->dropped, sizeof seq->dropped) : NULL;
+        both[which] = draw_sequence(c, m, first[which] + n[which], drops ? first[which] : 0);
         for (size_t j = 0; j < n[which]; j++, i++) {
-            tables[i] = table;
-            dropped[i] = gone;
+            tables[i] = both[which]->table;
             kv_rows[i] = first[which] + j;
         }
     }
     for (int i = 0; i < 2; i++) s.want[i] = check_host(c, H * Dh * sizeof(double));
     for (int i = 0; i < 2; i++) s.size[i] = check_host(c, H * Dh * sizeof(double));
     s.a.tables = check_list(c, tables, T * sizeof *tables);
-    s.a.dropped = check_list(c, dropped, T * sizeof *dropped);
     s.a.kv_rows = check_list(c, kv_rows, T * sizeof *kv_rows);
     skv_backend *be = check_backend_of(c);
     be->store(be, &s.a);
     check_done(c);
     for (size_t which = 0; which < 2; which++) {
-        check_pages(c, both[which], &s, which ? n[0] : 0, first[which], n[which]);
+        check_stored(c, both[which], &s, which ? n[0] : 0, first[which], n[which]);
     }
 }
 
@@ -267,11 +477,12 @@ static void score(const query *q, scores *out)
     double amax = 0;
     out->most = q->sink ? (double)*q->sink : -HUGE_VAL;
     out->error = 0;
-    for (size_t d = 0; d < q->s->head_dim; d++) amax = fmax(amax, fabs((double)q->q[d]));
+    const size_t Dh = q->s->m->head_dim;
+    for (size_t d = 0; d < Dh; d++) amax = fmax(amax, fabs((double)q->q[d]));
     for (size_t r = q->begin; r < q->end; r++) {
         double value = 0, terms = 0, keys = 0;
         load_row(q->s, q->head, r, k, NULL);
-        for (size_t d = 0; d < q->s->head_dim; d++) {
+        for (size_t d = 0; d < Dh; d++) {
             value += (double)q->q[d] * (double)k[d];
             terms += fabs((double)q->q[d] * (double)k[d]);
             keys += fabs((double)k[d]);
@@ -302,7 +513,7 @@ static double weight_error(const scores *s, const rounding *may)
 static void attend(const query *q, scores *s, double *want, double *bound)
 {
     float v[CHECK_HEAD_DIM];
-    const size_t Dh = q->s->head_dim;
+    const size_t Dh = q->s->m->head_dim;
     double parts[CHECK_HEAD_DIM] = {0}, amax = 0;
     score(q, s);
     for (size_t d = 0; d < Dh; d++) want[d] = 0;
@@ -315,7 +526,7 @@ static void attend(const query *q, scores *s, double *want, double *bound)
         }
     }
     /* Weights of 8 bits are whole parts of the largest one. */
-    const double whole = q->s->type == SKV_KV_TYPE_INT8 ? amax / 200 : 0;
+    const double whole = q->s->m->type == SKV_KV_TYPE_INT8 ? amax / 200 : 0;
     for (size_t d = 0; d < Dh; d++)
         bound[d] = weight_error(s, &q->may) * parts[d] + whole + 1e-6 * amax;
 }
@@ -353,7 +564,7 @@ static query query_of(const heads *h, const sequence *s, size_t row, size_t g, s
                    .scale = h->scale,
                    .softcap = h->softcap,
                    .sink = h->has_sinks ? h->sinks.host + g : NULL,
-                   .may = rounding_of(s->type)};
+                   .may = rounding_of(s->m->type)};
 }
 
 void check_attention(backend_check *c)
@@ -372,6 +583,7 @@ void check_attention(backend_check *c)
     for (size_t i = 0; i < out.n; i++) want[i] = (double)out.host[i];
     skv_attention_item items[ITEMS];
     const sequence *seqs[ITEMS];
+    memory *m = draw_memory(c, type, h.n_kv, h.head_dim);
     for (size_t i = 0, row0 = 0; i < n_items; i++) {
         const bool follows = i > 0 && items[i - 1].n_q == 1 && check_one_in(c, 2);
         const size_t n_q =
@@ -379,22 +591,17 @@ void check_attention(backend_check *c)
         const size_t n_past = follows ? items[i - 1].n_past + 1 : check_between(c, 1, 250);
         const bool drops = window == 0 && check_one_in(c, 2);
         /* A sequence has rows for what may follow. */
-        sequence *seq =
-            draw_sequence(c, type, h.n_kv, h.head_dim, n_past + n_q + ITEMS, drops ? n_past : 0);
+        sequence *seq = draw_sequence(c, m, n_past + n_q + ITEMS, drops ? n_past : 0);
         fill_sequence(c, seq, n_past + n_q + ITEMS);
         seqs[i] = follows ? seqs[i - 1] : seq;
-        items[i] = (skv_attention_item){
-            .row0 = row0,
-            .n_q = n_q,
-            .n_past = n_past,
-            .dropped = follows ? items[i - 1].dropped
-                       : drops ? check_list(c, seq->dropped, sizeof seq->dropped)
-                               : NULL,
-            .table = follows ? items[i - 1].table : table_list(c, seq),
-            .follows = follows};
+        items[i] = (skv_attention_item){.row0 = row0,
+                                        .n_q = n_q,
+                                        .n_past = n_past,
+                                        .table = seqs[i]->table,
+                                        .follows = follows};
         for (size_t j = 0; j < n_q; j++) {
             for (size_t g = 0; g < h.n; g++) {
-                const size_t end = n_past + j + 1 - seqs[i]->dropped[g / h.n_group];
+                const size_t end = n_past + j + 1 - dropped_of(seqs[i], g / h.n_group);
                 const query q = query_of(&h, seqs[i], row0 + j, g, end, window);
                 const size_t at = (row0 + j) * h.ld + g * h.head_dim;
                 attend(&q, s, want + at, bound + at);
@@ -406,11 +613,9 @@ void check_attention(backend_check *c)
                                      .q = check_rows(h.q, h.ld),
                                      .items = check_list(c, items, n_items * sizeof *items),
                                      .n_items = n_items,
-                                     .table_stride = STRIDE,
+                                     .slot = SLOT,
                                      .n_heads = h.n,
-                                     .n_kv_heads = h.n_kv,
                                      .head_dim = h.head_dim,
-                                     .type = type,
                                      .window = window,
                                      .scale = h.scale,
                                      .softcap = h.softcap,
@@ -429,7 +634,8 @@ void check_votes(backend_check *c)
     const heads h = draw_heads(c, n_q);
     const bool drops = check_one_in(c, 2), by_query_head = check_one_in(c, 2);
     const size_t window = check_one_in(c, 2) ? check_between(c, 1, 150) : 0;
-    sequence *seq = draw_sequence(c, type, h.n_kv, h.head_dim, n_past + n_q, drops ? n_past : 0);
+    memory *m = draw_memory(c, type, h.n_kv, h.head_dim);
+    sequence *seq = draw_sequence(c, m, n_past + n_q, drops ? n_past : 0);
     fill_sequence(c, seq, n_past + n_q);
     const size_t n_tracks = by_query_head ? h.n : h.n_kv, n = n_tracks * CHECK_KV_ROWS;
     float *votes = check_host(c, n * sizeof *votes);
@@ -439,7 +645,7 @@ void check_votes(backend_check *c)
     for (size_t i = 0; i < n; i++) want[i] = (double)votes[i];
     for (size_t j = 0; j < n_q; j++) {
         for (size_t g = 0; g < h.n; g++) {
-            const size_t end = n_past + j + 1 - seq->dropped[g / h.n_group];
+            const size_t end = n_past + j + 1 - dropped_of(seq, g / h.n_group);
             query q = query_of(&h, seq, j, g, end, window);
             q.may = (rounding){1e-6, 0, 1e-5};
             score(&q, s);
@@ -453,14 +659,10 @@ void check_votes(backend_check *c)
     const skv_votes_args args = {.q = check_rows(h.q, h.ld),
                                  .n_q = n_q,
                                  .n_past = n_past,
-                                 .dropped = drops ? check_list(c, seq->dropped, sizeof seq->dropped)
-                                                  : NULL,
-                                 .table = table_list(c, seq),
-                                 .table_stride = STRIDE,
+                                 .table = seq->table,
+                                 .slot = SLOT,
                                  .n_heads = h.n,
-                                 .n_kv_heads = h.n_kv,
                                  .head_dim = h.head_dim,
-                                 .type = type,
                                  .window = window,
                                  .scale = h.scale,
                                  .softcap = h.softcap,
@@ -475,33 +677,95 @@ void check_votes(backend_check *c)
     }
 }
 
-void check_gather_kv(backend_check *c)
+/* ---- compaction ---- */
+
+/* Heads of a sequence keep some rows each: in place, where a new page does not take the place of a
+ * shared one. */
+typedef struct compacting {
+    sequence *from;
+    uint32_t to[TRACKS][STRIDE];
+    uint32_t *rows[KV_HEADS * COPIES];
+    size_t n[KV_HEADS * COPIES];
+} compacting;
+
+static void draw_compacting(backend_check *c, compacting *x, size_t n_rows)
 {
-    check_begin(c, "gather_kv");
+    memory *m = x->from->m;
+    const bool apart = check_one_in(c, 3);
+    for (size_t b = 0; b < m->n_bundles; b++) {
+        for (size_t p = 0; p < STRIDE; p++) {
+            const bool stays = !apart && p < x->from->n_pages[b] && !check_one_in(c, 3);
+            x->to[b][p] = stays ? x->from->pages[b][p] : take_page(m);
+        }
+    }
+    for (size_t h = 0; h < m->n_heads; h++) {
+        x->n[h] = check_between(c, 1, n_rows - dropped_of(x->from, h));
+        x->rows[h] = check_ascending(c, x->n[h], n_rows - dropped_of(x->from, h));
+    }
+}
+
+static void run_compacting(backend_check *c, const compacting *x)
+{
     skv_backend *be = check_backend_of(c);
-    const size_t n_rows = check_between(c, 1, 250),
-                 Dh = 8 * check_between(c, 1, CHECK_HEAD_DIM / 8);
-    const size_t n = check_between(c, 1, n_rows < SKV_PAGE_ROWS ? n_rows : SKV_PAGE_ROWS);
-    const skv_kv_type type = draw_type(c);
-    sequence *from = draw_sequence(c, type, 1, Dh, n_rows, 0);
-    fill_sequence(c, from, n_rows);
-    const sequence *to = check_one_in(c, 2) ? from : draw_sequence(c, type, 1, Dh, n, 0);
-    const uint32_t *rows = check_ascending(c, n, n_rows);
-    const skv_gather_kv_args args = {.to = to->pages[0],
-                                     .from = table_list(c, from),
-                                     .rows = check_list(c, rows, n * sizeof *rows),
-                                     .n = n,
-                                     .type = type,
-                                     .head_dim = Dh};
-    be->gather_kv(be, &args);
+    const memory *m = x->from->m;
+    skv_compact_job jobs[KV_HEADS * COPIES];
+    for (size_t h = 0; h < m->n_heads; h++) {
+        const skv_track_spec *track = &m->tracks[m->track0 + h];
+        const uint32_t *rows = x->rows[h];
+        const size_t n_to = skv_ceil_div(x->n[h], SKV_PAGE_ROWS);
+        const size_t n_from = rows[x->n[h] - 1] / SKV_PAGE_ROWS + 1;
+        jobs[h] = (skv_compact_job){
+            .to = check_list(c, x->to[track->bundle], n_to * sizeof *rows),
+            .from = check_list(c, x->from->pages[track->bundle], n_from * sizeof *rows),
+            .to_offset = track->offset,
+            .from_offset = track->offset,
+            .head_dim = track->head_dim,
+            .rows = check_list(c, rows, x->n[h] * sizeof *rows),
+            .n = x->n[h]};
+    }
+    be->pages_compact(be, m->pool, m->type, check_list(c, jobs, m->n_heads * sizeof *jobs),
+                      m->n_heads);
     check_done(c);
-    unsigned char *got = check_host(c, from->page_bytes);
-    be->page_read(be, got, to->pages[0], from->page_bytes);
-    for (size_t i = 0; i < n; i++) {
+}
+
+/* Rows of a head as they were, against those in the pages that it has now. */
+static void check_compacted(backend_check *c, const compacting *x, size_t h,
+                            const unsigned char *now)
+{
+    const memory *m = x->from->m;
+    const skv_track_spec *track = &m->tracks[m->track0 + h];
+    for (size_t i = 0; i < x->n[h]; i++) {
         float a[2][CHECK_HEAD_DIM], b[2][CHECK_HEAD_DIM];
-        skv_kv_load_ref(got, type, i, a[0], a[1], Dh);
-        load_row(from, 0, rows[i], b[0], b[1]);
-        for (int which = 0; which < 2; which++)
-            check_same(c, a[which], b[which], Dh * sizeof a[0][0]);
+        const uint32_t page = x->to[track->bundle][i / SKV_PAGE_ROWS];
+        skv_kv_load_ref(now + page * m->page_bytes + track->offset, m->type, i % SKV_PAGE_ROWS,
+                        a[0], a[1], m->head_dim);
+        load_row(x->from, h, x->rows[h][i], b[0], b[1]);
+        for (int which = 0; which < 2; which++) {
+            check_same(c, a[which], b[which], m->head_dim * sizeof a[0][0]);
+        }
+    }
+}
+
+void check_compact(backend_check *c)
+{
+    check_begin(c, "pages_compact");
+    const size_t n_rows = check_between(c, 1, CHECK_KV_ROWS);
+    const size_t Dh = 8 * check_between(c, 1, CHECK_HEAD_DIM / 8);
+    memory *m = draw_memory(c, draw_type(c), check_between(c, 1, KV_HEADS * COPIES), Dh);
+    compacting x = {.from = draw_sequence(c, m, n_rows, check_one_in(c, 2) ? n_rows - 1 : 0)};
+    fill_sequence(c, x.from, n_rows);
+    draw_compacting(c, &x, n_rows);
+    run_compacting(c, &x);
+    unsigned char *now = check_host(c, POOL * m->page_bytes);
+    for (size_t i = 0; i < m->n_taken; i++) {
+        read_pages(c, m, m->order + i, 1, now + m->order[i] * m->page_bytes);
+    }
+    for (size_t h = 0; h < m->n_heads; h++) check_compacted(c, &x, h, now);
+    for (size_t b = 0; b < m->n_bundles; b++) { /* others keep what they have */
+        for (size_t p = 0; p < x.from->n_pages[b]; p++) {
+            const uint32_t page = x.from->pages[b][p];
+            if (page == x.to[b][p]) continue;
+            check_same(c, now + page * m->page_bytes, host_page(m, page), m->page_bytes);
+        }
     }
 }

@@ -69,15 +69,6 @@ void check_memory(backend_check *c)
     be->unmap(be, mapped);
     for (size_t i = 0; i < b.n; i++) want[i] /= i % ldb < n ? 2 : 1;
     check_near(c, b, want, NULL);
-    check_begin(c, "page_copy");
-    unsigned char *zeros = check_host(c, 64), *got = check_host(c, 64);
-    void *page = check_page(c, 64), *other = check_page(c, 64);
-    be->page_read(be, got, page, 64);
-    check_same(c, got, zeros, 64);
-    be->page_write(be, page, a.host, n * sizeof *a.host < 64 ? n * sizeof *a.host : 64);
-    be->page_copy(be, other, page, 64);
-    be->page_read(be, got, other, 64);
-    check_same(c, got, a.host, n * sizeof *a.host < 64 ? n * sizeof *a.host : 64);
 }
 
 static void check_rotate(backend_check *c)

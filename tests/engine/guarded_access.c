@@ -16,7 +16,7 @@
 
 #include "engine/engine.h"
 #include "guarded_backend.h"
-#include "kv/kv_store.h"
+#include "kv/kv_cache.h"
 #include "skv/skv.h"
 
 enum { N_TOKENS = 6, N = 64 };
@@ -187,6 +187,137 @@ static void what_is_undefined_is_nonsense(void **state)
 
 /* ---- pages ---- */
 
+/* A store of four pages, and two sequences of one head. */
+typedef struct paged {
+    skv_kv_store *store;
+    skv_kv_layout layout;
+    skv_kv_cache caches[2];
+    skv_backend *be;
+    skv_area *area;
+} paged;
+
+enum { HEAD_DIM = 8, N_PAGES = 4 };
+
+static void make_paged(skv_backend *be, paged *p)
+{
+    static const skv_kv_slot slot = {.n_heads = 1, .head_dim = HEAD_DIM};
+    const size_t n_bytes = skv_kv_page_bytes(SKV_KV_TYPE_F32, HEAD_DIM);
+    p->be = be;
+    assert_int_equal(skv_kv_store_create(be, SKV_KV_TYPE_F32, n_bytes, N_PAGES, &p->store, NULL),
+                     SKV_OK);
+    assert_int_equal(skv_kv_layout_init(&p->layout, &slot, 1, NULL), SKV_OK);
+    assert_int_equal(skv_kv_layout_bind(&p->layout, p->store, 2 * SKV_PAGE_ROWS, NULL), SKV_OK);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(skv_kv_cache_init(&p->caches[i], &p->layout, NULL), SKV_OK);
+    }
+    assert_int_equal(skv_kv_cache_grow(&p->caches[0], 10, NULL), SKV_OK);
+    assert_int_equal(skv_kv_cache_share(&p->caches[1], &p->caches[0], 10, NULL), SKV_OK);
+    p->area = make_area(be, SKV_AREA_F32, false);
+}
+
+static void free_paged(paged *p)
+{
+    p->be->areas_free(p->be, &p->area, 1);
+    for (size_t i = 0; i < 2; i++) skv_kv_cache_release(&p->caches[i]);
+    skv_kv_layout_release(&p->layout);
+    skv_kv_store_free(p->store);
+}
+
+/* Row `row` of the second sequence is stored. */
+static void store_row(const paged *p, size_t row)
+{
+    const skv_table *table = p->caches[1].table;
+    const skv_rows x = {p->area, 0, HEAD_DIM};
+    p->be->store(p->be, &(skv_store_args){.k = x,
+                                          .v = skv_rows_from(x, 0, HEAD_DIM),
+                                          .n_rows = 1,
+                                          .n_heads = 1,
+                                          .head_dim = HEAD_DIM,
+                                          .cos = x,
+                                          .sin = x,
+                                          .tables = &table,
+                                          .kv_rows = &row,
+                                          .n_copies = 1});
+}
+
+static void store_in_a_page_of_its_own(void *arg)
+{
+    paged *p = arg;
+    if (skv_kv_cache_grow(&p->caches[1], 11, NULL) != SKV_OK) _exit(1);
+    store_row(p, 10);
+}
+
+static void store_in_a_shared_page(void *arg)
+{
+    store_row(arg, 10);
+}
+
+static void store_where_there_is_no_page(void *arg)
+{
+    store_row(arg, SKV_PAGE_ROWS);
+}
+
+static void read_beyond_the_pool(void *arg)
+{
+    const paged *p = arg;
+    const uint32_t page = N_PAGES;
+    (void)skv_kv_page_map(p->store, page);
+}
+
+static void grow_within_a_step(void *arg)
+{
+    paged *p = arg;
+    p->be->step_begin(p->be);
+    (void)!skv_kv_cache_grow(&p->caches[1], 11, NULL);
+}
+
+static void look_at_rows_that_are_gone(void *arg)
+{
+    paged *p = arg;
+    skv_kv_cache_truncate(&p->caches[1], 0);
+    p->be->attention(
+        p->be,
+        &(skv_attention_args){
+            .out = {p->area, 0, HEAD_DIM},
+            .q = {p->area, HEAD_DIM, HEAD_DIM},
+            .items = &(skv_attention_item){.n_q = 1, .n_past = 9, .table = p->caches[1].table},
+            .n_items = 1,
+            .n_heads = 1,
+            .head_dim = HEAD_DIM,
+            .scale = 1});
+}
+
+static void copy_onto_a_shared_page(void *arg)
+{
+    const paged *p = arg;
+    const uint32_t to = skv_kv_cache_page(&p->caches[0], 0, 0), from = N_PAGES - 1;
+    skv_kv_pages_copy(p->store, &to, &from, 1);
+}
+
+static void keep_a_table(void *arg)
+{
+    const paged *p = arg;
+    p->be->slots_free(p->be, p->layout.slots);
+}
+
+static void pages_are_those_of_tables(void **state)
+{
+    void (*const faults[])(void *) = {store_in_a_shared_page,
+                                      store_where_there_is_no_page,
+                                      read_beyond_the_pool,
+                                      grow_within_a_step,
+                                      look_at_rows_that_are_gone,
+                                      copy_onto_a_shared_page,
+                                      keep_a_table};
+    paged p = {.be = NULL};
+    make_paged(*state, &p);
+    assert_int_equal(signal_of(store_in_a_page_of_its_own, &p), 0);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        assert_int_equal(signal_of(faults[i], &p), SIGABRT);
+    }
+    free_paged(&p);
+}
+
 static void read_directly(void *at)
 {
     (void)*(volatile const float *)at;
@@ -194,19 +325,37 @@ static void read_directly(void *at)
 
 static void pages_are_out_of_reach(void **state)
 {
-    skv_backend *be = *state;
-    skv_kv_store *store;
-    assert_int_equal(skv_kv_store_create(be, SKV_KV_TYPE_F32, skv_kv_page_bytes(SKV_KV_TYPE_F32, 8),
-                                         4, &store, NULL),
-                     SKV_OK);
-    const size_t n_bytes = skv_kv_store_page_bytes(store);
-    unsigned char *host = malloc(n_bytes);
-    assert_non_null(host);
-    void *page = skv_kv_page_take(store);
+    paged p = {.be = NULL};
+    make_paged(*state, &p);
+    void *page = (void *)(uintptr_t)skv_kv_page_map(p.store, 0);
+    assert_int_equal(signal_of(read_directly, page), 0);
+    skv_kv_page_unmap(p.store, page);
     assert_int_equal(signal_of(read_directly, page), SIGSEGV);
-    skv_kv_page_read(store, page, host);
+    free_paged(&p);
+}
+
+/* What is read has arrived when pages_done says so, and is as it was. */
+static void pages_arrive_late(void **state)
+{
+    skv_backend *be = *state;
+    paged p = {.be = NULL};
+    make_paged(be, &p);
+    const size_t n = skv_kv_store_page_bytes(p.store) / sizeof(float);
+    float *host = calloc(n, sizeof *host), *other = calloc(n, sizeof *other);
+    assert_true(host && other);
+    const uint32_t page = N_PAGES - 1;
+    skv_status status;
+    for (size_t i = 0; i < n; i++) other[i] = 1;
+    const skv_ticket ticket = skv_kv_pages_read(p.store, &page, 1, host);
+    skv_kv_pages_write(p.store, &page, 1, other);
+    assert_true(host[0] != host[0]);
+    assert_false(be->pages_done(be, ticket, false, &status));
+    assert_true(host[n - 1] != host[n - 1]);
+    assert_true(be->pages_done(be, ticket, true, &status));
+    for (size_t i = 0; i < n; i++) assert_true(host[i] == 0);
     free(host);
-    skv_kv_store_free(store);
+    free(other);
+    free_paged(&p);
 }
 
 /* ---- a step ---- */
@@ -266,7 +415,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(maps_are_what_was_asked_for, start, stop),
         cmocka_unit_test_setup_teardown(operations_take_rows_of_areas, start, stop),
         cmocka_unit_test_setup_teardown(what_is_undefined_is_nonsense, start, stop),
+        cmocka_unit_test_setup_teardown(pages_are_those_of_tables, start, stop),
         cmocka_unit_test_setup_teardown(pages_are_out_of_reach, start, stop),
+        cmocka_unit_test_setup_teardown(pages_arrive_late, start, stop),
         cmocka_unit_test(tensors_of_a_step_are_lent),
     };
     return cmocka_run_group_tests_name("guarded access", tests, NULL, NULL);

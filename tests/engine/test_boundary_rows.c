@@ -60,16 +60,12 @@ static void read_prompt(fixture *f, skv_sequence *s)
     assert_int_equal(f->n_rows, N_TOKENS);
 }
 
-static void compare_pages(skv_kv_store *store, const void *got, const void *want)
+static void compare_pages(skv_kv_store *store, uint32_t got, uint32_t want)
 {
-    const size_t n_bytes = skv_kv_store_page_bytes(store);
-    unsigned char *a = skv_alloc(n_bytes, 1), *b = skv_alloc(n_bytes, 1);
-    assert_true(a && b);
-    skv_kv_page_read(store, got, a);
-    skv_kv_page_read(store, want, b);
-    assert_memory_equal(a, b, n_bytes);
-    skv_free(a);
-    skv_free(b);
+    const void *a = skv_kv_page_map(store, got), *b = skv_kv_page_map(store, want);
+    assert_memory_equal(a, b, skv_kv_store_page_bytes(store));
+    skv_kv_page_unmap(store, a);
+    skv_kv_page_unmap(store, b);
 }
 
 /* Every page row of the sequence against what its rows make. */
@@ -79,18 +75,18 @@ static void compare(const fixture *f, const skv_sequence *s)
     size_t n_tracks = skv_kv_layout_tracks(&f->engine->plan.layout);
     size_t first = skv_boundary_tracks(f->engine), page_bytes = skv_kv_store_page_bytes(store);
     assert_true(first > 0 && first < n_tracks);
-    void **pages = skv_alloc(n_tracks, sizeof *pages);
+    uint32_t *pages = skv_alloc(n_tracks, sizeof *pages);
     unsigned char *nonsense = skv_alloc(page_bytes, 1);
     assert_true(pages && nonsense);
     memset(nonsense, 0x5a, page_bytes);
     for (size_t t = 0; t < n_tracks; t++) pages[t] = skv_kv_page_take(store);
     for (size_t i = 0; (i + 1) * SKV_PAGE_ROWS <= N_TOKENS; i++) {
         size_t position = i * SKV_PAGE_ROWS;
-        for (size_t t = first; t < n_tracks; t++) skv_kv_page_write(store, pages[t], nonsense);
+        for (size_t t = first; t < n_tracks; t++) skv_kv_pages_write(store, &pages[t], 1, nonsense);
         skv_boundary_restore(f->engine, f->rows + position * skv_boundary_row_bytes(f->engine),
                              position, CONTEXT, pages);
         for (size_t t = first; t < n_tracks; t++) {
-            compare_pages(store, pages[t], s->cache.pages[t * s->cache.max_pages + i]);
+            compare_pages(store, pages[t], skv_kv_cache_page(&s->cache, t, i));
         }
     }
     for (size_t t = 0; t < n_tracks; t++) skv_kv_page_drop(store, pages[t]);

@@ -389,13 +389,14 @@ static size_t allocated_bytes(const char *preset, size_t l, size_t g, skv_kv_typ
     assert_int_equal(
         skv_kv_store_create(be, type, skv_plan_page_bytes(config, type), n_pages, &store, NULL),
         SKV_OK);
-    assert_int_equal(skv_kv_cache_init(&cache, store, &plan.layout, N_TOKENS, NULL), SKV_OK);
+    assert_int_equal(skv_kv_layout_bind(&plan.layout, store, N_TOKENS, NULL), SKV_OK);
+    assert_int_equal(skv_kv_cache_init(&cache, &plan.layout, NULL), SKV_OK);
     assert_int_equal(skv_kv_cache_grow(&cache, N_TOKENS, NULL), SKV_OK);
     assert_int_equal(skv_kv_store_free_pages(store), 0);
     size_t n_bytes = skv_kv_cache_bytes(&cache);
     skv_kv_cache_release(&cache);
-    skv_kv_store_free(store);
     skv_plan_release(&plan);
+    skv_kv_store_free(store);
     be->free(be);
     skv_pool_free(pool);
     skv_preset_free(config);

@@ -406,13 +406,12 @@ static void test_memory_is_saved(void **state)
 static void load_row(const skv_sequence *s, size_t track, size_t row, float *k, float *v)
 {
     skv_kv_store *store = s->cache.store;
-    unsigned char *page = malloc(skv_kv_store_page_bytes(store));
     skv_kernels kernels;
     skv_kernels_init(&kernels, SKV_CPU_LEVEL_REF, 0);
-    assert_non_null(page);
-    skv_kv_page_read(store, s->cache.pages[track * s->cache.max_pages + row / SKV_PAGE_ROWS], page);
+    const void *page =
+        skv_kv_page_map(store, skv_kv_cache_page(&s->cache, track, row / SKV_PAGE_ROWS));
     kernels.kv_load(page, SKV_KV_TYPE_INT8, row % SKV_PAGE_ROWS, k, v, s->engine->config->head_dim);
-    free(page);
+    skv_kv_page_unmap(store, page);
 }
 
 /* Rows of 8 bits are moved with their scales: keeping all but two rows changes little. */

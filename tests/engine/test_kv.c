@@ -35,6 +35,7 @@ static void set_up_slots(void **state, const skv_kv_slot *slots, size_t n_slots)
     assert_int_equal(
         skv_kv_store_create(f->be, SKV_KV_TYPE_F32, PAGE_BYTES, N_PAGES, &f->store, NULL), SKV_OK);
     assert_int_equal(skv_kv_layout_init(&f->layout, slots, n_slots, NULL), SKV_OK);
+    assert_int_equal(skv_kv_layout_bind(&f->layout, f->store, MAX_ROWS, NULL), SKV_OK);
     *state = f;
 }
 
@@ -68,8 +69,8 @@ static int tear_down(void **state)
 {
     fixture *f = *state;
     assert_int_equal(skv_kv_store_free_pages(f->store), N_PAGES);
-    skv_kv_store_free(f->store);
     skv_kv_layout_release(&f->layout);
+    skv_kv_store_free(f->store);
     f->be->free(f->be);
     skv_pool_free(f->pool);
     test_free(f);
@@ -79,21 +80,41 @@ static int tear_down(void **state)
 static skv_kv_cache new_cache(const fixture *f)
 {
     skv_kv_cache cache;
-    assert_int_equal(skv_kv_cache_init(&cache, f->store, &f->layout, MAX_ROWS, NULL), SKV_OK);
+    assert_int_equal(skv_kv_cache_init(&cache, &f->layout, NULL), SKV_OK);
     return cache;
 }
 
-static float *row_of(const skv_kv_cache *cache, size_t track, size_t row)
+static uint32_t page_of(const skv_kv_cache *cache, size_t track, size_t row)
 {
-    float *page = cache->pages[track * cache->max_pages + row / SKV_PAGE_ROWS];
-    return page + row % SKV_PAGE_ROWS * cache->layout->tracks[track].head_dim;
+    return skv_kv_cache_page(cache, track, row / SKV_PAGE_ROWS);
 }
 
-static float number_at(const fixture *f, const float *at)
+/* The first number of a row's K, or the last one of its V, in a page of floats. */
+static size_t place_of(const skv_kv_cache *cache, size_t track, size_t row, bool value)
 {
-    float number;
-    f->be->page_read(f->be, &number, at, sizeof number);
+    const size_t n = cache->layout->tracks[track].head_dim;
+    const size_t first = skv_kv_layout_offset(cache->layout, track) / sizeof(float);
+    return first + row % SKV_PAGE_ROWS * n + (value ? SKV_PAGE_ROWS * n + n - 1 : 0);
+}
+
+static float number_of(const skv_kv_cache *cache, size_t track, size_t row, bool value)
+{
+    const float *page = skv_kv_page_map(cache->store, page_of(cache, track, row));
+    const float number = page[place_of(cache, track, row, value)];
+    skv_kv_page_unmap(cache->store, page);
     return number;
+}
+
+static void put_number(const skv_kv_cache *cache, size_t track, size_t row, bool value,
+                       float number)
+{
+    float copy[PAGE_BYTES / sizeof(float)];
+    const uint32_t page = page_of(cache, track, row);
+    const void *old = skv_kv_page_map(cache->store, page);
+    memcpy(copy, old, sizeof copy);
+    skv_kv_page_unmap(cache->store, old);
+    copy[place_of(cache, track, row, value)] = number;
+    skv_kv_pages_write(cache->store, &page, 1, copy);
 }
 
 static void test_grow_and_truncate(void **state)
@@ -109,7 +130,6 @@ static void test_grow_and_truncate(void **state)
     assert_int_equal(skv_kv_cache_bytes(&cache), 9 * skv_kv_store_page_bytes(f->store));
     skv_kv_cache_truncate(&cache, SKV_PAGE_ROWS + 1);
     assert_int_equal(skv_kv_store_free_pages(f->store), N_PAGES - 6);
-    assert_ptr_equal(skv_kv_cache_slot(&cache, 1), cache.pages + 2 * cache.max_pages);
     skv_kv_cache_release(&cache);
 }
 
@@ -139,8 +159,7 @@ static void test_share_copies_on_write(void **state)
     size_t n = SKV_PAGE_ROWS + 10;
     assert_int_equal(skv_kv_cache_grow(&a, n, NULL), SKV_OK);
     for (size_t t = 0; t < 3; t++) {
-        const float number = (float)t + 0.5f;
-        f->be->page_write(f->be, row_of(&a, t, n - 1), &number, sizeof number);
+        put_number(&a, t, n - 1, false, (float)t + 0.5f);
     }
     assert_int_equal(skv_kv_cache_share(&b, &a, n, NULL), SKV_OK);
     assert_int_equal(skv_kv_store_free_pages(f->store), N_PAGES - 6);
@@ -148,12 +167,12 @@ static void test_share_copies_on_write(void **state)
     assert_int_equal(skv_kv_cache_grow(&b, n + 1, NULL), SKV_OK);
     assert_int_equal(skv_kv_store_free_pages(f->store), N_PAGES - 9);
     for (size_t t = 0; t < 3; t++) {
-        assert_ptr_equal(row_of(&a, t, 0), row_of(&b, t, 0));
-        assert_ptr_not_equal(row_of(&a, t, n - 1), row_of(&b, t, n - 1));
-        assert_true(number_at(f, row_of(&b, t, n - 1)) == (float)t + 0.5f);
+        assert_int_equal(page_of(&a, t, 0), page_of(&b, t, 0));
+        assert_int_not_equal(page_of(&a, t, n - 1), page_of(&b, t, n - 1));
+        assert_true(number_of(&b, t, n - 1, false) == (float)t + 0.5f);
     }
     skv_kv_cache_release(&a);
-    assert_true(number_at(f, row_of(&b, 2, n - 1)) == 2.5f);
+    assert_true(number_of(&b, 2, n - 1, false) == 2.5f);
     skv_kv_cache_release(&b);
 }
 
@@ -192,23 +211,18 @@ static void test_random_use(void **state)
 /* ---- heads of two sizes ---- */
 
 /* K of a row as its first number, V as its last one. */
-static void put_row(const fixture *f, const skv_kv_cache *cache, size_t track, size_t row,
-                    size_t position)
+static void put_row(const skv_kv_cache *cache, size_t track, size_t row, size_t position)
 {
-    const size_t n = cache->layout->tracks[track].head_dim;
-    float *k = row_of(cache, track, row), *v = k + SKV_PAGE_ROWS * n + n - 1;
     const float number = (float)(1000 * track + position);
-    f->be->page_write(f->be, k, &number, sizeof number);
-    f->be->page_write(f->be, v, &number, sizeof number);
+    put_number(cache, track, row, false, number);
+    put_number(cache, track, row, true, number);
 }
 
-static void check_row(const fixture *f, const skv_kv_cache *cache, size_t track, size_t row,
-                      size_t position)
+static void check_row(const skv_kv_cache *cache, size_t track, size_t row, size_t position)
 {
-    const size_t n = cache->layout->tracks[track].head_dim;
-    const float *k = row_of(cache, track, row);
-    assert_true(number_at(f, k) == (float)(1000 * track + position));
-    assert_true(number_at(f, k + SKV_PAGE_ROWS * n + n - 1) == (float)(1000 * track + position));
+    const float number = (float)(1000 * track + position);
+    assert_true(number_of(cache, track, row, false) == number);
+    assert_true(number_of(cache, track, row, true) == number);
 }
 
 /* All tracks hold the rows that they should. */
@@ -216,7 +230,7 @@ static void check_rows(const fixture *f, const skv_kv_cache *cache)
 {
     for (size_t t = 0; t < skv_kv_layout_tracks(&f->layout); t++) {
         for (size_t i = 0; i < skv_kv_cache_track_rows(cache, t); i++) {
-            check_row(f, cache, t, i, skv_kv_cache_position(cache, t, i));
+            check_row(cache, t, i, skv_kv_cache_position(cache, t, i));
         }
     }
 }
@@ -229,7 +243,7 @@ static void grow(const fixture *f, skv_kv_cache *cache, size_t n)
     assert_int_equal(skv_kv_store_free_pages(f->store), n_free - needs);
     for (size_t t = 0; t < skv_kv_layout_tracks(&f->layout); t++) {
         const size_t n_rows = skv_kv_cache_track_rows(cache, t);
-        for (size_t i = n - before; i > 0; i--) put_row(f, cache, t, n_rows - i, n - i);
+        for (size_t i = n - before; i > 0; i--) put_row(cache, t, n_rows - i, n - i);
     }
 }
 
@@ -258,12 +272,12 @@ static void test_bundles(void **state)
 static void evict_exactly(const fixture *f, skv_kv_cache *cache, const skv_kv_choice *choice,
                           size_t needs)
 {
-    void *taken[N_PAGES];
+    uint32_t taken[N_PAGES];
     size_t n = 0;
     while (skv_kv_store_free_pages(f->store) > needs) taken[n++] = skv_kv_page_take(f->store);
     assert_int_equal(skv_kv_store_free_pages(f->store), needs);
     if (needs > 0) {
-        void *last = skv_kv_page_take(f->store);
+        const uint32_t last = skv_kv_page_take(f->store);
         assert_int_equal(skv_kv_cache_evict(cache, choice, NULL), SKV_FULL);
         skv_kv_page_drop(f->store, last);
     }
@@ -357,7 +371,7 @@ static void test_windows(void **state)
                          N_PAGES - 5 * ((n + SKV_PAGE_ROWS - 1) / SKV_PAGE_ROWS) + 3 * first);
         for (size_t t = 0; t < skv_kv_layout_tracks(&f->layout); t++) {
             const size_t n_rows = skv_kv_cache_track_rows(&a, t);
-            for (size_t i = STEP; i > 0; i--) put_row(f, &a, t, n_rows - i, n - i);
+            for (size_t i = STEP; i > 0; i--) put_row(&a, t, n_rows - i, n - i);
         }
         check_rows(f, &a);
     }
@@ -387,16 +401,15 @@ static void test_first_free_page(void **state)
     const fixture *f = *state;
     enum { N = 200 };
     skv_kv_store *store;
-    unsigned char *pages[N];
+    uint32_t pages[N];
     bool is_free[N] = {false};
     skv_rng rng;
     skv_rng_init(&rng, 11);
     assert_int_equal(skv_kv_store_create(f->be, SKV_KV_TYPE_F32, PAGE_BYTES, N, &store, NULL),
                      SKV_OK);
-    size_t page_bytes = skv_kv_store_page_bytes(store);
     for (size_t i = 0; i < N; i++) {
         pages[i] = skv_kv_page_take(store);
-        assert_ptr_equal(pages[i], pages[0] + i * page_bytes);
+        assert_int_equal(pages[i], i);
     }
     for (int round = 0; round < 50; round++) {
         size_t n_drops = 1 + (size_t)skv_rng_below(&rng, N);
@@ -408,15 +421,15 @@ static void test_first_free_page(void **state)
         size_t n_takes = (size_t)skv_rng_below(&rng, skv_kv_store_free_pages(store) + 1);
         for (size_t i = 0; n_takes > 0; i++) {
             if (!is_free[i]) continue;
-            assert_ptr_equal(skv_kv_page_take(store), pages[i]);
+            assert_int_equal(skv_kv_page_take(store), pages[i]);
             is_free[i] = false;
             n_takes--;
         }
     }
     for (size_t i = 0; i < N; i++) {
-        if (is_free[i]) assert_ptr_equal(skv_kv_page_take(store), pages[i]);
+        if (is_free[i]) assert_int_equal(skv_kv_page_take(store), pages[i]);
     }
-    assert_null(skv_kv_page_take(store));
+    assert_int_equal(skv_kv_page_take(store), SKV_KV_NO_PAGE);
     skv_kv_store_free(store);
 }
 

@@ -308,12 +308,13 @@ static float value_at(const skv_sequence *s, size_t slot, size_t head, size_t ro
                       size_t d)
 {
     size_t Dh = s->engine->config->head_dim;
-    void *const *pages = skv_kv_cache_slot(&s->cache, slot) + head * s->cache.max_pages;
-    const unsigned char *page = pages[row / SKV_PAGE_ROWS];
+    const size_t track = s->cache.layout->track0[slot] + head;
+    const unsigned char *page =
+        skv_kv_page_map(s->cache.store, skv_kv_cache_page(&s->cache, track, row / SKV_PAGE_ROWS));
     const unsigned char *rows = page + skv_page_rows_at(SKV_KV_TYPE_F32, Dh, which);
-    skv_backend *be = s->engine->be;
     float x;
-    be->page_read(be, &x, rows + ((row % SKV_PAGE_ROWS) * Dh + d) * sizeof x, sizeof x);
+    memcpy(&x, rows + ((row % SKV_PAGE_ROWS) * Dh + d) * sizeof x, sizeof x);
+    skv_kv_page_unmap(s->cache.store, page);
     return x;
 }
 

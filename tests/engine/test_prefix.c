@@ -33,11 +33,12 @@ typedef struct tree {
 } tree;
 
 typedef struct fixture {
-    skv_pool *pool;
+    skv_pool *pool; /* threads */
     skv_backend *be;
     skv_attention_item items[ITEMS];
-    void *shared[ITEMS][KV_HEADS * PAGES]; /* page tables */
-    void *own[ITEMS][KV_HEADS * PAGES];
+    skv_page_pool *pages;
+    skv_slots *slots;
+    skv_table *shared[ITEMS], *own[ITEMS];
     skv_area *areas[3]; /* q [rows, WIDTH], out [2 rows, WIDTH], sinks [HEADS] */
 } fixture;
 
@@ -52,21 +53,56 @@ static size_t page_bytes(void)
     return skv_kv_page_bytes(SKV_KV_TYPE_F32, DH);
 }
 
+/* Page p of a head of item i. */
+static uint32_t page_number(size_t i, size_t head, size_t p)
+{
+    return (uint32_t)((i * KV_HEADS + head) * PAGES + p);
+}
+
+/* Item i has pages of its own, and others that it shares, which hold the same. */
+static void make_item(fixture *f, const tree *t, size_t i, uint32_t (*shared)[KV_HEADS][PAGES],
+                      uint64_t *state)
+{
+    skv_backend *be = f->be;
+    float *page = skv_alloc(1, page_bytes());
+    assert_non_null(page);
+    assert_int_equal(be->table_create(be, f->slots, &f->shared[i], NULL), SKV_OK);
+    assert_int_equal(be->table_create(be, f->slots, &f->own[i], NULL), SKV_OK);
+    for (size_t h = 0; h < KV_HEADS; h++) {
+        uint32_t own[PAGES];
+        for (size_t p = 0; p < PAGES; p++) {
+            const bool is_shared = t->parent[i] != i && p < t->n_shared[i];
+            own[p] = page_number(i, h, p);
+            shared[i][h][p] = is_shared ? shared[t->parent[i]][h][p] : own[p];
+            for (size_t x = 0; x < page_bytes() / sizeof(float); x++) page[x] = noise(state);
+            be->pages_write(be, f->pages, &own[p], 1, page);
+            if (is_shared) be->pages_copy(be, f->pages, &own[p], &shared[i][h][p], 1);
+        }
+        be->table_write(be, f->own[i], h, 0, own, PAGES);
+        be->table_write(be, f->shared[i], h, 0, shared[i][h], PAGES);
+    }
+    be->table_dropped(be, f->own[i], 0, t->dropped[i], KV_HEADS);
+    be->table_dropped(be, f->shared[i], 0, t->dropped[i], KV_HEADS);
+    skv_free(page);
+}
+
 static void make_pages(fixture *f, const tree *t)
 {
+    static const size_t track0[] = {0, KV_HEADS};
+    static const skv_track_spec tracks[KV_HEADS] = {{0, 0, DH}, {1, 0, DH}};
+    const size_t n_pages = (size_t)ITEMS * KV_HEADS * PAGES;
+    uint32_t shared[ITEMS][KV_HEADS][PAGES];
     uint64_t state = 7;
-    for (size_t i = 0; i < t->n_items; i++) {
-        for (size_t p = 0; p < (size_t)KV_HEADS * PAGES; p++) {
-            bool is_shared = t->parent[i] != i && p % PAGES < t->n_shared[i];
-            float *page =
-                f->be->pages_create(f->be, page_bytes()); /* the CPU's: the host's memory */
-            assert_non_null(page);
-            f->own[i][p] = page;
-            f->shared[i][p] = is_shared ? f->shared[t->parent[i]][p] : page;
-            for (size_t x = 0; x < page_bytes() / sizeof(float); x++) page[x] = noise(&state);
-            if (is_shared) memcpy(page, f->shared[i][p], page_bytes());
-        }
-    }
+    assert_int_equal(f->be->pool_create(f->be, page_bytes(), n_pages, &f->pages, NULL), SKV_OK);
+    const skv_slots_spec spec = {.pool = f->pages,
+                                 .type = SKV_KV_TYPE_F32,
+                                 .n_slots = 1,
+                                 .n_bundles = KV_HEADS,
+                                 .track0 = track0,
+                                 .tracks = tracks,
+                                 .max_pages = PAGES};
+    assert_int_equal(f->be->slots_create(f->be, &spec, &f->slots, NULL), SKV_OK);
+    for (size_t i = 0; i < t->n_items; i++) make_item(f, t, i, shared, &state);
 }
 
 /* The n floats of an area, which the processor's back end maps as they are. */
@@ -97,8 +133,7 @@ static void fixture_init(fixture *f, const tree *t, size_t n_threads, bool invar
     size_t row = 0;
     for (size_t i = 0; i < t->n_items; i++) {
         size_t n_q = i + 1 == t->n_items ? t->n_q_last : 1;
-        f->items[i] = (skv_attention_item){
-            .row0 = row, .n_q = n_q, .n_past = t->n_past[i], .dropped = t->dropped[i]};
+        f->items[i] = (skv_attention_item){.row0 = row, .n_q = n_q, .n_past = t->n_past[i]};
         row += n_q;
     }
     const skv_area_spec specs[] = {{SKV_AREA_F32, row, WIDTH, false},
@@ -119,10 +154,11 @@ static size_t n_rows_of(const fixture *f, const tree *t)
 static void fixture_release(fixture *f, const tree *t)
 {
     for (size_t i = 0; i < t->n_items; i++) {
-        for (size_t p = 0; p < (size_t)KV_HEADS * PAGES; p++) {
-            f->be->pages_free(f->be, f->own[i][p], page_bytes());
-        }
+        f->be->table_free(f->be, f->shared[i]);
+        f->be->table_free(f->be, f->own[i]);
     }
+    f->be->slots_free(f->be, f->slots);
+    f->be->pool_free(f->be, f->pages);
     f->be->areas_free(f->be, f->areas, 3);
     f->be->free(f->be);
     skv_pool_free(f->pool);
@@ -138,11 +174,8 @@ static skv_attention_args args_of(fixture *f, const tree *t, bool shared)
         .q = {f->areas[0], 0, WIDTH},
         .items = f->items,
         .n_items = t->n_items,
-        .table_stride = PAGES,
         .n_heads = HEADS,
-        .n_kv_heads = KV_HEADS,
         .head_dim = DH,
-        .type = SKV_KV_TYPE_F32,
         .window = t->window,
         .scale = 0.2f,
         .softcap = t->softcap,

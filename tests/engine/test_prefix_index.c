@@ -59,6 +59,8 @@ static int set_up(void **state)
     assert_int_equal(
         skv_kv_store_create(f->be, SKV_KV_TYPE_F32, PAGE_BYTES, N_PAGES, &f->store, NULL), SKV_OK);
     assert_int_equal(skv_kv_layout_init(&f->layout, slots, 1, NULL), SKV_OK);
+    assert_int_equal(skv_kv_layout_bind(&f->layout, f->store, (size_t)N_BLOCKS * ROWS, NULL),
+                     SKV_OK);
     assert_int_equal(skv_prefix_index_create(f->store, N_PAGES, 5, &f->index, NULL), SKV_OK);
     *state = f;
     return 0;
@@ -78,8 +80,8 @@ static int tear_down(void **state)
     fixture *f = *state;
     skv_prefix_index_free(f->index);
     assert_int_equal(skv_kv_store_free_pages(f->store), N_PAGES);
-    skv_kv_store_free(f->store);
     skv_kv_layout_release(&f->layout);
+    skv_kv_store_free(f->store);
     f->be->free(f->be);
     skv_pool_free(f->pool);
     test_free(f);
@@ -97,8 +99,7 @@ static void make_ids(int32_t text, int32_t *ids, size_t n_blocks)
 static skv_kv_cache new_cache(const fixture *f, size_t n_rows)
 {
     skv_kv_cache cache;
-    assert_int_equal(skv_kv_cache_init(&cache, f->store, &f->layout, (size_t)N_BLOCKS * ROWS, NULL),
-                     SKV_OK);
+    assert_int_equal(skv_kv_cache_init(&cache, &f->layout, NULL), SKV_OK);
     assert_int_equal(skv_kv_cache_grow(&cache, n_rows, NULL), SKV_OK);
     return cache;
 }
@@ -194,19 +195,19 @@ static void test_names_and_order(void **state)
     assert_int_equal(skv_prefix_index_blocks(f->index), 0);
 }
 
-static bool take_pages(const fixture *f, void **pages, float value)
+static bool take_pages(const fixture *f, uint32_t *pages, float value)
 {
     float page[2 * ROWS * HEAD_DIM];
     for (size_t i = 0; i < sizeof page / sizeof page[0]; i++) page[i] = value;
     for (size_t t = 0; t < N_TRACKS; t++) {
         pages[t] = skv_kv_page_take(f->store);
-        if (!pages[t]) return false;
-        skv_kv_page_write(f->store, pages[t], page);
+        if (pages[t] == SKV_KV_NO_PAGE) return false;
+        skv_kv_pages_write(f->store, &pages[t], 1, page);
     }
     return true;
 }
 
-static void drop_pages(const fixture *f, void *const *pages)
+static void drop_pages(const fixture *f, const uint32_t *pages)
 {
     for (size_t t = 0; t < N_TRACKS; t++) skv_kv_page_drop(f->store, pages[t]);
 }
@@ -215,7 +216,7 @@ static void test_restore(void **state)
 {
     fixture *f = *state;
     int32_t ids[4 * ROWS];
-    void *pages[N_TRACKS];
+    uint32_t pages[N_TRACKS];
     make_ids(3, ids, 4);
     assert_true(take_pages(f, pages, 1));
     /* Nothing stands in the air. */
@@ -227,10 +228,10 @@ static void test_restore(void **state)
     assert_true(skv_prefix_index_restore(f->index, 1, ids, 2 * ROWS, pages, &f->layout));
     skv_kv_cache cache = new_cache(f, 0);
     assert_int_equal(skv_prefix_index_match(f->index, 1, ids, 4 * ROWS, &cache), 2 * ROWS);
-    float got[2 * ROWS * HEAD_DIM];
     for (size_t p = 0; p < 2; p++) {
-        skv_kv_page_read(f->store, cache.pages[p], got);
+        const float *got = skv_kv_page_map(f->store, skv_kv_cache_page(&cache, 0, p));
         assert_true(got[0] == (float)p + 1 && got[2 * ROWS * HEAD_DIM - 1] == (float)p + 1);
+        skv_kv_page_unmap(f->store, got);
     }
     skv_kv_cache_release(&cache);
     /* What was computed and what was restored are one chain. */
@@ -278,7 +279,7 @@ static void test_random_use(void **state)
     skv_rng_init(&rng, 3);
     for (int step = 0; step < 2000; step++) {
         int32_t ids[4 * ROWS];
-        void *pages[N_TRACKS];
+        uint32_t pages[N_TRACKS];
         int32_t text = (int32_t)skv_rng_below(&rng, 5);
         size_t n_blocks = 1 + (size_t)skv_rng_below(&rng, 4);
         uint64_t domain = skv_rng_below(&rng, 2);

@@ -54,7 +54,7 @@ typedef struct run {
     unsigned char *rows; /* [N_TOKENS][row_bytes] */
     size_t row_bytes, n_taken;
     size_t n_tracks, n_shallow, page_bytes;
-    void **pages; /* [n_tracks] */
+    uint32_t *pages; /* [n_tracks] */
 } run;
 
 static void stop(const char *what)
@@ -127,8 +127,9 @@ static void write_block(const run *r, size_t i, bool rows)
     memset(item->ids, 0, SKV_PAGE_ROWS * sizeof *item->ids);
     size_t n_pages = rows ? r->n_shallow : r->n_tracks;
     for (size_t t = 0; t < n_pages; t++) {
-        skv_kv_page_read(cache->store, cache->pages[t * cache->max_pages + i],
-                         item->pages + t * r->page_bytes);
+        const void *page = skv_kv_page_map(cache->store, skv_kv_cache_page(cache, t, i));
+        memcpy(item->pages + t * r->page_bytes, page, r->page_bytes);
+        skv_kv_page_unmap(cache->store, page);
     }
     if (rows) {
         size_t n_bytes = SKV_PAGE_ROWS * r->row_bytes;
@@ -161,9 +162,7 @@ static void restore_block(run *r, size_t i, bool rows)
     name_of(i, rows, &name);
     if (skv_spill_file_read(&r->place, &name, &item, &err) != SKV_OK) stop(err.text);
     size_t n_pages = rows ? r->n_shallow : r->n_tracks;
-    for (size_t t = 0; t < n_pages; t++) {
-        skv_kv_page_write(r->engine->store, r->pages[t], item->pages + t * r->page_bytes);
-    }
+    skv_kv_pages_write(r->engine->store, r->pages, n_pages, item->pages);
     if (rows) {
         skv_boundary_restore(r->engine, item->pages + n_pages * r->page_bytes, i * SKV_PAGE_ROWS,
                              r->sequence->max_tokens, r->pages);
@@ -176,8 +175,11 @@ static bool same_pages(const run *r, size_t i)
     const skv_kv_cache *cache = &r->sequence->cache;
     bool same = true;
     for (size_t t = 0; t < r->n_tracks; t++) {
-        same =
-            same && memcmp(r->pages[t], cache->pages[t * cache->max_pages + i], r->page_bytes) == 0;
+        const void *a = skv_kv_page_map(cache->store, r->pages[t]);
+        const void *b = skv_kv_page_map(cache->store, skv_kv_cache_page(cache, t, i));
+        same = same && memcmp(a, b, r->page_bytes) == 0;
+        skv_kv_page_unmap(cache->store, a);
+        skv_kv_page_unmap(cache->store, b);
     }
     return same;
 }

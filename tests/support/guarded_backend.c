@@ -1,101 +1,37 @@
 /* A back end whose memory nobody else can touch: see guarded_backend.h. */
-#define _GNU_SOURCE /* MAP_ANONYMOUS, MAP_NORESERVE */
-#include "guarded_backend.h"
+#include "guarded_state.h"
 
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-
-enum {
-    MAX_REGIONS = 4096,
-    MAX_MAPS = 16,
-    NONSENSE = 0xff, /* four of them are a NaN */
-    PADDING = 3      /* floats between mapped rows that do not stand close together */
-};
-
-/* Pages that are handed out, [at, at + n_bytes), and the memory that they stand for. */
-typedef struct region {
-    unsigned char *at, *twin;
-    size_t n_bytes;
-} region;
-
-typedef struct guarded guarded;
-
-struct skv_area {
-    const guarded *of;
-    skv_area *inner;
-    skv_area_spec spec;
-    size_t n;         /* elements */
-    unsigned n_maps;  /* that it has now */
-    size_t n_created; /* together with it, if it is the first of them */
-};
-
-struct skv_linear {
-    skv_linear *inner;
-    size_t n_parts, K;
-    bool paired;
-    size_t n_rows[]; /* [n_parts] */
-};
-
-struct skv_states {
-    const guarded *of;
-    skv_states *inner;
-    size_t n_states;
-    skv_state_layer layers[]; /* [n_layers] */
-};
-
-typedef struct mapping {
-    float *host; /* owned; NULL: free */
-    skv_rows rows;
-    size_t n_rows, n, ld;
-    skv_map_access access;
-} mapping;
-
-struct guarded {
-    skv_backend base; /* first */
-    skv_backend *cpu; /* owned */
-    region regions[MAX_REGIONS];
-    size_t n_regions;
-    size_t n_areas, n_states;
-    mapping maps[MAX_MAPS];
-    bool is_busy; /* something was computed, and nobody has waited for it */
-    size_t n_waits;
-};
-
-/* The harness of alloc_fail.h counts the library's allocations, not these. */
-void *__real_malloc(size_t n_bytes);
-void *__real_calloc(size_t count, size_t size);
-void *__real_mmap(void *at, size_t n_bytes, int access, int flags, int fd, off_t offset);
 
 skv_status __real_skv_backend_create(const skv_backend_options *options, skv_backend **out,
                                      skv_error *err);
 skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_backend **out,
                                      skv_error *err);
 
-_Noreturn static void die(const char *what)
+_Noreturn void guarded_die(const char *what)
 {
     (void)fprintf(stderr, "guarded back end: %s\n", what);
     abort();
 }
 
-static void *take(size_t n_bytes)
+void *guarded_take(size_t n_bytes)
 {
     void *block = __real_malloc(n_bytes ? n_bytes : 1);
-    if (!block) die("no memory");
+    if (!block) guarded_die("no memory");
     return block;
 }
 
 /* The host reads results. */
-static void wait(guarded *g)
+void guarded_wait(guarded *g)
 {
     g->n_waits += g->is_busy;
     g->is_busy = false;
 }
 
 /* The back end before an operation. */
-static guarded *enter(skv_backend *base)
+guarded *guarded_enter(skv_backend *base)
 {
     guarded *g = (guarded *)base;
     g->is_busy = true;
@@ -107,23 +43,23 @@ static guarded *enter(skv_backend *base)
 /* An area of this back end, which an operation uses. */
 static const skv_area *used(const guarded *g, const skv_area *area)
 {
-    if (area->of != g) die("an area of another back end");
-    if (area->n_maps > 0) die("an operation while its area is mapped");
+    if (area->of != g) guarded_die("an area of another back end");
+    if (area->n_maps > 0) guarded_die("an operation while its area is mapped");
     return area;
 }
 
 static void check_bounds(const skv_area *area, size_t at, size_t ld, size_t n_rows, size_t n)
 {
     if (n_rows == 0 || n == 0) return;
-    if (n_rows > 1 && ld < n) die("rows that overlap each other");
+    if (n_rows > 1 && ld < n) guarded_die("rows that overlap each other");
     const size_t end = at + (n_rows - 1) * ld + n;
-    if (end > area->n) die("rows beyond the end of their area");
+    if (end > area->n) guarded_die("rows beyond the end of their area");
 }
 
 /* The CPU's rows for n_rows rows of n columns of any kind. */
 static skv_rows rows_of(const guarded *g, skv_rows rows, size_t n_rows, size_t n)
 {
-    if (!rows.area) die("rows of no area");
+    if (!rows.area) guarded_die("rows of no area");
     check_bounds(used(g, rows.area), rows.at, rows.ld, n_rows, n);
     rows.area = rows.area->inner;
     return rows;
@@ -131,14 +67,15 @@ static skv_rows rows_of(const guarded *g, skv_rows rows, size_t n_rows, size_t n
 
 static skv_rows floats_of(const guarded *g, skv_rows rows, size_t n_rows, size_t n)
 {
-    if (rows.area && rows.area->spec.kind != SKV_AREA_F32) die("activations where floats are due");
+    if (rows.area && rows.area->spec.kind != SKV_AREA_F32)
+        guarded_die("activations where floats are due");
     return rows_of(g, rows, n_rows, n);
 }
 
 static skv_vec vec_of(const guarded *g, skv_vec vec, size_t n)
 {
     if (!vec.area) return vec;
-    if (vec.area->spec.kind != SKV_AREA_F32) die("activations where a vector is due");
+    if (vec.area->spec.kind != SKV_AREA_F32) guarded_die("activations where a vector is due");
     check_bounds(used(g, vec.area), vec.at, n, 1, n);
     vec.area = vec.area->inner;
     return vec;
@@ -163,7 +100,7 @@ static void check_apart(skv_rows x, size_t x_rows, size_t nx, skv_rows y, size_t
 {
     if (x.area != y.area || x_rows == 0 || y_rows == 0) return;
     const size_t x_end = x.at + (x_rows - 1) * x.ld + nx, y_end = y.at + (y_rows - 1) * y.ld + ny;
-    if (x.at < y_end && y.at < x_end) die("results that overlap what they are made of");
+    if (x.at < y_end && y.at < x_end) guarded_die("results that overlap what they are made of");
 }
 
 static float *twin_row(const guarded *g, skv_rows inner, size_t i)
@@ -185,7 +122,7 @@ static skv_status guarded_areas_create(skv_backend *base, const skv_area_spec *s
     guarded *g = (guarded *)base;
     SKV_TRY(g->cpu->areas_create(g->cpu, specs, n, out, err));
     for (size_t i = 0; i < n; i++) {
-        skv_area *area = take(sizeof *area);
+        skv_area *area = guarded_take(sizeof *area);
         *area = (skv_area){.of = g,
                            .inner = out[i],
                            .spec = specs[i],
@@ -201,8 +138,8 @@ static void guarded_areas_free(skv_backend *base, skv_area **areas, size_t n)
 {
     guarded *g = (guarded *)base;
     if (n == 0 || !areas[0]) return;
-    if (areas[0]->n_created != n) die("areas are freed that were not created together");
-    skv_area **inner = take(n * sizeof(skv_area *));
+    if (areas[0]->n_created != n) guarded_die("areas are freed that were not created together");
+    skv_area **inner = guarded_take(n * sizeof(skv_area *));
     for (size_t i = 0; i < n; i++) {
         inner[i] = used(g, areas[i])->inner;
         free(areas[i]);
@@ -224,14 +161,14 @@ static skv_mapped guarded_map(skv_backend *base, skv_rows rows, size_t n_rows, s
 {
     guarded *g = (guarded *)base;
     mapping *m = g->maps;
-    if (access & SKV_MAP_READ) wait(g);
+    if (access & SKV_MAP_READ) guarded_wait(g);
     while (m < g->maps + MAX_MAPS && m->host) m++;
-    if (m == g->maps + MAX_MAPS) die("too much is mapped at a time");
-    if (!rows.area || rows.area->of != g) die("what is mapped is not an area's");
+    if (m == g->maps + MAX_MAPS) guarded_die("too much is mapped at a time");
+    if (!rows.area || rows.area->of != g) guarded_die("what is mapped is not an area's");
     check_bounds(rows.area, rows.at, rows.ld, n_rows, n);
     const size_t ld = n_rows > 1 && rows.ld != n ? n + PADDING : n;
     const size_t n_bytes = n_rows * ld * sizeof(float);
-    *m = (mapping){take(n_bytes), rows, n_rows, n, ld, access};
+    *m = (mapping){guarded_take(n_bytes), rows, n_rows, n, ld, access};
     memset(m->host, NONSENSE, n_bytes);
     rows.area->n_maps++;
     rows.area = rows.area->inner;
@@ -246,7 +183,7 @@ static void guarded_unmap(skv_backend *base, skv_mapped mapped)
     guarded *g = (guarded *)base;
     mapping *m = g->maps;
     while (m < g->maps + MAX_MAPS && (!mapped.at || m->host != mapped.at)) m++;
-    if (m == g->maps + MAX_MAPS) die("what is not mapped is unmapped");
+    if (m == g->maps + MAX_MAPS) guarded_die("what is not mapped is unmapped");
     skv_rows rows = m->rows;
     rows.area->n_maps--;
     rows.area = rows.area->inner;
@@ -255,81 +192,6 @@ static void guarded_unmap(skv_backend *base, skv_mapped mapped)
     }
     free(m->host);
     m->host = NULL;
-}
-
-/* ---- pages ---- */
-
-static region *find_region(const guarded *g, const void *at)
-{
-    const uintptr_t address = (uintptr_t)at;
-    for (size_t i = g->n_regions; i-- > 0;) {
-        const region *r = &g->regions[i];
-        const uintptr_t first = (uintptr_t)r->at;
-        if (address >= first && address - first < r->n_bytes) return (region *)(uintptr_t)r;
-    }
-    return NULL;
-}
-
-/* The memory that [at, at + n_bytes) stands for. */
-static void *twin_of(const guarded *g, const void *at, size_t n_bytes)
-{
-    if (!at) return NULL;
-    const region *r = find_region(g, at);
-    if (!r) die("an address that it has not handed out");
-    const size_t offset = (size_t)((const unsigned char *)at - r->at);
-    if (n_bytes > r->n_bytes - offset) die("bytes beyond the end of pages");
-    return r->twin + offset;
-}
-
-static void *guarded_pages_create(skv_backend *base, size_t n_bytes)
-{
-    guarded *g = (guarded *)base;
-    const size_t n = n_bytes ? n_bytes : 1;
-    if (g->n_regions == MAX_REGIONS) die("too many allocations");
-    unsigned char *twin = g->cpu->pages_create(g->cpu, n_bytes);
-    if (!twin) return NULL;
-    void *at = __real_mmap(NULL, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at == MAP_FAILED) die("no addresses");
-    g->regions[g->n_regions++] = (region){at, twin, n};
-    return at;
-}
-
-static void guarded_pages_free(skv_backend *base, void *pages, size_t n_bytes)
-{
-    guarded *g = (guarded *)base;
-    region *r = find_region(g, pages);
-    if (!r || r->at != pages) die("pages that it has not made are freed");
-    if (r->n_bytes != (n_bytes ? n_bytes : 1)) die("pages are freed with another size");
-    g->cpu->pages_free(g->cpu, r->twin, n_bytes);
-    (void)munmap(r->at, r->n_bytes);
-    *r = g->regions[--g->n_regions];
-}
-
-static void guarded_page_read(skv_backend *base, void *host, const void *page, size_t n_bytes)
-{
-    guarded *g = (guarded *)base;
-    wait(g);
-    g->cpu->page_read(g->cpu, host, twin_of(g, page, n_bytes), n_bytes);
-}
-
-static void guarded_page_write(skv_backend *base, void *page, const void *host, size_t n_bytes)
-{
-    guarded *g = (guarded *)base;
-    g->cpu->page_write(g->cpu, twin_of(g, page, n_bytes), host, n_bytes);
-}
-
-static void guarded_page_copy(skv_backend *base, void *to, const void *from, size_t n_bytes)
-{
-    guarded *g = enter(base);
-    g->cpu->page_copy(g->cpu, twin_of(g, to, n_bytes), twin_of(g, from, n_bytes), n_bytes);
-}
-
-/* A table of pages for the CPU; to be freed. */
-static void **twin_table(const guarded *g, void *const *table, size_t n)
-{
-    void **twins = take(n * sizeof *twins);
-    for (size_t i = 0; i < n; i++) twins[i] = twin_of(g, table[i], 1);
-    return twins;
 }
 
 /* ---- weights ---- */
@@ -359,7 +221,7 @@ static skv_status guarded_linear_create(skv_backend *base, const skv_linear_spec
     skv_backend *cpu = ((guarded *)base)->cpu;
     skv_linear *inner;
     SKV_TRY(cpu->linear_create(cpu, spec, &inner, err));
-    skv_linear *w = take(sizeof *w + spec->n_parts * sizeof *w->n_rows);
+    skv_linear *w = guarded_take(sizeof *w + spec->n_parts * sizeof *w->n_rows);
     *w = (skv_linear){inner, spec->n_parts, spec->K, spec->paired};
     for (size_t i = 0; i < spec->n_parts; i++) w->n_rows[i] = spec->parts[i].n_rows;
     *out = w;
@@ -381,7 +243,7 @@ static size_t columns_of(const skv_linear *w, const skv_linear_args *a)
 {
     const size_t end = a->part1 ? a->part1 : w->n_parts;
     size_t n = 0;
-    if (end > w->n_parts || a->part0 >= end) die("a part that a matrix does not have");
+    if (end > w->n_parts || a->part0 >= end) guarded_die("a part that a matrix does not have");
     if (w->paired && a->epilogue != SKV_EPILOGUE_STORE) return w->n_rows[0];
     for (size_t i = a->part0; i < end; i++) n += w->n_rows[i];
     return n;
@@ -403,7 +265,7 @@ static skv_linear_args product_of(const guarded *g, const skv_linear_args *args,
 
 static void guarded_linear(skv_backend *base, const skv_linear_args *args)
 {
-    guarded *g = enter(base);
+    guarded *g = guarded_enter(base);
     const skv_linear_args a = product_of(g, args, args->w, args->n_rows);
     g->cpu->linear(g->cpu, &a);
 }
@@ -411,8 +273,8 @@ static void guarded_linear(skv_backend *base, const skv_linear_args *args)
 static void guarded_linear_groups(skv_backend *base, const skv_linear_args *args,
                                   const skv_linear_group *groups, size_t n_groups)
 {
-    guarded *g = enter(base);
-    skv_linear_group *inner = take(n_groups * sizeof *inner);
+    guarded *g = guarded_enter(base);
+    skv_linear_group *inner = guarded_take(n_groups * sizeof *inner);
     size_t n_rows = 0;
     for (size_t i = 0; i < n_groups; i++) {
         inner[i] = groups[i];
@@ -427,7 +289,7 @@ static void guarded_linear_groups(skv_backend *base, const skv_linear_args *args
 
 static void guarded_mix(skv_backend *base, const skv_mix_args *args)
 {
-    guarded *g = enter(base);
+    guarded *g = guarded_enter(base);
     skv_mix_args a = *args;
     const size_t y_rows = reach(a.places, a.n_rows * a.n_terms);
     check_apart(a.x, a.n_rows, a.n, a.y, y_rows, a.n);
@@ -438,7 +300,7 @@ static void guarded_mix(skv_backend *base, const skv_mix_args *args)
 
 static void guarded_rotate(skv_backend *base, const skv_rotate_args *args)
 {
-    guarded *g = enter(base);
+    guarded *g = guarded_enter(base);
     skv_rotate_args a = *args;
     const size_t n = a.n_heads * a.head_dim, T = reach(a.rows, a.n_rows);
     a.q = rows_of(g, a.q, a.n_rows, n);
@@ -450,38 +312,42 @@ static void guarded_rotate(skv_backend *base, const skv_rotate_args *args)
 
 static void guarded_store(skv_backend *base, const skv_store_args *args)
 {
-    guarded *g = enter(base);
+    guarded *g = guarded_enter(base);
     skv_store_args a = *args;
     const size_t n = a.n_heads * a.head_dim;
-    void ***tables = take(a.n_rows * sizeof *tables);
+    const skv_table **tables = guarded_take(a.n_rows * sizeof *tables);
+    const skv_slots *slots = NULL;
     for (size_t i = 0; i < a.n_rows; i++) {
-        bool same = i > 0 && args->tables[i] == args->tables[i - 1];
-        tables[i] = same ? tables[i - 1]
-                         : twin_table(g, args->tables[i], a.n_heads * a.n_copies * a.table_stride);
+        slots = guarded_slots_of(g, args->tables[i], a.slot, slots);
+        guarded_check_written(args->tables[i], a.slot, a.kv_rows[i]);
+        tables[i] = args->tables[i]->inner;
     }
-    a.tables = (void *const *const *)tables;
+    if (slots && slots->track0[a.slot + 1] - slots->track0[a.slot] != a.n_heads * a.n_copies) {
+        guarded_die("not as many heads as the slot has");
+    }
+    a.tables = tables;
     a.k = rows_of(g, a.k, a.n_rows, n);
     a.v = rows_of(g, a.v, a.n_rows, n);
     a.cos = floats_of(g, a.cos, a.n_rows, a.n_rot / 2);
     a.sin = floats_of(g, a.sin, a.n_rows, a.n_rot / 2);
     a.norm = norm_of(g, a.norm, a.norm.joined ? n : a.head_dim);
     g->cpu->store(g->cpu, &a);
-    for (size_t i = 0; i < a.n_rows; i++) {
-        if (i == 0 || tables[i] != tables[i - 1]) free(tables[i]);
-    }
     free(tables);
 }
 
 static void guarded_attention(skv_backend *base, const skv_attention_args *args)
 {
-    guarded *g = enter(base);
+    guarded *g = guarded_enter(base);
     skv_attention_args a = *args;
     const size_t n = a.n_heads * a.head_dim;
     size_t n_rows = 0;
-    skv_attention_item *items = take(a.n_items * sizeof *items);
+    const skv_slots *slots = NULL;
+    skv_attention_item *items = guarded_take(a.n_items * sizeof *items);
     for (size_t i = 0; i < a.n_items; i++) {
         items[i] = args->items[i];
-        items[i].table = twin_table(g, items[i].table, a.n_kv_heads * a.table_stride);
+        slots = guarded_slots_of(g, items[i].table, a.slot, slots);
+        guarded_check_seen(items[i].table, a.slot, items[i].n_past, items[i].n_q, a.window);
+        items[i].table = items[i].table->inner;
         if (items[i].row0 + items[i].n_q > n_rows) n_rows = items[i].row0 + items[i].n_q;
     }
     check_apart(a.q, n_rows, n, a.out, n_rows, n);
@@ -490,38 +356,25 @@ static void guarded_attention(skv_backend *base, const skv_attention_args *args)
     a.q = rows_of(g, a.q, n_rows, n);
     a.sinks = vec_of(g, a.sinks, a.n_heads);
     g->cpu->attention(g->cpu, &a);
-    for (size_t i = 0; i < a.n_items; i++) free((void *)(uintptr_t)items[i].table);
     free(items);
 }
 
 static void guarded_votes(skv_backend *base, const skv_votes_args *args)
 {
-    guarded *g = enter(base);
+    guarded *g = guarded_enter(base);
     skv_votes_args a = *args;
-    void **table = twin_table(g, a.table, a.n_kv_heads * a.table_stride);
-    a.table = table;
+    (void)guarded_slots_of(g, a.table, a.slot, NULL);
+    guarded_check_seen(a.table, a.slot, a.n_past, a.n_q, a.window);
+    a.table = a.table->inner;
     a.q = rows_of(g, a.q, a.n_q, a.n_heads * a.head_dim);
     a.sinks = vec_of(g, a.sinks, a.n_heads);
     g->cpu->votes(g->cpu, &a);
-    wait(g); /* the votes are the host's */
-    free(table);
-}
-
-static void guarded_gather_kv(skv_backend *base, const skv_gather_kv_args *args)
-{
-    guarded *g = enter(base);
-    skv_gather_kv_args a = *args;
-    size_t n_pages = a.n ? a.rows[a.n - 1] / SKV_PAGE_ROWS + 1 : 0;
-    void **from = twin_table(g, a.from, n_pages);
-    a.from = from;
-    a.to = twin_of(g, a.to, 1);
-    g->cpu->gather_kv(g->cpu, &a);
-    free(from);
+    guarded_wait(g); /* the votes are the host's */
 }
 
 static void guarded_norm(skv_backend *base, const skv_norm_args *args)
 {
-    guarded *g = enter(base);
+    guarded *g = guarded_enter(base);
     skv_norm_args a = *args;
     a.x = rows_of(g, a.x, a.n_rows, a.n);
     a.y = rows_of(g, a.y, a.n_rows, a.n);
@@ -531,7 +384,7 @@ static void guarded_norm(skv_backend *base, const skv_norm_args *args)
 
 static void guarded_norm_add(skv_backend *base, const skv_norm_add_args *args)
 {
-    guarded *g = enter(base);
+    guarded *g = guarded_enter(base);
     skv_norm_add_args a = *args;
     check_apart(a.x, a.n_rows, a.n, a.y, a.n_rows, a.n);
     a.x = floats_of(g, a.x, a.n_rows, a.n);
@@ -543,7 +396,7 @@ static void guarded_norm_add(skv_backend *base, const skv_norm_add_args *args)
 
 static void guarded_glu(skv_backend *base, const skv_glu_args *args)
 {
-    guarded *g = enter(base);
+    guarded *g = guarded_enter(base);
     skv_glu_args a = *args;
     check_apart(a.x, a.n_rows, 2 * a.n, a.y, a.n_rows, a.n);
     a.x = rows_of(g, a.x, a.n_rows, 2 * a.n);
@@ -553,7 +406,7 @@ static void guarded_glu(skv_backend *base, const skv_glu_args *args)
 
 static void guarded_embed_gate(skv_backend *base, const skv_embed_gate_args *args)
 {
-    guarded *g = enter(base);
+    guarded *g = guarded_enter(base);
     skv_embed_gate_args a = *args;
     check_apart(a.gate, a.n_rows, a.n, a.part, a.n_rows, a.n);
     a.gate = rows_of(g, a.gate, a.n_rows, a.n);
@@ -567,8 +420,9 @@ static void guarded_embed_gate(skv_backend *base, const skv_embed_gate_args *arg
 static void guarded_gather(skv_backend *base, skv_rows x, size_t n, const uint32_t *rows,
                            size_t n_rows)
 {
-    guarded *g = enter(base);
-    if (!x.area || !x.area->spec.moves || x.at != 0) die("rows are gathered that do not move");
+    guarded *g = guarded_enter(base);
+    if (!x.area || !x.area->spec.moves || x.at != 0)
+        guarded_die("rows are gathered that do not move");
     const skv_rows inner = rows_of(g, x, reach(rows, n_rows), n);
     const size_t n_all = x.area->n / x.ld;
     g->cpu->gather(g->cpu, inner, n, rows, n_rows);
@@ -578,20 +432,20 @@ static void guarded_gather(skv_backend *base, skv_rows x, size_t n, const uint32
 static void guarded_copy_rows(skv_backend *base, skv_rows to, skv_rows from, size_t n_rows,
                               size_t n)
 {
-    guarded *g = enter(base);
+    guarded *g = guarded_enter(base);
     check_apart(from, n_rows, n, to, n_rows, n);
     g->cpu->copy_rows(g->cpu, rows_of(g, to, n_rows, n), rows_of(g, from, n_rows, n), n_rows, n);
 }
 
 static void guarded_scale(skv_backend *base, skv_rows x, size_t n_rows, size_t n, float factor)
 {
-    guarded *g = enter(base);
+    guarded *g = guarded_enter(base);
     g->cpu->scale(g->cpu, rows_of(g, x, n_rows, n), n_rows, n, factor);
 }
 
 static void guarded_softcap(skv_backend *base, skv_rows x, size_t n_rows, size_t n, float cap)
 {
-    guarded *g = enter(base);
+    guarded *g = guarded_enter(base);
     g->cpu->softcap(g->cpu, floats_of(g, x, n_rows, n), n_rows, n, cap);
 }
 
@@ -604,15 +458,15 @@ static size_t guarded_row_bytes(const skv_backend *base, skv_weight_type type, s
 static void guarded_save_rows(skv_backend *base, skv_weight_type type, unsigned char *host,
                               skv_rows x, size_t n, size_t K, skv_norm norm)
 {
-    guarded *g = enter(base);
+    guarded *g = guarded_enter(base);
     g->cpu->save_rows(g->cpu, type, host, rows_of(g, x, n, K), n, K, norm_of(g, norm, K));
-    wait(g);
+    guarded_wait(g);
 }
 
 static void guarded_load_rows(skv_backend *base, skv_weight_type type, skv_rows x,
                               const unsigned char *host, size_t n, size_t K)
 {
-    guarded *g = enter(base);
+    guarded *g = guarded_enter(base);
     g->cpu->load_rows(g->cpu, type, floats_of(g, x, n, K), host, n, K);
 }
 
@@ -624,8 +478,11 @@ static void guarded_free(skv_backend *base)
 {
     guarded *g = (guarded *)base;
     if (!g) return;
-    if (g->n_regions > 0 || g->n_areas > 0 || g->n_states > 0)
-        die("freed before its areas and pages were");
+    if (g->n_areas + g->n_pools + g->n_slots + g->n_states > 0)
+        guarded_die("freed before its areas and pages were");
+    for (size_t i = 0; i < MAX_READS; i++) {
+        if (g->readings[i].ticket) guarded_die("freed before pages have arrived");
+    }
     g->cpu->free(g->cpu);
     free(g);
 }
@@ -646,7 +503,7 @@ skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_bac
     skv_backend *cpu;
     SKV_TRY(__real_skv_backend_create(options, &cpu, err));
     guarded *g = __real_calloc(1, sizeof *g);
-    if (!g) die("no memory");
+    if (!g) guarded_die("no memory");
     g->cpu = cpu;
     g->base = (skv_backend){
         .name = cpu->name,
@@ -657,11 +514,6 @@ skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_bac
         .areas_bytes = guarded_areas_bytes,
         .map = guarded_map,
         .unmap = guarded_unmap,
-        .pages_create = guarded_pages_create,
-        .pages_free = guarded_pages_free,
-        .page_read = guarded_page_read,
-        .page_write = guarded_page_write,
-        .page_copy = guarded_page_copy,
         .reserve = guarded_reserve,
         .reserve_bytes = guarded_reserve_bytes,
         .linear_bytes = guarded_linear_bytes,
@@ -681,7 +533,6 @@ skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_bac
         .store = guarded_store,
         .attention = guarded_attention,
         .votes = guarded_votes,
-        .gather_kv = guarded_gather_kv,
         .norm = guarded_norm,
         .norm_add = guarded_norm_add,
         .glu = guarded_glu,
@@ -697,6 +548,7 @@ skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_bac
         .save_rows = guarded_save_rows,
         .load_rows = guarded_load_rows,
     };
+    guarded_add_pages(&g->base);
     *out = &g->base;
     return SKV_OK;
 }

@@ -1,13 +1,13 @@
 /*
  * A back end whose memory nobody else can touch.
  *
- * It computes as the CPU's does. Its areas are its own structs, and its pages are addresses in
- * memory that can be neither read nor written: each stands for one of the CPU's. So a program that
- * reads a page without asking the back end ends with SIGSEGV. One that names rows beyond their
- * area, activations where floats are due, an area that is mapped, or host memory where pages are
- * due, ends with a message. What is mapped is a copy: of the contents if they are asked for, else
- * of nonsense, and it is written back only if that is asked for. What an operation leaves undefined
- * becomes nonsense.
+ * It computes as the CPU's does. Its areas, pools and tables are its own structs. A program ends
+ * with a message when it names rows beyond their area, activations where floats are due, an area
+ * that is mapped, a page beyond its pool or one that a table does not have, when it writes to a
+ * page that two tables hold, or changes a table within a step. What is mapped is a copy: of the
+ * contents if they are asked for, else of nonsense, and it is written back only if that is asked
+ * for. A page that was mapped is out of reach after page_unmap, and pages that are read are
+ * nonsense until pages_done. What an operation leaves undefined becomes nonsense.
  *
  * Programs that link guarded_backend.c with --wrap=skv_backend_create get it in place of the
  * CPU's (tests/CMakeLists.txt).

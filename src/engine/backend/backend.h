@@ -5,11 +5,11 @@
  *
  * MEMORY   Tensors lie in areas, and an operation names rows of one: which memory stands behind an
  *          area, and how large its elements are, only the back end knows. `map` makes rows the
- *          host's for a while. Keys and values lie in pages, which no other code reads or writes:
- *          page_read and page_write move them. Lists of rows, tables of pages, counts and votes are
- *          the host's.
+ *          host's for a while. Keys and values lie in pages of a pool, which have numbers: which
+ *          are free, shared or in whose sequence is the caller's to know. Lists of rows, counts and
+ *          votes are the host's.
  * LISTS    Host memory that a call reads or fills is used before it returns: the caller may change
- *          it at once.
+ *          it at once. Only what pages_read fills belongs to the back end until pages_done.
  * ORDER    Operations run one after the other, started by one thread at a time. They cannot fail:
  *          all sizes are checked and all memory is taken beforehand.
  *
@@ -33,6 +33,9 @@
 typedef struct skv_backend skv_backend;
 typedef struct skv_area skv_area; /* memory for a tensor */
 typedef struct skv_linear skv_linear;
+typedef struct skv_page_pool skv_page_pool;
+typedef struct skv_slots skv_slots;   /* how the KV slots of a plan lie in pages */
+typedef struct skv_table skv_table;   /* the pages of one sequence */
 typedef struct skv_states skv_states; /* what linear attention keeps of some sequences */
 
 /* ---- areas and rows ---- */
@@ -109,6 +112,40 @@ static inline size_t skv_bytes_sum(skv_bytes bytes)
     size_t sum;
     return skv_size_add(bytes.device, bytes.host, &sum) ? sum : SIZE_MAX;
 }
+
+/* ---- keys and values ---- */
+
+/* A head of a slot: it has a place of its own in the pages of a bundle. */
+typedef struct skv_track_spec {
+    size_t bundle;
+    size_t offset; /* bytes from the beginning of a page to the head's rows (kernels/kv_page.h) */
+    size_t head_dim;
+} skv_track_spec;
+
+typedef struct skv_slots_spec {
+    skv_page_pool *pool; /* borrowed until slots_free */
+    skv_kv_type type;
+    size_t n_slots, n_bundles;
+    const size_t *track0;         /* [n_slots + 1]: slot s has tracks [track0[s], track0[s + 1]) */
+    const skv_track_spec *tracks; /* [track0[n_slots]] */
+    size_t max_pages;             /* of a bundle, in every table of these slots */
+} skv_slots_spec;
+
+/* A head's rows in pages `to` become some of those in pages `from`: row i is row rows[i]. Rows
+ * ascend, so none moves to a later place, and to[p] may be from[q] for q <= p where pages are
+ * filled in order. */
+typedef struct skv_compact_job {
+    const uint32_t *to, *from;     /* [ceil(n / 64)], [rows[n - 1] / 64 + 1] */
+    size_t to_offset, from_offset; /* as in skv_track_spec */
+    size_t head_dim;
+    const uint32_t *rows; /* [n] */
+    size_t n;             /* at least 1 */
+} skv_compact_job;
+
+/* Pages on their way to the host. 0: they have arrived. */
+typedef uint64_t skv_ticket;
+
+/* ---- weights ---- */
 
 typedef enum skv_weight_type {
     SKV_WEIGHT_F32,
@@ -220,36 +257,30 @@ typedef struct skv_store_args {
     skv_rows cos, sin; /* F32 [n_rows, n_rot / 2] */
     skv_norm norm;     /* of k, over head_dim, or joined */
     float v_eps; /* of v's norm over head_dim, which has no weight; 0: none. v may be k then */
-    /* Page p of head h of step row i's sequence is tables[i][h * table_stride + p]. */
-    void *const *const *tables; /* [n_rows] */
-    size_t table_stride;
+    const skv_table *const *tables; /* [n_rows]: of step row i's sequence; all of the same slots */
+    size_t slot;
     const size_t *kv_rows; /* [n_rows]: the row's place in its sequence */
-    /* dropped[i][h] fewer in head h's pages, where rows were evicted; dropped[i] NULL: none. */
-    const size_t *const *dropped; /* [n_rows] */
-    /* Each head is stored so many times, under the heads h * n_copies .. of tables and dropped. */
+    /* Each head is stored so many times, as heads h * n_copies .. of the slot. */
     size_t n_copies;
-    skv_kv_type type;
 } skv_store_args;
 
 /* A run of consecutive tokens of one sequence, for attention. */
 typedef struct skv_attention_item {
-    size_t row0;           /* first row of q and out */
-    size_t n_q;            /* tokens */
-    size_t n_past;         /* rows before the first of them, */
-    const size_t *dropped; /* of which head h lacks dropped[h]; NULL: none */
-    void *const *table;    /* page p of head h: table[h * table_stride + p] */
+    size_t row0;            /* first row of q and out */
+    size_t n_q;             /* tokens */
+    size_t n_past;          /* rows before the first of them, evicted ones included */
+    const skv_table *table; /* of its sequence */
     bool follows; /* the next token of the item before; both have n_q = 1 and are computed as if
                    * each were the only one of its sequence, so a draft changes no bit */
 } skv_attention_item;
 
 typedef struct skv_attention_args {
-    skv_rows out, q; /* [n_rows, n_heads * head_dim] */
-    const skv_attention_item *items;
+    skv_rows out, q;                 /* [n_rows, n_heads * head_dim] */
+    const skv_attention_item *items; /* [n_items], at least one: their tables have the same slots */
     size_t n_items;
-    size_t table_stride;
-    size_t n_heads, n_kv_heads, head_dim;
-    skv_kv_type type;
-    size_t window;
+    size_t slot;              /* KV heads are its tracks */
+    size_t n_heads, head_dim; /* query heads */
+    size_t window;            /* rows that a token sees, its own included; 0: all */
     float scale, softcap;
     skv_vec sinks; /* [n_heads] or none */
 } skv_attention_args;
@@ -262,12 +293,10 @@ typedef struct skv_attention_args {
 typedef struct skv_votes_args {
     skv_rows q; /* [n_q, n_heads * head_dim], rotated */
     size_t n_q;
-    size_t n_past;         /* rows before the first token, */
-    const size_t *dropped; /* of which KV head h lacks dropped[h]; NULL: none */
-    void *const *table;    /* page p of KV head h: table[h * table_stride + p] */
-    size_t table_stride;
-    size_t n_heads, n_kv_heads, head_dim;
-    skv_kv_type type;
+    size_t n_past; /* rows before the first token, evicted ones included */
+    const skv_table *table;
+    size_t slot; /* KV heads are its tracks */
+    size_t n_heads, head_dim;
     size_t window; /* rows that a token sees, its own included; 0: all */
     float scale, softcap;
     skv_vec sinks; /* [n_heads] or none: what they take is nobody's vote */
@@ -275,16 +304,6 @@ typedef struct skv_votes_args {
     size_t votes_stride;
     bool by_query_head; /* votes are kept for each query head, not for each KV head */
 } skv_votes_args;
-
-/* Row i of page `to` becomes row rows[i] of the pages `from`: see skv_kv_page_gather. */
-typedef struct skv_gather_kv_args {
-    void *to;
-    void *const *from;
-    const uint32_t *rows; /* [n], ascending */
-    size_t n;
-    skv_kv_type type;
-    size_t head_dim;
-} skv_gather_kv_args;
 
 /* y[i, :] = norm(x[i, :]) for i < n_rows; y may be x. */
 typedef struct skv_norm_args {
@@ -482,15 +501,56 @@ struct skv_backend {
                       skv_map_access access);
     void (*unmap)(skv_backend *be, skv_mapped mapped);
 
-    /* -- pages -- */
+    /* -- pages and tables -- */
 
-    /* Memory for pages, or NULL; it costs nothing until it is touched. */
-    void *(*pages_create)(skv_backend *be, size_t n_bytes);
-    void (*pages_free)(skv_backend *be, void *pages, size_t n_bytes);
-    /* n_bytes of one page. */
-    void (*page_read)(skv_backend *be, void *host, const void *page, size_t n_bytes);
-    void (*page_write)(skv_backend *be, void *page, const void *host, size_t n_bytes);
-    void (*page_copy)(skv_backend *be, void *to, const void *from, size_t n_bytes);
+    /* n_pages pages of page_bytes, numbered from 0. They begin as zeros and cost nothing until they
+     * are touched. */
+    skv_status (*pool_create)(skv_backend *be, size_t page_bytes, size_t n_pages,
+                              skv_page_pool **out, skv_error *err);
+    /* NULL: nothing happens. */
+    void (*pool_free)(skv_backend *be, skv_page_pool *pool);
+    /* Page to[i] becomes what page from[i] is, for i < n; no page is in both lists. */
+    void (*pages_copy)(skv_backend *be, skv_page_pool *pool, const uint32_t *to,
+                       const uint32_t *from, size_t n);
+    /* All jobs, in any order: the rows that a job writes are in no other one. */
+    void (*pages_compact)(skv_backend *be, skv_page_pool *pool, skv_kv_type type,
+                          const skv_compact_job *jobs, size_t n);
+    /* Copies n pages to host [n][page_bytes] as they are now, whatever is written to them later.
+     * `host` belongs to the back end until pages_done returns true for the ticket. */
+    skv_ticket (*pages_read)(skv_backend *be, skv_page_pool *pool, const uint32_t *pages, size_t n,
+                             void *host);
+    /* Whether the copy has arrived, which it has when this waited for it. *status is SKV_OK, or
+     * tells that the device failed and the copy is worthless. A ticket that has arrived is not
+     * asked for again. */
+    bool (*pages_done)(skv_backend *be, skv_ticket ticket, bool wait, skv_status *status);
+    /* n pages become host [n][page_bytes]. */
+    void (*pages_write)(skv_backend *be, skv_page_pool *pool, const uint32_t *pages, size_t n,
+                        const void *host);
+    /* The bytes of a page for the host to read, until page_unmap. It waits: for probes and tests.
+     */
+    const void *(*page_map)(skv_backend *be, skv_page_pool *pool, uint32_t page);
+    void (*page_unmap)(skv_backend *be, const void *host);
+
+    /* The lists of `spec` are copied. */
+    skv_status (*slots_create)(skv_backend *be, const skv_slots_spec *spec, skv_slots **out,
+                               skv_error *err);
+    /* After all of its tables. NULL: nothing happens. */
+    void (*slots_free)(skv_backend *be, skv_slots *slots);
+    /* A table without pages, whose tracks have lost nothing. */
+    skv_status (*table_create)(skv_backend *be, const skv_slots *slots, skv_table **out,
+                               skv_error *err);
+    void (*table_free)(skv_backend *be, skv_table *table);
+    /* Entries [first, first + n) of a bundle become pages [n]. NULL: they hold no page any longer,
+     * and are not read before they are written again. Not within a step. */
+    void (*table_write)(skv_backend *be, skv_table *table, size_t bundle, size_t first,
+                        const uint32_t *pages, size_t n);
+    /* Track track0 + i has lost dropped[i] rows, for i < n: row r of the sequence is row r -
+     * dropped[i] of it. Not within a step. */
+    void (*table_dropped)(skv_backend *be, skv_table *table, size_t track0, const size_t *dropped,
+                          size_t n);
+    /* Between the two, which do not nest, no table changes. */
+    void (*step_begin)(skv_backend *be);
+    void (*step_end)(skv_backend *be);
 
     /* -- before anything runs -- */
 
@@ -534,7 +594,6 @@ struct skv_backend {
     void (*store)(skv_backend *be, const skv_store_args *args);
     void (*attention)(skv_backend *be, const skv_attention_args *args);
     void (*votes)(skv_backend *be, const skv_votes_args *args);
-    void (*gather_kv)(skv_backend *be, const skv_gather_kv_args *args);
     void (*norm)(skv_backend *be, const skv_norm_args *args);
     void (*norm_add)(skv_backend *be, const skv_norm_add_args *args);
     void (*glu)(skv_backend *be, const skv_glu_args *args);

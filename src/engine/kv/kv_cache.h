@@ -51,11 +51,19 @@ typedef struct skv_kv_layout {
     size_t *track0;   /* [n_slots + 1], owned: slot s has tracks [track0[s], track0[s + 1]) */
     skv_kv_track *tracks; /* [n_tracks], owned */
     size_t *first;        /* [n_bundles], owned: the first track of each */
+    /* What skv_kv_layout_bind adds. */
+    skv_kv_store *store; /* borrowed: of all caches with this layout */
+    skv_slots *slots;    /* owned: the same for the back end */
+    size_t max_pages;    /* of a bundle, in each of these caches */
 } skv_kv_layout;
 
 SKV_MUST_CHECK skv_status skv_kv_layout_init(skv_kv_layout *layout, const skv_kv_slot *slots,
                                              size_t n_slots, skv_error *err);
+/** Before the store is freed. */
 void skv_kv_layout_release(skv_kv_layout *layout);
+/** Caches with this layout have their pages from `store`, and room for max_rows rows. */
+SKV_MUST_CHECK skv_status skv_kv_layout_bind(skv_kv_layout *layout, skv_kv_store *store,
+                                             size_t max_rows, skv_error *err);
 size_t skv_kv_layout_tracks(const skv_kv_layout *layout);
 /** No bundle has tracks of two slots. */
 bool skv_kv_layout_slots_apart(const skv_kv_layout *layout);
@@ -67,15 +75,15 @@ size_t skv_kv_layout_all_pages(const skv_kv_layout *layout, size_t n_rows, size_
 typedef struct skv_kv_cache {
     skv_kv_store *store;         /* borrowed */
     const skv_kv_layout *layout; /* borrowed */
-    size_t max_pages;            /* of one track */
     size_t n_rows;               /* rows that it was given, evicted ones included */
-    void **pages;    /* [n_tracks][max_pages], owned: pages[t * max_pages + p] is where the rows of
-                      * track t begin in its page p */
-    size_t *dropped; /* [n_tracks], owned: rows that each has lost; NULL: none can have */
-    size_t front;    /* windowed tracks may have lost all rows before this one, and no others */
-    size_t n_from;   /* of the first n_from rows some were evicted, of the others none */
-    uint32_t *kept;  /* [n_tracks][kept_stride], owned: those of the first n_from that are left;
-                      * NULL: none were evicted */
+    skv_table *table;            /* owned: pages and dropped, as the back end has them */
+    uint32_t *pages;    /* [2][n_bundles][max_pages], owned: of the store. The second half is where
+                         * compaction lists new ones */
+    size_t *dropped;    /* [n_tracks], owned: rows that each has lost */
+    size_t front;       /* windowed tracks may have lost all rows before this one, and no others */
+    size_t n_from;      /* of the first n_from rows some were evicted, of the others none */
+    uint32_t *kept;     /* [n_tracks][kept_stride], owned: those of the first n_from that are left;
+                         * NULL: none were evicted */
     size_t kept_stride; /* the longest list of them */
 } skv_kv_cache;
 
@@ -87,9 +95,8 @@ typedef struct skv_kv_choice {
     size_t stride;
 } skv_kv_choice;
 
-/** For at most max_rows rows. Takes no pages yet. */
-SKV_MUST_CHECK skv_status skv_kv_cache_init(skv_kv_cache *cache, skv_kv_store *store,
-                                            const skv_kv_layout *layout, size_t max_rows,
+/** For as many rows as the layout was bound for. Takes no pages yet. */
+SKV_MUST_CHECK skv_status skv_kv_cache_init(skv_kv_cache *cache, const skv_kv_layout *layout,
                                             skv_error *err);
 void skv_kv_cache_release(skv_kv_cache *cache);
 
@@ -110,15 +117,15 @@ void skv_kv_cache_truncate(skv_kv_cache *cache, size_t n_rows);
 SKV_MUST_CHECK skv_status skv_kv_cache_share(skv_kv_cache *cache, const skv_kv_cache *from,
                                              size_t n_rows, skv_error *err);
 /** The page of a bundle with the rows [64 i, 64 i + 64) of a cache that nothing was evicted from;
- * NULL: they are in front of the windows and gone. */
-void *skv_kv_cache_block(const skv_kv_cache *cache, size_t bundle, size_t i);
+ * SKV_KV_NO_PAGE: they are in front of the windows and gone. */
+uint32_t skv_kv_cache_block(const skv_kv_cache *cache, size_t bundle, size_t i);
 /** The first of n_rows rows that the one behind them sees in windowed tracks, in whole pages. */
 size_t skv_kv_layout_first_seen(const skv_kv_layout *layout, size_t n_rows);
 /** An empty cache has n_rows rows, full pages, of which skv_kv_cache_put_block then gives it every
  * one; what stands before skv_kv_layout_first_seen is not given in windowed bundles. */
 void skv_kv_cache_adopt(skv_kv_cache *cache, size_t n_rows);
 /** The rows [64 i, 64 i + 64) of each bundle are in pages[bundle], shared. */
-void skv_kv_cache_put_block(skv_kv_cache *cache, size_t i, void *const *pages);
+void skv_kv_cache_put_block(skv_kv_cache *cache, size_t i, const uint32_t *pages);
 /** Rows of a track. */
 size_t skv_kv_cache_track_rows(const skv_kv_cache *cache, size_t track);
 /** Rows of the track that has most. */
@@ -156,8 +163,10 @@ SKV_MUST_CHECK skv_status skv_kv_cache_end_slots(skv_kv_cache *cache, size_t n_r
                                                  const skv_kv_choice *choice, skv_error *err);
 /** Rows that each head of a slot has lost; NULL: none. */
 const size_t *skv_kv_cache_dropped(const skv_kv_cache *cache, size_t slot);
-/** The pages of a slot's first head; head h's begin max_pages further each. */
-void *const *skv_kv_cache_slot(const skv_kv_cache *cache, size_t slot);
+/** The page with the rows [64 i, 64 i + 64) of a track, counted within the track. */
+uint32_t skv_kv_cache_page(const skv_kv_cache *cache, size_t track, size_t i);
+/** Where the rows of a track begin in its pages, in bytes. */
+size_t skv_kv_layout_offset(const skv_kv_layout *layout, size_t track);
 /** Bytes of the pages it refers to, shared ones included. */
 size_t skv_kv_cache_bytes(const skv_kv_cache *cache);
 

@@ -1,4 +1,6 @@
 /* What slots and tracks there are, and which of them share pages: see kv_cache.h. */
+#include <assert.h>
+
 #include "base/mem.h"
 #include "base/size.h"
 #include "kv/kv_cache.h"
@@ -74,6 +76,10 @@ skv_status skv_kv_layout_init(skv_kv_layout *layout, const skv_kv_slot *slots, s
 
 void skv_kv_layout_release(skv_kv_layout *layout)
 {
+    if (layout->slots) {
+        skv_backend *be = skv_kv_store_backend(layout->store);
+        be->slots_free(be, layout->slots);
+    }
     skv_free(layout->track0);
     skv_free(layout->tracks);
     skv_free(layout->first);
@@ -85,6 +91,54 @@ size_t skv_kv_layout_tracks(const skv_kv_layout *layout)
     return layout->track0[layout->n_slots];
 }
 
+static size_t pages_for(size_t n_rows)
+{
+    return skv_ceil_div(n_rows, SKV_PAGE_ROWS);
+}
+
+static size_t offset_of(const skv_kv_track *track, skv_kv_type type)
+{
+    return track->place * skv_kv_page_bytes(type, track->head_dim);
+}
+
+size_t skv_kv_layout_offset(const skv_kv_layout *layout, size_t track)
+{
+    return offset_of(&layout->tracks[track], skv_kv_store_type(layout->store));
+}
+
+skv_status skv_kv_layout_bind(skv_kv_layout *layout, skv_kv_store *store, size_t max_rows,
+                              skv_error *err)
+{
+    const size_t n_tracks = skv_kv_layout_tracks(layout);
+    const size_t max_pages = skv_max_size(1, pages_for(max_rows));
+    size_t n_entries;
+    assert(!layout->slots);
+    SKV_REQUIRE(skv_size_mul(2 * n_tracks, max_pages, &n_entries) &&
+                    n_entries < SIZE_MAX / sizeof(void *),
+                err, SKV_RANGE, "kv cache: %zu rows are too many", max_rows);
+    skv_track_spec *tracks = skv_alloc(skv_max_size(1, n_tracks), sizeof *tracks);
+    SKV_REQUIRE(tracks, err, SKV_MEMORY, "kv cache: no memory for %zu heads", n_tracks);
+    const skv_kv_type type = skv_kv_store_type(store);
+    for (size_t t = 0; t < n_tracks; t++) {
+        const skv_kv_track *track = &layout->tracks[t];
+        tracks[t] = (skv_track_spec){track->bundle, offset_of(track, type), track->head_dim};
+    }
+    const skv_slots_spec spec = {.pool = skv_kv_store_pool(store),
+                                 .type = type,
+                                 .n_slots = layout->n_slots,
+                                 .n_bundles = layout->n_bundles,
+                                 .track0 = layout->track0,
+                                 .tracks = tracks,
+                                 .max_pages = max_pages};
+    skv_backend *be = skv_kv_store_backend(store);
+    const skv_status status = be->slots_create(be, &spec, &layout->slots, err);
+    skv_free(tracks);
+    if (status != SKV_OK) return skv_fail_within(err, status, "kv cache");
+    layout->store = store;
+    layout->max_pages = max_pages;
+    return SKV_OK;
+}
+
 bool skv_kv_layout_slots_apart(const skv_kv_layout *layout)
 {
     for (size_t s = 0; s < layout->n_slots; s++) {
@@ -94,11 +148,6 @@ bool skv_kv_layout_slots_apart(const skv_kv_layout *layout)
         }
     }
     return true;
-}
-
-static size_t pages_for(size_t n_rows)
-{
-    return skv_ceil_div(n_rows, SKV_PAGE_ROWS);
 }
 
 size_t skv_kv_layout_all_pages(const skv_kv_layout *layout, size_t n_rows, size_t n_caches)

@@ -18,8 +18,8 @@ typedef struct block {
     bool kept;                          /* the keeper's mark */
     const skv_kv_layout *layout;        /* borrowed */
     int32_t ids[SKV_PAGE_ROWS];
-    void
-        *pages[]; /* [n_bundles], one reference each; NULL: a windowed bundle's that is not there */
+    uint32_t pages[]; /* [n_bundles], one reference each; SKV_KV_NO_PAGE: a windowed bundle's that
+                       * is not there */
 } block;
 
 /* The pages of a block that are used together: of the bundles [first, end). */
@@ -122,7 +122,7 @@ static part windowed_part(const block *b)
 /* Pages of a part that are there: all or none. */
 static size_t pages_of(const block *b, part p)
 {
-    return p.first < p.end && b->pages[p.first] ? p.end - p.first : 0;
+    return p.first < p.end && b->pages[p.first] != SKV_KV_NO_PAGE ? p.end - p.first : 0;
 }
 
 static bool is_whole(const block *b)
@@ -155,7 +155,7 @@ static size_t drop_part(skv_prefix_index *index, block *b, part p)
     if (n_pages > 0) skv_kv_page_watch(index->store, b->pages[p.first], 0);
     for (size_t i = p.first; i < p.first + n_pages; i++) {
         skv_kv_page_drop(index->store, b->pages[i]);
-        b->pages[i] = NULL;
+        b->pages[i] = SKV_KV_NO_PAGE;
     }
     return n_pages;
 }
@@ -211,13 +211,14 @@ size_t skv_prefix_index_match(skv_prefix_index *index, uint64_t domain, const in
 
 /* ---- remembering ---- */
 
-/* A new block behind `parent`; its pages are filled in by the caller. */
+/* A new block behind `parent`, without pages. */
 static block *add_block(skv_prefix_index *index, block *parent, const block *key)
 {
     block *b = skv_alloc_zero(1, sizeof *b + key->layout->n_bundles * sizeof *b->pages);
     if (!b) return NULL;
     *b = *key;
     b->parent = parent;
+    for (size_t i = 0; i < key->layout->n_bundles; i++) b->pages[i] = SKV_KV_NO_PAGE;
     if (index->keeper.name) {
         index->keeper.name(index->keeper.user, b->domain, parent ? parent->name : NULL, b->ids,
                            b->name);
@@ -231,7 +232,8 @@ static block *add_block(skv_prefix_index *index, block *parent, const block *key
 static void share_pages(skv_prefix_index *index, block *b, part p, const skv_kv_cache *cache,
                         size_t i)
 {
-    if (p.first == p.end || b->pages[p.first] || !skv_kv_cache_block(cache, p.first, i)) return;
+    if (p.first == p.end || b->pages[p.first] != SKV_KV_NO_PAGE) return;
+    if (skv_kv_cache_block(cache, p.first, i) == SKV_KV_NO_PAGE) return;
     for (size_t j = p.first; j < p.end; j++) {
         b->pages[j] = skv_kv_cache_block(cache, j, i);
         skv_kv_page_share(index->store, b->pages[j]);
@@ -262,10 +264,10 @@ void skv_prefix_index_insert(skv_prefix_index *index, uint64_t domain, const int
 }
 
 /* A block gets the pages of its windowed bundles again; it has the others. */
-static bool restore_windowed(skv_prefix_index *index, block *b, void *const *pages)
+static bool restore_windowed(skv_prefix_index *index, block *b, const uint32_t *pages)
 {
     const part p = windowed_part(b);
-    if (p.first == p.end || b->pages[p.first]) return false;
+    if (p.first == p.end || b->pages[p.first] != SKV_KV_NO_PAGE) return false;
     for (size_t i = 0; i < p.first; i++) skv_kv_page_drop(index->store, pages[i]);
     memcpy(b->pages + p.first, pages + p.first, (p.end - p.first) * sizeof *pages);
     watch(index, b, p);
@@ -274,7 +276,7 @@ static bool restore_windowed(skv_prefix_index *index, block *b, void *const *pag
 }
 
 bool skv_prefix_index_restore(skv_prefix_index *index, uint64_t domain, const int32_t *ids,
-                              size_t n, void *const *pages, const skv_kv_layout *layout)
+                              size_t n, const uint32_t *pages, const skv_kv_layout *layout)
 {
     assert(n >= SKV_PAGE_ROWS && n % SKV_PAGE_ROWS == 0);
     size_t n_before = n / SKV_PAGE_ROWS - 1, n_known;

@@ -29,7 +29,7 @@ typedef struct skv_prefix_block {
     const uint8_t *name;   /* [SKV_BLOCK_NAME_BYTES] */
     const uint8_t *parent; /* the same; NULL: the first block of a text */
     const int32_t *ids;    /* [SKV_PAGE_ROWS] */
-    void *const *pages;    /* [n_pages] */
+    const uint32_t *pages; /* [n_pages] */
     size_t n_pages;
     bool *kept; /* the keeper's own mark, false at first */
 } skv_prefix_block;
@@ -71,7 +71,7 @@ size_t skv_prefix_index_known(const skv_prefix_index *index, uint64_t domain, co
  * [n_bundles]: one reference each, which the index takes over. False, and the pages stay the
  * caller's: the block before is not known, this one is, or there is no room for it. */
 SKV_MUST_CHECK bool skv_prefix_index_restore(skv_prefix_index *index, uint64_t domain,
-                                             const int32_t *ids, size_t n, void *const *pages,
+                                             const int32_t *ids, size_t n, const uint32_t *pages,
                                              const skv_kv_layout *layout);
 /** Shows blocks that no sequence uses, the least recently used first, until `show` returns false
  * or n_max were shown. */

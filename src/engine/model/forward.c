@@ -76,6 +76,7 @@ static void place_row(const embed_job *job, size_t i)
                         row_at(job->cos[r], row), row_at(job->sin[r], row));
     }
     p->ws->kv_rows[row] = job->span->n_past + i;
+    p->ws->tables[row] = job->span->cache->table;
     p->ws->alive[row] = (uint32_t)row;
 }
 
@@ -265,15 +266,17 @@ static skv_rows make_qkv(skv_pass *p, size_t i, bool wanted_only)
 
 /* ---- the block ---- */
 
-/* Rows that the rows of an item see, added up. */
-static double rows_seen(const skv_pass *p, size_t i, const skv_attention_item *item)
+/* Rows of a cache that n_q rows behind n_past see, added up. */
+static double rows_seen(const skv_pass *p, size_t i, const skv_kv_cache *cache, size_t n_past,
+                        size_t n_q)
 {
     const size_t window = p->c->layers[i].window, n_tracks = skv_pass_tracks(p, i);
+    const size_t *dropped = skv_kv_cache_dropped(cache, p->f->plan->layers[i].slot);
     double gone = 0, sum = 0;
-    for (size_t t = 0; item->dropped && t < n_tracks; t++) gone += (double)item->dropped[t];
+    for (size_t t = 0; dropped && t < n_tracks; t++) gone += (double)dropped[t];
     gone /= (double)n_tracks;
-    for (size_t r = 0; r < item->n_q; r++) {
-        double n = (double)(item->n_past + r + 1) - gone;
+    for (size_t r = 0; r < n_q; r++) {
+        double n = (double)(n_past + r + 1) - gone;
         sum += window > 0 && n > (double)window ? (double)window : n;
     }
     return sum;
@@ -295,13 +298,10 @@ static void cast_votes(const skv_pass *p, size_t i, skv_rows q, const skv_forwar
                             .q = skv_rows_from(q, item->row0 + from - row0, 0),
                             .n_q = to - from,
                             .n_past = from,
-                            .dropped = item->dropped,
                             .table = item->table,
-                            .table_stride = span->cache->max_pages,
+                            .slot = slot,
                             .n_heads = shape->n_heads,
-                            .n_kv_heads = skv_pass_tracks(p, i),
                             .head_dim = skv_config_head_dim(p->c, i),
-                            .type = skv_kv_store_type(span->cache->store),
                             .scale = (float)p->c->attention_scale,
                             .softcap = (float)p->c->attention_softcap,
                             .sinks = p->m->layers[i].sinks,
@@ -310,9 +310,8 @@ static void cast_votes(const skv_pass *p, size_t i, skv_rows q, const skv_forwar
                             .by_query_head = votes->by_query_head,
                         });
     votes->voted[i] = to;
-    const skv_attention_item voters = {
-        .n_q = to - from, .n_past = from, .dropped = item->dropped}; /* their scores once more */
-    p->work->attention += 2 * (double)skv_config_q_columns(p->c, i) * rows_seen(p, i, &voters);
+    p->work->attention += 2 * (double)skv_config_q_columns(p->c, i) *
+                          rows_seen(p, i, span->cache, from, to - from); /* scores once more */
 }
 
 /* o *= sigmoid(Wgate a), of rows that go on. */
@@ -357,11 +356,10 @@ static void attend(const skv_pass *p, size_t i, skv_rows q)
     }
     for (size_t j = 0; j < p->n_items; j++) {
         const skv_forward_span *span = &p->spans[p->ws->item_spans[j]];
-        skv_attention_item *item = &p->ws->items[j];
-        item->table = skv_kv_cache_slot(span->cache, slot);
-        item->dropped = skv_kv_cache_dropped(span->cache, slot);
+        const skv_attention_item *item = &p->ws->items[j];
         if (span->votes) cast_votes(p, i, q, span, item);
-        p->work->attention += 4 * (double)n_q * rows_seen(p, i, item);
+        p->work->attention +=
+            4 * (double)n_q * rows_seen(p, i, span->cache, item->n_past, item->n_q);
     }
     const skv_rows out = skv_rows_as(p->ws->o, n_q);
     p->be->attention(p->be, &(skv_attention_args){
@@ -369,11 +367,9 @@ static void attend(const skv_pass *p, size_t i, skv_rows q)
                                 .q = q,
                                 .items = p->ws->items,
                                 .n_items = p->n_items,
-                                .table_stride = p->spans[0].cache->max_pages,
+                                .slot = slot,
                                 .n_heads = shape->n_heads,
-                                .n_kv_heads = skv_pass_tracks(p, i),
                                 .head_dim = head_dim,
-                                .type = skv_kv_store_type(p->spans[0].cache->store),
                                 .window = shape->window,
                                 .scale = (float)c->attention_scale,
                                 .softcap = (float)c->attention_softcap,
@@ -581,6 +577,32 @@ static void read_rows(const skv_pass *p)
     p->be->unmap(p->be, x);
 }
 
+static skv_status run_pass(skv_pass *p, skv_error *err)
+{
+    const skv_forward *f = p->f;
+    if (f->first_layer > 0 || f->stack_only) {
+        resume_rows(p);
+    } else {
+        SKV_TRY(start_rows(p, err));
+    }
+    if (f->stack_only) {
+        skv_pass_make_stack(p, f->first_layer, f->end_layer,
+                            f->rows ? p->m->stack.norm : (skv_vec){0});
+        return SKV_OK;
+    }
+    skv_pass_describe(p);
+    skv_pass_describe_states(p);
+    tell_start(p);
+    SKV_TRY(run_layers(p, f->end_layer ? f->end_layer : p->c->n_layers, err));
+    if (f->end_layer) {
+        if (f->rows) read_rows(p);
+        return SKV_OK;
+    }
+    tell_hidden(p, p->c->n_layers);
+    skv_pass_report(p);
+    return skv_ranks_check(p->m->ranks, err);
+}
+
 skv_status skv_forward_run(const skv_forward *f, skv_error *err)
 {
     skv_work unused = {0}; /* where nobody asks for it */
@@ -595,25 +617,8 @@ skv_status skv_forward_run(const skv_forward *f, skv_error *err)
     for (size_t s = 0; f->adapters && s < f->n_spans; s++) {
         p.adapts = p.adapts || f->spans[s].adapters;
     }
-    if (f->first_layer > 0 || f->stack_only) {
-        resume_rows(&p);
-    } else {
-        SKV_TRY(start_rows(&p, err));
-    }
-    if (f->stack_only) {
-        skv_pass_make_stack(&p, f->first_layer, f->end_layer,
-                            f->rows ? p.m->stack.norm : (skv_vec){0});
-        return SKV_OK;
-    }
-    skv_pass_describe(&p);
-    skv_pass_describe_states(&p);
-    tell_start(&p);
-    SKV_TRY(run_layers(&p, f->end_layer ? f->end_layer : p.c->n_layers, err));
-    if (f->end_layer) {
-        if (f->rows) read_rows(&p);
-        return SKV_OK;
-    }
-    tell_hidden(&p, p.c->n_layers);
-    skv_pass_report(&p);
-    return skv_ranks_check(p.m->ranks, err);
+    p.be->step_begin(p.be);
+    const skv_status status = run_pass(&p, err);
+    p.be->step_end(p.be);
+    return status;
 }

@@ -66,8 +66,7 @@ typedef struct skv_workspace {
     uint32_t *gathered;          /* [T]: rows of x to keep */
     bool *unread;                /* [T]: rows whose embedding could not be read */
     size_t *kv_rows;             /* [T] */
-    void *const **tables;        /* [T] */
-    const size_t **dropped;      /* [T] */
+    const skv_table **tables;    /* [T]: of the rows' sequences */
     skv_attention_item *items;   /* [T] */
     uint32_t *item_spans;        /* [T]: whose they are */
     skv_state_span *state_spans; /* [T]: the step's spans, in the states of their sequences */

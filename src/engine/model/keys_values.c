@@ -10,16 +10,6 @@ size_t skv_pass_tracks(const skv_pass *p, size_t i)
 void skv_pass_store_kv(const skv_pass *p, size_t i, skv_rows k, skv_rows v, skv_vec k_norm)
 {
     const skv_layer_shape *shape = &p->c->layers[i];
-    size_t slot = p->f->plan->layers[i].slot, row = 0;
-    for (size_t s = 0; s < p->f->n_spans; s++) {
-        const skv_kv_cache *cache = p->spans[s].cache;
-        void *const *table = skv_kv_cache_slot(cache, slot);
-        const size_t *dropped = skv_kv_cache_dropped(cache, slot);
-        for (size_t j = 0; j < p->spans[s].n; j++, row++) {
-            p->ws->tables[row] = table;
-            p->ws->dropped[row] = dropped;
-        }
-    }
     p->be->store(p->be, &(skv_store_args){
                             .k = k,
                             .v = v,
@@ -32,11 +22,9 @@ void skv_pass_store_kv(const skv_pass *p, size_t i, skv_rows k, skv_rows v, skv_
                             .norm = skv_pass_head_norm(p, k_norm),
                             .v_eps = p->c->v_norm ? (float)p->c->norm_eps : 0,
                             .tables = p->ws->tables,
-                            .table_stride = p->spans[0].cache->max_pages,
+                            .slot = p->f->plan->layers[i].slot,
                             .kv_rows = p->ws->kv_rows,
-                            .dropped = p->ws->dropped,
                             .n_copies = skv_pass_tracks(p, i) / shape->n_kv_heads,
-                            .type = skv_kv_store_type(p->spans[0].cache->store),
                         });
 }
 

@@ -8,7 +8,7 @@
 /* ---- which rows go on ---- */
 
 /* Attention items: a run of consecutive alive rows of a span each, or each row of a span that is
- * taken singly. The table is set by layer. */
+ * taken singly. */
 void skv_pass_describe(skv_pass *p)
 {
     const uint32_t *alive = p->ws->alive;
@@ -30,6 +30,7 @@ void skv_pass_describe(skv_pass *p)
                 (skv_attention_item){.row0 = first,
                                      .n_q = row - first,
                                      .n_past = span->n_past + alive[first] - row0,
+                                     .table = span->cache->table,
                                      .follows = follows};
         }
         row0 = end;

@@ -134,7 +134,6 @@ static size_t lay_out_lists(skv_workspace *ws, const skv_config *c, size_t T, un
     TAKE(ws->gathered, T);
     TAKE(ws->kv_rows, T);
     TAKE(ws->tables, T);
-    TAKE(ws->dropped, T);
     TAKE(ws->items, T);
     TAKE(ws->item_spans, T);
     if (s.states) TAKE(ws->state_spans, T);

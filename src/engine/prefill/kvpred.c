@@ -340,6 +340,7 @@ void skv_kvpred_begin(skv_kvpred_step *step)
         job.row0 = step->n_rows;
         if (own_angles) skv_pool_run(step->base->pool, span->n, set_angles, &job);
         for (size_t i = 0; i < span->n; i++) {
+            step->ws->tables[step->n_rows] = span->cache->table;
             step->ws->kv_rows[step->n_rows++] = span->n_past + i;
         }
     }
@@ -354,18 +355,6 @@ static void store(const skv_kvpred_step *step, size_t i, skv_rows k, skv_rows v)
 {
     const skv_config *c = step->base->config;
     const skv_layer_shape *shape = &c->layers[i];
-    skv_workspace *ws = step->ws;
-    const skv_kv_cache *first = step->spans[0].cache;
-    size_t slot = step->plan->layers[i].slot, row = 0;
-    for (size_t s = 0; s < step->n_spans; s++) {
-        const skv_kv_cache *cache = step->spans[s].cache;
-        void *const *table = skv_kv_cache_slot(cache, slot);
-        const size_t *dropped = skv_kv_cache_dropped(cache, slot);
-        for (size_t j = 0; j < step->spans[s].n; j++, row++) {
-            ws->tables[row] = table;
-            ws->dropped[row] = dropped;
-        }
-    }
     skv_backend *be = step->base->be;
     skv_norm norm = {step->base->layers[i].own.k_norm, c->norm_offset_one ? 1.0f : 0.0f,
                      (float)c->norm_eps, c->qk_norm_joined};
@@ -378,12 +367,10 @@ static void store(const skv_kvpred_step *step, size_t i, skv_rows k, skv_rows v)
                                     .cos = step->cos[shape->i_rope],
                                     .sin = step->sin[shape->i_rope],
                                     .norm = norm,
-                                    .tables = ws->tables,
-                                    .table_stride = first->max_pages,
-                                    .kv_rows = ws->kv_rows,
-                                    .dropped = ws->dropped,
-                                    .n_copies = 1,
-                                    .type = skv_kv_store_type(first->store)});
+                                    .tables = step->ws->tables,
+                                    .slot = step->plan->layers[i].slot,
+                                    .kv_rows = step->ws->kv_rows,
+                                    .n_copies = 1});
 }
 
 static void predict(void *user, size_t j, skv_rows k, skv_rows v, size_t n_rows)

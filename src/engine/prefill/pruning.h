@@ -28,7 +28,6 @@ typedef struct skv_prune_probe {
     size_t row0, n;  /* rows [row0, row0 + n) have scores */
     double *scores;  /* [n], added to */
     double *weights; /* [n_rows], scratch */
-    void *page;      /* [page bytes], scratch */
     skv_work *work;  /* what looking takes is added */
 } skv_prune_probe;
 

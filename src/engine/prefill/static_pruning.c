@@ -57,16 +57,19 @@ static void look_with_head(skv_prune_probe *p, size_t i_layer, const float *q, s
     const skv_kv_cache *cache = p->cache;
     const skv_kv_type type = skv_kv_store_type(cache->store);
     size_t kv_head = head / (shape->n_heads / shape->n_kv_heads), n_rows = p->n_rows;
-    void *const *pages =
-        skv_kv_cache_slot(cache, p->plan->layers[i_layer].slot) + kv_head * cache->max_pages;
+    const size_t track = cache->layout->track0[p->plan->layers[i_layer].slot] + kv_head;
     const size_t Dh = skv_config_head_dim(c, i_layer);
+    const unsigned char *page = NULL;
     float k[SKV_HEAD_DIM_MAX];
     double most = -HUGE_VAL, sum = 0;
     for (size_t t = from; t < n_rows; t++) {
         if (t == from || t % SKV_PAGE_ROWS == 0) {
-            skv_kv_page_read_head(cache->store, pages[t / SKV_PAGE_ROWS], Dh, p->page);
+            if (page) skv_kv_page_unmap(cache->store, page);
+            page =
+                skv_kv_page_map(cache->store, skv_kv_cache_page(cache, track, t / SKV_PAGE_ROWS));
         }
-        skv_kv_load_ref(p->page, type, t % SKV_PAGE_ROWS, k, NULL, Dh);
+        skv_kv_load_ref(page + skv_kv_layout_offset(cache->layout, track), type, t % SKV_PAGE_ROWS,
+                        k, NULL, Dh);
         double dot = 0;
         for (size_t d = 0; d < Dh; d++) dot += (double)q[d] * (double)k[d];
         dot *= c->attention_scale;
@@ -74,6 +77,7 @@ static void look_with_head(skv_prune_probe *p, size_t i_layer, const float *q, s
         p->weights[t] = dot;
         most = dot > most ? dot : most;
     }
+    if (page) skv_kv_page_unmap(cache->store, page);
     for (size_t t = from; t < n_rows; t++) sum += p->weights[t] = exp(p->weights[t] - most);
     for (size_t t = skv_max_size(from, p->row0); t < p->row0 + p->n; t++) {
         p->scores[t - p->row0] += p->weights[t] / sum;

@@ -14,7 +14,6 @@
 
 enum {
     TEXT_CONTEXTS = 16, /* ids of remembered texts, in KV memories: 64 bytes a token there */
-    QUEUE_BYTES = 64 << 20,
     FETCH_BLOCKS_MAX = 1 << 16,
     AHEAD_BLOCKS = 256, /* looked at for what is not written yet */
     AHEAD_SHARE = 4     /* written ahead when less than this part of the pages is free */
@@ -86,30 +85,23 @@ static void name_block(void *user, uint64_t domain, const uint8_t *parent, const
     memcpy(name, out.bytes, sizeof out);
 }
 
-static skv_spill_item *copy_block(skv_scheduler *s, const skv_prefix_block *b)
-{
-    size_t page_bytes = skv_kv_store_page_bytes(s->engine->store);
-    skv_spill_item *item = skv_spill_item_create(SKV_PAGE_ROWS, b->n_pages, page_bytes);
-    if (!item) return NULL;
-    item->kind = SKV_SPILL_BLOCK;
-    memcpy(item->name.bytes, b->name, sizeof item->name);
-    if (b->parent) memcpy(item->parent.bytes, b->parent, sizeof item->parent);
-    memcpy(item->ids, b->ids, SKV_PAGE_ROWS * sizeof *b->ids);
-    for (size_t t = 0; t < b->n_pages; t++) {
-        skv_kv_page_read(s->engine->store, b->pages[t], item->pages + t * page_bytes);
-    }
-    return item;
-}
-
 /* Queues a block that is not there yet; false: the queue is full. */
 static bool queue_block(skv_scheduler *s, skv_spill *spill, const skv_prefix_block *b,
                         double wait_seconds)
 {
-    size_t n_bytes =
-        skv_spill_item_bytes(SKV_PAGE_ROWS, b->n_pages, skv_kv_store_page_bytes(s->engine->store));
-    if (!skv_spill_wait_room(spill, n_bytes, wait_seconds)) return false;
-    skv_spill_item *item = copy_block(s, b);
-    if (item) skv_spill_put(spill, item);
+    const size_t page_bytes = skv_kv_store_page_bytes(s->engine->store);
+    const size_t n_bytes = skv_spill_item_bytes(SKV_PAGE_ROWS, b->n_pages, page_bytes);
+    skv_spill_name name;
+    memcpy(name.bytes, b->name, sizeof name);
+    if (skv_worker_block_comes(s, spill, &name)) return true;
+    if (!skv_worker_wait_room(s, spill, n_bytes, wait_seconds)) return false;
+    skv_spill_item *item = skv_spill_item_create(SKV_PAGE_ROWS, b->n_pages, page_bytes);
+    if (!item) return true;
+    item->kind = SKV_SPILL_BLOCK;
+    item->name = name;
+    if (b->parent) memcpy(item->parent.bytes, b->parent, sizeof item->parent);
+    memcpy(item->ids, b->ids, SKV_PAGE_ROWS * sizeof *b->ids);
+    skv_worker_put_block(s, spill, item, b->pages, b->n_pages);
     return true;
 }
 
@@ -289,7 +281,7 @@ static bool restore(skv_scheduler *s, skv_lane *lane, const skv_spill_item *item
     const skv_kv_layout *layout = skv_worker_layout(s, lane->job);
     size_t n_pages = layout->n_bundles;
     if (!skv_worker_item_fits(s, lane, item) || !skv_worker_make_room(s, n_pages)) return false;
-    void **pages = skv_alloc(n_pages, sizeof *pages);
+    uint32_t *pages = skv_alloc(n_pages, sizeof *pages);
     if (!pages) return false;
     for (size_t t = 0; t < n_pages; t++) pages[t] = skv_kv_page_take(store);
     skv_worker_fill_pages(s, lane, item, pages);
@@ -405,7 +397,7 @@ static skv_status open_spills(skv_scheduler *s, skv_error *err)
     if (!(o->cache_flush_seconds > 0)) o->cache_flush_seconds = SKV_CACHE_FLUSH_SECONDS_DEFAULT;
     skv_spill_options options = {.store = o->store,
                                  .secret = o->cache_key ? secret : NULL,
-                                 .queue_bytes = QUEUE_BYTES,
+                                 .queue_bytes = SKV_SPILL_QUEUE_BYTES,
                                  .page_bytes = skv_kv_store_page_bytes(s->engine->store),
                                  .pages_max = most_pages(s->engine),
                                  .log = o->log,

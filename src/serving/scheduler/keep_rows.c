@@ -48,37 +48,44 @@ static void name_block(const skv_scheduler *s, skv_lane *lane, size_t i, skv_spi
     }
 }
 
+/* The item of a lane's block i, without its pages [skv_boundary_tracks]. */
 static skv_spill_item *make_item(const skv_scheduler *s, const skv_lane *lane, size_t i)
 {
-    skv_kv_store *store = s->engine->store;
-    const skv_kv_cache *cache = &lane->sequence->cache;
-    size_t page_bytes = skv_kv_store_page_bytes(store), n_tracks = skv_boundary_tracks(s->engine);
+    const size_t page_bytes = skv_kv_store_page_bytes(s->engine->store);
+    const size_t n_tracks = skv_boundary_tracks(s->engine);
     size_t n_bytes = SKV_PAGE_ROWS * skv_boundary_row_bytes(s->engine), n_row_pages = row_pages(s);
     skv_spill_item *item = skv_spill_item_create(SKV_PAGE_ROWS, n_tracks + n_row_pages, page_bytes);
     if (!item) return NULL;
     item->kind = SKV_SPILL_ROWS;
     memcpy(item->ids, lane->ids + i * SKV_PAGE_ROWS, SKV_PAGE_ROWS * sizeof *item->ids);
-    for (size_t t = 0; t < n_tracks; t++) {
-        skv_kv_page_read(store, skv_kv_cache_block(cache, t, i), item->pages + t * page_bytes);
-    }
     unsigned char *rows = item->pages + n_tracks * page_bytes;
     memcpy(rows, lane->rows.bytes, n_bytes);
     memset(rows + n_bytes, 0, n_row_pages * page_bytes - n_bytes);
     return item;
 }
 
-static void put_block_into(skv_spill *spill, const skv_scheduler *s, const skv_lane *lane, size_t i,
+static void put_block_into(skv_spill *spill, skv_scheduler *s, const skv_lane *lane, size_t i,
                            const skv_spill_name *parent)
 {
     size_t page_bytes = skv_kv_store_page_bytes(s->engine->store);
-    size_t n_pages = skv_boundary_tracks(s->engine) + row_pages(s);
+    const size_t n_tracks = skv_boundary_tracks(s->engine), n_pages = n_tracks + row_pages(s);
     size_t n_bytes = skv_spill_item_bytes(SKV_PAGE_ROWS, n_pages, page_bytes);
-    if (skv_spill_has(spill, &lane->rows.name) || !skv_spill_wait_room(spill, n_bytes, 0)) return;
-    skv_spill_item *item = make_item(s, lane, i);
-    if (!item) return;
-    item->name = lane->rows.name;
-    if (i > 0) item->parent = *parent;
-    skv_spill_put(spill, item);
+    const skv_spill_name *name = &lane->rows.name;
+    if (skv_spill_has(spill, name) || skv_worker_block_comes(s, spill, name) ||
+        !skv_worker_wait_room(s, spill, n_bytes, 0)) {
+        return;
+    }
+    uint32_t *pages = skv_alloc(skv_max_size(1, n_tracks), sizeof *pages);
+    skv_spill_item *item = pages ? make_item(s, lane, i) : NULL;
+    for (size_t t = 0; item && t < n_tracks; t++) {
+        pages[t] = skv_kv_cache_block(&lane->sequence->cache, t, i);
+    }
+    if (item) {
+        item->name = *name;
+        if (i > 0) item->parent = *parent;
+        skv_worker_put_block(s, spill, item, pages, n_tracks);
+    }
+    skv_free(pages);
 }
 
 /* Block i of a lane has all its rows. Where the queue is full it will be written in the other form
@@ -126,13 +133,13 @@ bool skv_worker_item_fits(const skv_scheduler *s, const skv_lane *lane, const sk
 }
 
 void skv_worker_fill_pages(skv_scheduler *s, const skv_lane *lane, const skv_spill_item *item,
-                           void **pages)
+                           const uint32_t *pages)
 {
     skv_kv_store *store = s->engine->store;
     size_t page_bytes = skv_kv_store_page_bytes(store);
     bool rows = item->kind == SKV_SPILL_ROWS;
     size_t n = rows ? skv_boundary_tracks(s->engine) : item->n_pages;
-    for (size_t t = 0; t < n; t++) skv_kv_page_write(store, pages[t], item->pages + t * page_bytes);
+    skv_kv_pages_write(store, pages, n, item->pages);
     if (!rows) return;
     skv_boundary_restore(s->engine, item->pages + n * page_bytes, lane->disk.n_restored, s->context,
                          pages);

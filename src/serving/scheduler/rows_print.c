@@ -191,8 +191,7 @@ static skv_status sum_contents(const skv_source *source, uint64_t *sum, skv_erro
 /* ---- what is made of them ---- */
 
 /* The rows that one method makes of a page of tokens. */
-static skv_status add_rows(skv_sha256 *sha, skv_engine *e, skv_sequence *s, unsigned char *page,
-                           skv_error *err)
+static skv_status add_rows(skv_sha256 *sha, skv_engine *e, skv_sequence *s, skv_error *err)
 {
     int32_t ids[SKV_PAGE_ROWS];
     for (size_t i = 0; i < SKV_PAGE_ROWS; i++) {
@@ -200,8 +199,9 @@ static skv_status add_rows(skv_sha256 *sha, skv_engine *e, skv_sequence *s, unsi
     }
     SKV_TRY(skv_prompt(e, s, ids, SKV_PAGE_ROWS, NULL, err));
     for (size_t b = 0; b < s->cache.layout->n_bundles; b++) {
-        skv_kv_page_read(e->store, skv_kv_cache_block(&s->cache, b, 0), page);
+        const void *page = skv_kv_page_map(e->store, skv_kv_cache_block(&s->cache, b, 0));
         skv_sha256_add(sha, page, skv_kv_store_page_bytes(e->store));
+        skv_kv_page_unmap(e->store, page);
     }
     return SKV_OK;
 }
@@ -211,14 +211,9 @@ static skv_status add_method(skv_sha256 *sha, skv_engine *e, skv_prefill prefill
 {
     skv_sequence *s;
     SKV_TRY(skv_sequence_create_as(e, prefill, context, &s, err));
-    unsigned char *page = skv_alloc(1, skv_kv_store_page_bytes(e->store));
     skv_status status =
         skv_sequence_set_adapters(s, NULL, 0, err); /* domains tell adapters apart */
-    if (status == SKV_OK) {
-        status = page ? add_rows(sha, e, s, page, err)
-                      : skv_fail(err, SKV_MEMORY, "cache-dir: no memory for a page");
-    }
-    skv_free(page);
+    if (status == SKV_OK) status = add_rows(sha, e, s, err);
     skv_sequence_free(s);
     return status;
 }

@@ -18,26 +18,6 @@ skv_scheduler_options skv_scheduler_options_default(void)
     return (skv_scheduler_options){0};
 }
 
-/* ---- histograms ---- */
-
-static const double bounds[SKV_HISTOGRAM_BUCKETS] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
-                                                     0.1,   0.25,   0.5,   1,    2.5,   5,
-                                                     10,    25,     60,    120,  300,   HUGE_VAL};
-
-const double *skv_histogram_bounds(void)
-{
-    return bounds;
-}
-
-void skv_histogram_add(skv_histogram *histogram, uint64_t ns)
-{
-    double seconds = (double)ns * 1e-9;
-    size_t i = 0;
-    while (i + 1 < SKV_HISTOGRAM_BUCKETS && seconds > bounds[i]) i++;
-    histogram->counts[i]++;
-    histogram->sum += seconds;
-}
-
 /* ---- lanes ---- */
 
 void skv_worker_insert(skv_scheduler *s, skv_lane *lane, skv_lane *after)
@@ -214,12 +194,14 @@ static void *work(void *arg)
             rest(s);
         }
         skv_worker_spill_ahead(s);
+        skv_worker_settle_pages(s, !s->oldest);
         skv_worker_publish(s);
     }
     while (s->oldest) {
         skv_worker_end(s, s->oldest, SKV_FINISH_CANCELLED, skv_text_of("the server stops"));
     }
     skv_worker_spill_all(s);
+    skv_worker_settle_pages(s, true);
     skv_worker_publish(s);
     return NULL;
 }

@@ -7,8 +7,8 @@
 
 #include "base/mem.h"
 #include "base/system.h"
+#include "scheduler/histogram.h"
 #include "scheduler/spill_impl.h"
-#include "scheduler/worker.h"
 
 static const uint64_t DISK_SILENCE_NS = 2000000000u;
 

@@ -34,6 +34,7 @@ typedef enum skv_spill_kind {
 /* What one file holds, in one piece of memory. */
 typedef struct skv_spill_item {
     struct skv_spill_item *next; /* in a queue */
+    uint64_t ticket;             /* of pages that have not arrived: keep_pages.c */
     skv_spill_kind kind;
     skv_spill_name name;
     skv_spill_name parent; /* BLOCK, ROWS: the block before, zeros: none. TEXT: whose it is */

@@ -15,6 +15,7 @@
  *     drafts.c      tokens that are checked beside it
  *     output.c      what readers are sent
  *     keep.c        the prefix cache on disk and in a store
+ *     keep_pages.c  pages that are on their way there
  *     keep_rows.c   its smaller form for SwiftKV
  *     rows_print.c  what the rows on disk depend on
  *     remote.c      prompts that another server reads
@@ -29,6 +30,7 @@
 #include "engine/engine.h"
 #include "kv/prefix_index.h"
 #include "scheduler/draft_domains.h"
+#include "scheduler/histogram.h"
 #include "scheduler/lane.h"
 #include "scheduler/past_prompts.h"
 #include "scheduler/step_clock.h"
@@ -47,6 +49,14 @@ typedef struct skv_row_task {
     const float *logits;    /* [vocab_size] */
     skv_row_values *values; /* to be filled; NULL: the lane's choice is made */
 } skv_row_task;
+
+enum { SKV_SPILL_QUEUE_BYTES = 64 << 20 }; /* of the disk, and of the store */
+
+/* Blocks whose pages are still on their way to a queue, the oldest first. */
+typedef struct skv_arrivals {
+    skv_spill_item *first, *last; /* owned */
+    size_t n_bytes;
+} skv_arrivals;
 
 struct skv_scheduler {
     /* Set before the worker starts; any thread reads them. */
@@ -89,6 +99,7 @@ struct skv_scheduler {
     double flush_seconds;       /* left for writing at the end */
     skv_draft_domains drafts;   /* what drafts are made from */
     skv_past_prompts past;      /* what misses are told from */
+    skv_arrivals arrivals[2];   /* for the disk and for the store */
     unsigned char *step_rows;   /* owned, of the step's rows at boundary l; NULL: not wanted */
 
     /* masks, */
@@ -128,8 +139,6 @@ void skv_worker_end(skv_scheduler *s, skv_lane *lane, skv_finish finish, skv_tex
 void skv_worker_publish(skv_scheduler *s);
 /** A job has begun, or will not: it no longer counts as queued. */
 void skv_worker_unqueue(skv_scheduler *s, const skv_job *job);
-/** Adds to a histogram. */
-void skv_histogram_add(skv_histogram *histogram, uint64_t ns);
 
 /* ---- admit.c ---- */
 
@@ -228,6 +237,19 @@ void skv_worker_look_at_readers(skv_scheduler *s);
 /** Tells which blocks of prompts that are read for others have reached the store. */
 void skv_worker_tell_stored(skv_scheduler *s);
 
+/* ---- keep_pages.c ---- */
+
+/** Whether the queue of the disk or the store has room for n_bytes, as skv_spill_wait_room. */
+bool skv_worker_wait_room(skv_scheduler *s, skv_spill *to, size_t n_bytes, double seconds);
+/** Whether a block of this name is on its way to that queue. */
+bool skv_worker_block_comes(skv_scheduler *s, skv_spill *to, const skv_spill_name *name);
+/** Copies pages [n] into an item, whose first ones they become, and queues it when they have
+ * arrived. The pages may be changed or dropped at once. */
+void skv_worker_put_block(skv_scheduler *s, skv_spill *to, skv_spill_item *item,
+                          const uint32_t *pages, size_t n);
+/** Queues what has arrived; `wait`: everything. */
+void skv_worker_settle_pages(skv_scheduler *s, bool wait);
+
 /* ---- keep_rows.c ---- */
 
 /** Takes memory for the rows of a step, where blocks are kept in that form. */
@@ -242,7 +264,7 @@ void skv_worker_keep_rows(skv_scheduler *s, skv_lane *lane, size_t step_row, siz
 bool skv_worker_item_fits(const skv_scheduler *s, const skv_lane *lane, const skv_spill_item *item);
 /** Writes such an item into pages [n_tracks]. */
 void skv_worker_fill_pages(skv_scheduler *s, const skv_lane *lane, const skv_spill_item *item,
-                           void **pages);
+                           const uint32_t *pages);
 
 /* ---- rows_print.c ---- */
 

@@ -1,4 +1,4 @@
-/* Areas and pages of the CPU back end: the host's memory, mapped as it is. */
+/* Areas of the CPU back end: the host's memory, mapped as it is. */
 #include <string.h>
 
 #include "backend/cpu/cpu_backend.h"
@@ -63,22 +63,4 @@ void skv_cpu_unmap(skv_backend *base, skv_mapped mapped)
 {
     (void)base;
     (void)mapped;
-}
-
-void *skv_cpu_pages_create(skv_backend *base, size_t n_bytes)
-{
-    (void)base;
-    return skv_map_zero(n_bytes);
-}
-
-void skv_cpu_pages_free(skv_backend *base, void *pages, size_t n_bytes)
-{
-    (void)base;
-    skv_unmap(pages, n_bytes);
-}
-
-void skv_cpu_page_copy(skv_backend *base, void *to, const void *from, size_t n_bytes)
-{
-    (void)base;
-    memcpy(to, from, n_bytes);
 }

@@ -39,6 +39,8 @@ typedef struct skv_cpu_task {
 typedef struct attention_job {
     skv_cpu_backend *be;
     const skv_attention_args *args;
+    skv_kv_type type;
+    size_t track0, n_kv_heads; /* of the slot */
     size_t n_group;
     size_t part_floats; /* of one portion: [G][Dh + 2] */
     size_t n_expected;  /* tasks if no token is cut and nothing is drafted */
@@ -115,9 +117,9 @@ static skv_attention kernel_args(const attention_job *job, const skv_cpu_task *t
         .n_q = t->n_q,
         .n_group = job->n_group,
         .head_dim = a->head_dim,
-        .pages = (const void *const *)t->item->table + t->i_head * a->table_stride,
-        .type = a->type,
-        .n_past = skv_cpu_end_row(t->item, t->i_head) - 1 + t->q0,
+        .pages = (const void *const *)skv_cpu_track(t->item->table, job->track0 + t->i_head),
+        .type = job->type,
+        .n_past = skv_cpu_end_row(t->item, job->track0 + t->i_head) - 1 + t->q0,
         .window = a->window,
         .scale = a->scale,
         .softcap = a->softcap,
@@ -170,7 +172,7 @@ static void add_chunk_tasks(attention_job *job, const skv_attention_item *item)
     const skv_attention_args *a = job->args;
     size_t block = job->be->kernels.attention_tokens(job->n_group, a->head_dim);
     for (size_t b = skv_ceil_div(item->n_q, block); b-- > 0;) {
-        for (size_t h = 0; h < a->n_kv_heads; h++) {
+        for (size_t h = 0; h < job->n_kv_heads; h++) {
             add_task(job, (skv_cpu_task){.item = item,
                                          .i_head = h,
                                          .q0 = b * block,
@@ -227,7 +229,8 @@ typedef struct cuts {
 
 static cuts cuts_of(const attention_job *job, const skv_attention_item *item, size_t i_head)
 {
-    cuts c = {skv_cpu_first_row(job->args, item, i_head), skv_cpu_end_row(item, i_head), 0};
+    const size_t track = job->track0 + i_head;
+    cuts c = {skv_cpu_first_row(job->args, item, track), skv_cpu_end_row(item, track), 0};
     c.n = count_parts(job->be, c.row1 - c.row0, job->n_expected);
     return c;
 }
@@ -284,7 +287,7 @@ static size_t add_group(attention_job *job, const skv_attention_item *items, siz
 static void add_token_tasks(attention_job *job, const skv_attention_item *items, size_t n)
 {
     const skv_attention_args *a = job->args;
-    for (size_t h = 0; h < a->n_kv_heads; h++) {
+    for (size_t h = 0; h < job->n_kv_heads; h++) {
         size_t i = job->is_shared[h * a->n_items + (size_t)(items - a->items)];
         while (i < n) i += add_group(job, items + i, n - i, h);
     }
@@ -301,10 +304,10 @@ static shares count_shares(const attention_job *job, const skv_cpu_prefix *p, si
                            size_t n_most)
 {
     const skv_attention_args *a = job->args;
-    size_t n_tasks = a->n_kv_heads * skv_ceil_div(p->n_items, n_most);
+    size_t n_tasks = job->n_kv_heads * skv_ceil_div(p->n_items, n_most);
     shares s = {.n_before = a->window ? 1 : 0};
     s.n_prefix = skv_min_size(count_parts(job->be, p->row1 - p->row0, n_tasks), SHARED_MAX);
-    size_t n_rows = skv_cpu_end_row(&a->items[p->leader], i_head) - p->row1;
+    size_t n_rows = skv_cpu_end_row(&a->items[p->leader], job->track0 + i_head) - p->row1;
     s.n_after = skv_min_size(count_parts(job->be, n_rows, job->n_expected), OWN_MAX);
     s.n_parts = s.n_before + s.n_after + s.n_prefix;
     return s;
@@ -341,6 +344,7 @@ static void add_prefix(attention_job *job, const skv_cpu_prefix *p, size_t i, si
     shares s = count_shares(job, p, i_head, n_most);
     size_t n_floats = p->n_items * s.n_parts * job->part_floats;
     if (p->n_items < 2 || n_floats > job->n_shared) return;
+    const size_t track = job->track0 + i_head;
     uint32_t *rows = job->rows;
     for (size_t j = p->leader; j < a->n_items; j++) {
         if (job->prefix_of[j] == i) *job->rows++ = (uint32_t)a->items[j].row0;
@@ -352,11 +356,11 @@ static void add_prefix(attention_job *job, const skv_cpu_prefix *p, size_t i, si
         skv_cpu_task task = {.item = &a->items[j], .i_head = i_head, .n_q = 1, .partial = partial};
         task.n_parts = s.n_parts;
         task.row0 = p->row1;
-        task.row1 = skv_cpu_end_row(task.item, i_head);
+        task.row1 = skv_cpu_end_row(task.item, track);
         add_portions(job, task, s.n_after);
         task.partial = partial + s.n_after * job->part_floats;
         task.n_parts = 0;
-        task.row0 = skv_cpu_first_row(a, task.item, i_head);
+        task.row0 = skv_cpu_first_row(a, task.item, track);
         task.row1 = p->row0;
         add_portions(job, task, s.n_before);
         job->is_shared[i_head * a->n_items + j] = 1;
@@ -369,12 +373,12 @@ static void add_prefix(attention_job *job, const skv_cpu_prefix *p, size_t i, si
 static void add_prefixes(attention_job *job)
 {
     const skv_attention_args *a = job->args;
-    memset(job->is_shared, 0, a->n_kv_heads * a->n_items);
+    memset(job->is_shared, 0, job->n_kv_heads * a->n_items);
     /* Sums of a token would depend on who shares its rows. */
     if (job->be->limits.batch_invariant || a->n_items < 2) return;
-    for (size_t h = 0; h < a->n_kv_heads; h++) {
+    for (size_t h = 0; h < job->n_kv_heads; h++) {
         skv_cpu_prefix prefixes[SKV_PREFIXES_MAX];
-        size_t n = skv_cpu_find_prefixes(a, h, prefixes, job->prefix_of);
+        size_t n = skv_cpu_find_prefixes(a, job->track0 + h, prefixes, job->prefix_of);
         for (size_t i = 0; i < n; i++) add_prefix(job, &prefixes[i], i, h);
     }
 }
@@ -382,11 +386,16 @@ static void add_prefixes(attention_job *job)
 static attention_job job_of(skv_cpu_backend *be, const skv_attention_args *args)
 {
     const skv_backend_limits *limits = &be->limits;
+    const skv_slots_spec *spec = &args->items[0].table->slots->spec;
+    const size_t n_kv_heads = spec->track0[args->slot + 1] - spec->track0[args->slot];
     size_t n_rows = limits->max_rows * limits->max_heads;
     attention_job job = {
         .be = be,
         .args = args,
-        .n_group = args->n_heads / args->n_kv_heads,
+        .type = spec->type,
+        .track0 = spec->track0[args->slot],
+        .n_kv_heads = n_kv_heads,
+        .n_group = args->n_heads / n_kv_heads,
         .tasks = be->tasks,
         .partials = be->partials,
         .shared = be->partials + own_partials(be, limits),
@@ -396,7 +405,7 @@ static attention_job job_of(skv_cpu_backend *be, const skv_attention_args *args)
     job.part_floats = job.n_group * (args->head_dim + 2);
     /* Tokens that follow in a draft do not count: plain steps do not have them. */
     for (size_t i = 0; i < args->n_items; i++) {
-        if (!args->items[i].follows) job.n_expected += args->n_kv_heads;
+        if (!args->items[i].follows) job.n_expected += job.n_kv_heads;
     }
     job.n_expected = skv_max_size(1, job.n_expected);
     job.is_shared = (uint8_t *)(job.rows + n_rows);

@@ -96,11 +96,6 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
         .areas_bytes = skv_cpu_areas_bytes,
         .map = skv_cpu_map,
         .unmap = skv_cpu_unmap,
-        .pages_create = skv_cpu_pages_create,
-        .pages_free = skv_cpu_pages_free,
-        .page_read = skv_cpu_page_copy,
-        .page_write = skv_cpu_page_copy,
-        .page_copy = skv_cpu_page_copy,
         .reserve = cpu_reserve,
         .reserve_bytes = cpu_reserve_bytes,
         .linear_bytes = skv_cpu_linear_bytes,
@@ -120,7 +115,6 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
         .store = skv_cpu_store,
         .attention = skv_cpu_attention,
         .votes = skv_cpu_votes,
-        .gather_kv = skv_cpu_gather_kv,
         .norm = skv_cpu_norm,
         .norm_add = skv_cpu_norm_add,
         .glu = skv_cpu_glu,
@@ -136,6 +130,7 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
         .save_rows = skv_cpu_save_rows,
         .load_rows = skv_cpu_load_rows,
     };
+    skv_cpu_add_pages(&be->base);
     skv_kernels_init(&be->kernels, level, features);
     be->base.level = skv_cpu_level_name(be->kernels.level);
     *out = &be->base;

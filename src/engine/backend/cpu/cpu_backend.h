@@ -16,9 +16,10 @@ skv_bytes skv_cpu_areas_bytes(const skv_backend *base, const skv_area_spec *spec
 skv_mapped skv_cpu_map(skv_backend *base, skv_rows rows, size_t n_rows, size_t n,
                        skv_map_access access);
 void skv_cpu_unmap(skv_backend *base, skv_mapped mapped);
-void *skv_cpu_pages_create(skv_backend *base, size_t n_bytes);
-void skv_cpu_pages_free(skv_backend *base, void *pages, size_t n_bytes);
-void skv_cpu_page_copy(skv_backend *base, void *to, const void *from, size_t n_bytes);
+
+/* cpu_pages.c */
+/** Its functions of pools, slots, tables and steps. */
+void skv_cpu_add_pages(skv_backend *base);
 
 /* cpu_linear.c */
 skv_bytes skv_cpu_linear_bytes(const skv_backend *base, const skv_linear_spec *spec);
@@ -44,7 +45,6 @@ size_t skv_cpu_attention_task_bytes(void);
 
 /* cpu_evict.c */
 void skv_cpu_votes(skv_backend *base, const skv_votes_args *args);
-void skv_cpu_gather_kv(skv_backend *base, const skv_gather_kv_args *args);
 /** Bytes of one thread's scratch for votes. */
 size_t skv_cpu_votes_scratch(const skv_cpu_backend *be, size_t head_dim);
 

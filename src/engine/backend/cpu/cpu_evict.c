@@ -1,5 +1,5 @@
 /*
- * What eviction needs of the CPU: votes for cached rows, and moving rows that stay together.
+ * What eviction needs of the CPU: votes for cached rows.
  *
  * Votes are softmax weights, so they take two passes over the keys: the first finds the logarithm
  * of the sum of every token's exponentials, the second, by page, adds up the weights of all tokens.
@@ -11,7 +11,6 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/size.h"
-#include "kernels/kv_page.h"
 
 enum { TASK_TOKENS_MIN = 8, TASK_TOKENS_MAX = 32 }; /* of the first pass: they share a page */
 
@@ -19,9 +18,11 @@ typedef struct votes_job {
     const skv_cpu_backend *be;
     const skv_votes_args *args;
     const float *q, *sinks; /* [n_q, ld] and [n_heads] or NULL: of args */
-    size_t n_group;         /* query heads to a KV head */
-    size_t n_blocks;        /* tasks of a KV head */
-    size_t n_tokens;        /* of a task of the first pass */
+    skv_kv_type type;
+    size_t track0;   /* of the slot */
+    size_t n_group;  /* query heads to a KV head */
+    size_t n_blocks; /* tasks of a KV head */
+    size_t n_tokens; /* of a task of the first pass */
 } votes_job;
 
 /* A task's part of the scratch. */
@@ -61,15 +62,17 @@ static votes_page page_of(const votes_job *job, size_t i_thread)
 }
 
 /* Rows of KV head h that token j sees. */
-static size_t seen_rows(const skv_votes_args *a, size_t h, size_t j)
+static size_t seen_rows(const votes_job *job, size_t h, size_t j)
 {
-    return a->n_past - (a->dropped ? a->dropped[h] : 0) + j + 1;
+    const skv_votes_args *a = job->args;
+    return a->n_past - a->table->dropped[job->track0 + h] + j + 1;
 }
 
 /* Of these, rows that its window ends before. */
-static size_t hidden_rows(const skv_votes_args *a, size_t h, size_t j)
+static size_t hidden_rows(const votes_job *job, size_t h, size_t j)
 {
-    const size_t n = seen_rows(a, h, j);
+    const skv_votes_args *a = job->args;
+    const size_t n = seen_rows(job, h, j);
     return a->window > 0 && n > a->window ? n - a->window : 0;
 }
 
@@ -78,10 +81,10 @@ static void load_keys(const votes_job *job, size_t h, size_t p, size_t n, const 
 {
     const skv_votes_args *a = job->args;
     const skv_matmul *m = &job->be->kernels.f32;
-    const void *page = a->table[h * a->table_stride + p];
+    const void *page = skv_cpu_track(a->table, job->track0 + h)[p];
     const size_t Dh = a->head_dim, panel_bytes = m->w_bytes(Dh);
     for (size_t r = 0; r < n; r++) {
-        job->be->kernels.kv_load(page, a->type, r, to->rows + r * Dh, NULL, Dh);
+        job->be->kernels.kv_load(page, job->type, r, to->rows + r * Dh, NULL, Dh);
     }
     for (size_t r = 0; r < n; r += m->nr) {
         m->pack_w(to->panels + r / m->nr * panel_bytes, to->rows + r * Dh, Dh,
@@ -120,21 +123,20 @@ typedef void score_fn(const votes_job *job, size_t h, size_t i, size_t row, cons
 static void with_scores(const votes_job *job, size_t h, size_t p, size_t i0, size_t i1,
                         const votes_page *page, score_fn *use)
 {
-    const skv_votes_args *a = job->args;
     const size_t first = p * SKV_PAGE_ROWS, mr = job->be->kernels.f32.mr;
-    while (i1 > i0 && hidden_rows(a, h, (i1 - 1) / job->n_group) >= first + SKV_PAGE_ROWS) i1--;
-    const size_t n_last = i1 > i0 ? seen_rows(a, h, (i1 - 1) / job->n_group) : 0;
+    while (i1 > i0 && hidden_rows(job, h, (i1 - 1) / job->n_group) >= first + SKV_PAGE_ROWS) i1--;
+    const size_t n_last = i1 > i0 ? seen_rows(job, h, (i1 - 1) / job->n_group) : 0;
     if (n_last <= first) return;
     load_keys(job, h, p, skv_min_size(n_last - first, SKV_PAGE_ROWS), page);
-    while (seen_rows(a, h, i0 / job->n_group) <= first) i0++;
+    while (seen_rows(job, h, i0 / job->n_group) <= first) i0++;
     for (size_t i = i0, m; i < i1; i += m) {
         m = skv_min_size(mr, i1 - i);
-        const size_t n_most = seen_rows(a, h, (i + m - 1) / job->n_group) - first;
+        const size_t n_most = seen_rows(job, h, (i + m - 1) / job->n_group) - first;
         score_block(job, h, i, m, skv_min_size(n_most, SKV_PAGE_ROWS), page);
         for (size_t k = 0; k < m; k++) {
             const size_t j = (i + k) / job->n_group;
-            const size_t row = skv_max_size(hidden_rows(a, h, j), first);
-            const size_t end = skv_min_size(seen_rows(a, h, j), first + SKV_PAGE_ROWS);
+            const size_t row = skv_max_size(hidden_rows(job, h, j), first);
+            const size_t end = skv_min_size(seen_rows(job, h, j), first + SKV_PAGE_ROWS);
             use(job, h, i + k, row, page->scores + k * page->ld + (row - first), end - row);
         }
     }
@@ -161,7 +163,7 @@ static void add_to_norm(const votes_job *job, size_t h, size_t i, size_t row, co
     float *norm = norm_of(job, h, i);
     const float *sinks = job->sinks;
     const float own = job->be->kernels.logsumexp(x, n, NULL);
-    if (row > hidden_rows(job->args, h, i / job->n_group)) {
+    if (row > hidden_rows(job, h, i / job->n_group)) {
         *norm = add_logs(*norm, own);
     } else {
         *norm = sinks ? add_logs(own, sinks[h * job->n_group + i % job->n_group]) : own;
@@ -174,9 +176,9 @@ static void find_norms(void *arg, size_t i_task, size_t i_thread)
     const skv_votes_args *a = job->args;
     const size_t h = i_task / job->n_blocks, j0 = i_task % job->n_blocks * job->n_tokens;
     const size_t j1 = skv_min_size(j0 + job->n_tokens, a->n_q);
-    const size_t n_pages = skv_ceil_div(seen_rows(a, h, j1 - 1), SKV_PAGE_ROWS);
+    const size_t n_pages = skv_ceil_div(seen_rows(job, h, j1 - 1), SKV_PAGE_ROWS);
     const votes_page page = page_of(job, i_thread);
-    for (size_t p = hidden_rows(a, h, j0) / SKV_PAGE_ROWS; p < n_pages; p++) {
+    for (size_t p = hidden_rows(job, h, j0) / SKV_PAGE_ROWS; p < n_pages; p++) {
         with_scores(job, h, p, j0 * job->n_group, j1 * job->n_group, &page, add_to_norm);
     }
 }
@@ -203,35 +205,20 @@ static void add_votes(void *arg, size_t i_task, size_t i_thread)
 void skv_cpu_votes(skv_backend *base, const skv_votes_args *args)
 {
     skv_cpu_backend *be = (skv_cpu_backend *)base;
+    const skv_slots_spec *spec = &args->table->slots->spec;
+    const size_t n_kv_heads = spec->track0[args->slot + 1] - spec->track0[args->slot];
     votes_job job = {.be = be,
                      .args = args,
                      .q = skv_cpu_at(args->q),
                      .sinks = skv_cpu_vec(args->sinks),
-                     .n_group = args->n_heads / args->n_kv_heads};
+                     .type = spec->type,
+                     .track0 = spec->track0[args->slot],
+                     .n_group = args->n_heads / n_kv_heads};
     const size_t n_threads = skv_pool_threads(be->pool);
-    job.n_tokens = skv_ceil_div(args->n_q * args->n_kv_heads, 2 * n_threads);
+    job.n_tokens = skv_ceil_div(args->n_q * n_kv_heads, 2 * n_threads);
     job.n_tokens = skv_max_size(TASK_TOKENS_MIN, skv_min_size(job.n_tokens, TASK_TOKENS_MAX));
     job.n_blocks = skv_ceil_div(args->n_q, job.n_tokens);
-    skv_pool_run(be->pool, args->n_kv_heads * job.n_blocks, find_norms, &job);
+    skv_pool_run(be->pool, n_kv_heads * job.n_blocks, find_norms, &job);
     job.n_blocks = skv_ceil_div(args->n_past + args->n_q, SKV_PAGE_ROWS);
-    skv_pool_run(be->pool, args->n_kv_heads * job.n_blocks, add_votes, &job);
-}
-
-void skv_cpu_gather_kv(skv_backend *base, const skv_gather_kv_args *a)
-{
-    (void)base;
-    size_t n_bytes = a->head_dim * skv_kv_size(a->type);
-    for (size_t i = 0; i < a->n; i++) {
-        size_t row = a->rows[i] % SKV_PAGE_ROWS;
-        unsigned char *to = a->to;
-        const unsigned char *from = a->from[a->rows[i] / SKV_PAGE_ROWS];
-        if (to == from && row == i) continue;
-        for (size_t which = 0; which < 2; which++) {
-            size_t rows_at = skv_page_rows_at(a->type, a->head_dim, which);
-            memcpy(to + rows_at + i * n_bytes, from + rows_at + row * n_bytes, n_bytes);
-            if (!skv_kv_has_scales(a->type)) continue;
-            size_t scales_at = skv_page_scales_at(a->type, a->head_dim, which);
-            to[scales_at + i] = from[scales_at + row];
-        }
-    }
+    skv_pool_run(be->pool, n_kv_heads * job.n_blocks, add_votes, &job);
 }

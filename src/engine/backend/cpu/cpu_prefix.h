@@ -5,10 +5,10 @@
 #ifndef SKV_CPU_PREFIX_H
 #define SKV_CPU_PREFIX_H
 
-#include "backend/backend.h"
+#include "backend/cpu/cpu_state.h"
 
 enum {
-    SKV_PREFIXES_MAX = 32, /* of one head in one step */
+    SKV_PREFIXES_MAX = 32, /* of one track in one step */
     SKV_PREFIX_NONE = 255  /* an item that shares nothing */
 };
 
@@ -19,14 +19,13 @@ typedef struct skv_cpu_prefix {
     size_t row0, row1;
 } skv_cpu_prefix;
 
-/** The first row and the number of rows that the item's one token sees in head i_head. */
-size_t skv_cpu_first_row(const skv_attention_args *a, const skv_attention_item *item,
-                         size_t i_head);
-size_t skv_cpu_end_row(const skv_attention_item *item, size_t i_head);
+/** The first row and the number of rows that the item's one token sees in a track. */
+size_t skv_cpu_first_row(const skv_attention_args *a, const skv_attention_item *item, size_t track);
+size_t skv_cpu_end_row(const skv_attention_item *item, size_t track);
 
-/** Finds prefixes of head i_head; of [n_items]: each item's prefix, or SKV_PREFIX_NONE. A prefix of
+/** Finds prefixes of a track; of [n_items]: each item's prefix, or SKV_PREFIX_NONE. A prefix of
  * one item stands for nothing. Returns their number. */
-size_t skv_cpu_find_prefixes(const skv_attention_args *a, size_t i_head,
+size_t skv_cpu_find_prefixes(const skv_attention_args *a, size_t track,
                              skv_cpu_prefix prefixes[SKV_PREFIXES_MAX], uint8_t *of);
 
 #endif

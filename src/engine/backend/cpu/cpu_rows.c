@@ -77,10 +77,19 @@ void skv_cpu_rotate(skv_backend *base, const skv_rotate_args *args)
     for_rows(base, args, args->n_rows, rotate_row);
 }
 
-static void store_row(const skv_cpu_backend *be, const void *args, size_t i)
+typedef struct store_job {
+    const skv_store_args *args;
+    skv_kv_type type;
+    size_t track0, max_pages; /* of the slot, and of each of its heads */
+} store_job;
+
+static void store_row(const skv_cpu_backend *be, const void *arg, size_t i)
 {
-    const skv_store_args *a = args;
-    const size_t *dropped = a->dropped[i];
+    const store_job *job = arg;
+    const skv_store_args *a = job->args;
+    const skv_table *table = a->tables[i];
+    const size_t *dropped = table->n_lost ? table->dropped + job->track0 : NULL;
+    void **pages = table->pages + job->track0 * job->max_pages;
     const float *cosine = row_of(a->cos, i), *sine = row_of(a->sin, i);
     float *k_row = row_of(a->k, i);
     const float *v_row = row_of(a->v, i);
@@ -98,15 +107,18 @@ static void store_row(const skv_cpu_backend *be, const void *args, size_t i)
         be->kernels.rope(k, cosine, sine, a->n_rot);
         for (size_t track = h * a->n_copies; track < (h + 1) * a->n_copies; track++) {
             size_t row = a->kv_rows[i] - (dropped ? dropped[track] : 0);
-            void *page = a->tables[i][track * a->table_stride + row / SKV_PAGE_ROWS];
-            be->kernels.kv_store(page, a->type, row % SKV_PAGE_ROWS, k, v, a->head_dim);
+            void *page = pages[track * job->max_pages + row / SKV_PAGE_ROWS];
+            be->kernels.kv_store(page, job->type, row % SKV_PAGE_ROWS, k, v, a->head_dim);
         }
     }
 }
 
 void skv_cpu_store(skv_backend *base, const skv_store_args *args)
 {
-    for_rows(base, args, args->n_rows, store_row);
+    if (args->n_rows == 0) return;
+    const skv_slots_spec *spec = &args->tables[0]->slots->spec;
+    const store_job job = {args, spec->type, spec->track0[args->slot], spec->max_pages};
+    for_rows(base, &job, args->n_rows, store_row);
 }
 
 static void norm_row(const skv_cpu_backend *be, const void *args, size_t i)

@@ -32,6 +32,31 @@ static inline const float *skv_cpu_vec(skv_vec vec)
     return vec.area ? vec.area->at + vec.at : NULL;
 }
 
+struct skv_page_pool {
+    unsigned char *memory; /* owned, mapped: [n_pages][page_bytes] */
+    size_t page_bytes, n_pages;
+};
+
+struct skv_slots {
+    skv_slots_spec spec; /* with lists of its own, in one block behind this */
+    size_t n_tracks;
+    size_t *first; /* [n_bundles]: a track of each; */
+    size_t *next;  /* [n_tracks]: the next one of the bundle, n_tracks: there is none */
+};
+
+struct skv_table {
+    const skv_slots *slots; /* borrowed */
+    void **pages;           /* owned, mapped: [n_tracks][max_pages], where a track's rows begin */
+    size_t n_lost;          /* tracks that have lost rows */
+    size_t dropped[];       /* [n_tracks]: how many */
+};
+
+/* The pages of a track. */
+static inline void **skv_cpu_track(const skv_table *table, size_t track)
+{
+    return table->pages + track * table->slots->spec.max_pages;
+}
+
 typedef struct skv_cpu_backend {
     skv_backend base; /* first: a skv_backend * is this */
     skv_pool *pool;   /* borrowed */

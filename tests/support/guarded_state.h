@@ -1,0 +1,128 @@
+/*
+ * What the guarded back end holds, for guarded_backend.c and guarded_pages.c, which has its pages
+ * and tables.
+ */
+#ifndef SKV_TESTS_GUARDED_STATE_H
+#define SKV_TESTS_GUARDED_STATE_H
+
+#include <sys/types.h>
+
+#include "guarded_backend.h"
+
+enum {
+    MAX_MAPS = 16,
+    MAX_READS = 256, /* of pages, at a time */
+    NONSENSE = 0xff, /* four of them are a NaN */
+    PADDING = 3      /* floats between mapped rows that do not stand close together */
+};
+
+typedef struct guarded guarded;
+
+struct skv_area {
+    const guarded *of;
+    skv_area *inner;
+    skv_area_spec spec;
+    size_t n;         /* elements */
+    unsigned n_maps;  /* that it has now */
+    size_t n_created; /* together with it, if it is the first of them */
+};
+
+struct skv_linear {
+    skv_linear *inner;
+    size_t n_parts, K;
+    bool paired;
+    size_t n_rows[]; /* [n_parts] */
+};
+
+struct skv_states {
+    const guarded *of;
+    skv_states *inner;
+    size_t n_states;
+    skv_state_layer layers[]; /* [n_layers] */
+};
+
+struct skv_page_pool {
+    const guarded *of;
+    skv_page_pool *inner;
+    size_t page_bytes, n_pages;
+    uint32_t *holders; /* [n_pages]: entries of tables that are this page */
+};
+
+struct skv_slots {
+    const guarded *of;
+    skv_slots *inner;
+    skv_page_pool *pool;
+    skv_kv_type type;
+    size_t n_slots, n_bundles, n_tracks, max_pages, n_tables;
+    size_t *track0;
+    skv_track_spec *tracks;
+};
+
+struct skv_table {
+    const guarded *of;
+    skv_table *inner;
+    skv_slots *slots;
+    uint32_t *pages; /* [n_bundles][max_pages]: NO_PAGE where there is none */
+    size_t *dropped; /* [n_tracks] */
+};
+
+#define NO_PAGE UINT32_MAX
+
+/* Pages that are on their way to `host`; `copy` is what they were. */
+typedef struct reading {
+    skv_ticket ticket; /* 0: free */
+    unsigned char *copy, *host;
+    size_t n_bytes;
+    bool asked; /* they arrive when they are asked for once more */
+} reading;
+
+/* A page as the host sees it. */
+typedef struct page_view {
+    unsigned char *at; /* owned; NULL: free */
+    size_t n_bytes;
+} page_view;
+
+typedef struct mapping {
+    float *host; /* owned; NULL: free */
+    skv_rows rows;
+    size_t n_rows, n, ld;
+    skv_map_access access;
+} mapping;
+
+struct guarded {
+    skv_backend base; /* first */
+    skv_backend *cpu; /* owned */
+    size_t n_areas, n_pools, n_slots, n_states;
+    mapping maps[MAX_MAPS];
+    page_view views[MAX_MAPS];
+    reading readings[MAX_READS];
+    skv_ticket last_ticket;
+    bool in_step;
+    bool is_busy; /* something was computed, and nobody has waited for it */
+    size_t n_waits;
+};
+
+/* The harness of alloc_fail.h counts the library's allocations, not these. */
+void *__real_malloc(size_t n_bytes);
+void *__real_calloc(size_t count, size_t size);
+void *__real_mmap(void *at, size_t n_bytes, int access, int flags, int fd, off_t offset);
+
+_Noreturn void guarded_die(const char *what);
+void *guarded_take(size_t n_bytes);
+/* The host reads results. */
+void guarded_wait(guarded *g);
+/* The back end before an operation. */
+guarded *guarded_enter(skv_backend *base);
+
+/* Fills the functions of pages, slots, tables and steps of a table. */
+void guarded_add_pages(skv_backend *base);
+/* The slots of a table that an operation names, which are those of the other ones. */
+const skv_slots *guarded_slots_of(const guarded *g, const skv_table *table, size_t slot,
+                                  const skv_slots *others);
+/* All rows that tokens [n_past, n_past + n_q) see in a slot have pages. */
+void guarded_check_seen(const skv_table *table, size_t slot, size_t n_past, size_t n_q,
+                        size_t window);
+/* Row `row` of a sequence is written in every head of a slot. */
+void guarded_check_written(const skv_table *table, size_t slot, size_t row);
+
+#endif
