@@ -81,14 +81,15 @@ class MessagesTest(ServerTest):
         return blocks
 
     def test_text(self):
-        answer = self.ask(max_tokens=12, temperature=0, system="Be brief.")
+        system = "Be brief. Nobody has asked this before."
+        answer = self.ask(max_tokens=12, temperature=0, system=system)
         self.assertEqual((answer["type"], answer["role"]), ("message", "assistant"))
         self.assertEqual(answer["stop_reason"], "max_tokens")
         self.assertIsNone(answer["stop_sequence"])
         self.assertEqual([b["type"] for b in answer["content"]], ["text"])
         usage = answer["usage"]
         self.assertEqual(usage["output_tokens"], 12)
-        again = self.ask(max_tokens=12, temperature=0, system=[{"type": "text", "text": "Be brief."}])
+        again = self.ask(max_tokens=12, temperature=0, system=[{"type": "text", "text": system}])
         self.assertEqual(again["content"], answer["content"])
         self.assertGreater(again["usage"]["cache_read_input_tokens"], 0)
         parts = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
@@ -96,9 +97,9 @@ class MessagesTest(ServerTest):
         self.assertEqual(again["usage"]["cache_creation_input_tokens"], 0)
         both = [sum(u[part] for part in parts) for u in (usage, again["usage"])]
         self.assertEqual(both[0], both[1])
-        counted = self.server.post("/v1/messages/count_tokens", messages=HELLO, system="Be brief.")
+        counted = self.server.post("/v1/messages/count_tokens", messages=HELLO, system=system)
         self.assertEqual(counted["input_tokens"], both[0])
-        events = self.events(max_tokens=12, temperature=0, system="Be brief.")
+        events = self.events(max_tokens=12, temperature=0, system=system)
         blocks = self.blocks(events)
         self.assertEqual([b["said"] for b in blocks], [answer["content"][0]["text"]])
         self.assertEqual(events[-2]["delta"], {"stop_reason": "max_tokens", "stop_sequence": None})

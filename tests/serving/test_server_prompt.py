@@ -61,10 +61,14 @@ class PromptTest(unittest.TestCase):
         self.assertEqual(status, 200, answer)
         return answer["prompt"], headers["x-swiftkv-prompt"]
 
-    def last_log(self, server):
-        server.ask("GET", "/v1/models")  # whose line comes behind
-        server.wait_for(lambda metrics: len(self.log.read_text().splitlines()) >= 2)
-        return json.loads(self.log.read_text().splitlines()[-2])
+    def last_log(self, server, path):
+        """The line of the last request for a path. Lines come after the answers."""
+
+        def lines():
+            return [line for line in map(json.loads, self.log.read_text().splitlines()) if line["path"] == path]
+
+        server.wait_for(lambda metrics: lines())
+        return lines()[-1]
 
     def test_lines_leave_system_texts(self):
         server = self.serve("--prompt-strip", "claude-code")
@@ -77,7 +81,7 @@ class PromptTest(unittest.TestCase):
             cached.append(answer["usage"]["cache_read_input_tokens"])
         self.assertEqual(cached[0], 0)
         self.assertGreaterEqual(cached[1], 128)
-        self.assertEqual(self.last_log(server)["prompt_changes"], "strip=1")
+        self.assertEqual(self.last_log(server, "/v1/messages")["prompt_changes"], "strip=1")
 
     def test_only_whole_lines_of_system_messages(self):
         server = self.serve("--prompt-strip", "^clock|secret$")
