@@ -420,7 +420,7 @@ static void move_state(mixer *m, sequence *s, size_t n_bytes)
 /* Every state holds NaN. */
 static void spoil_states(mixer *m)
 {
-    const double nan = NAN;
+    const double nan = (double)NAN;
     for (size_t i = 0; i < STATES; i++) {
         m->T = m->n_spans = 0;
         m->s[0].state = i;

@@ -243,7 +243,8 @@ static void test_seeds_draw_by_probability(void **state)
         for (size_t k = 0; k < 2 && !close; k++) {
             size_t freedom;
             s.seed = property_seed(i + k * N_KINDS);
-            const double sum = chi_squared(x, n, &s, right, n_right, DRAWS << 2 * k, &freedom);
+            const double sum =
+                chi_squared(x, n, &s, right, n_right, (size_t)DRAWS << 2 * k, &freedom);
             close = sum <= (double)freedom + 6 * sqrt(2 * (double)freedom) + 6;
             if (!close) print_message("case %zu: chi-squared is %g of %zu\n", i, sum, freedom);
         }
