@@ -28,10 +28,11 @@ EXTRA = "--extra-arg=-Wno-unknown-warning-option"
 
 
 def sources(root):
-    """What can be compiled for this processor."""
+    """What can be compiled for this processor and this system: the stage `macos` compiles the rest."""
     foreign = root / "src/engine/kernels" / ("x86" if platform.machine() == "aarch64" else "arm")
+    systems = {root / "src/base" / f"system_{name}.c" for name in ("macos", "freebsd")}
     found = [path for folder in ("src", "cli") for path in (root / folder).rglob("*.c")]
-    return sorted(path for path in found if foreign not in path.parents)
+    return sorted(path for path in found if foreign not in path.parents and path not in systems)
 
 
 def commands(build):

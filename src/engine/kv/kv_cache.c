@@ -24,8 +24,9 @@ skv_status skv_kv_cache_init(skv_kv_cache *cache, const skv_kv_layout *layout, s
     size_t n_tracks = skv_kv_layout_tracks(layout);
     *cache = (skv_kv_cache){.store = layout->store, .layout = layout};
     skv_backend *be = backend_of(cache);
-    skv_status status = be->table_create(be, layout->slots, &cache->table, err);
-    if (status != SKV_OK) cache->table = NULL;
+    skv_table *table = NULL;
+    skv_status status = be->table_create(be, layout->slots, &table, err);
+    if (status == SKV_OK) cache->table = table;
     cache->pages = skv_map_zero(list_bytes(layout));
     cache->dropped = skv_alloc_zero(skv_max_size(1, n_tracks), sizeof *cache->dropped);
     if (status == SKV_OK && !(cache->pages && cache->dropped)) {
@@ -38,10 +39,8 @@ skv_status skv_kv_cache_init(skv_kv_cache *cache, const skv_kv_layout *layout, s
 
 void skv_kv_cache_release(skv_kv_cache *cache)
 {
-    if (cache->pages) {
-        skv_kv_cache_truncate(cache, 0);
-        skv_unmap(cache->pages, list_bytes(cache->layout));
-    }
+    if (cache->dropped && cache->n_rows > 0) skv_kv_cache_truncate(cache, 0);
+    if (cache->pages) skv_unmap(cache->pages, list_bytes(cache->layout));
     if (cache->table) backend_of(cache)->table_free(backend_of(cache), cache->table);
     skv_free(cache->dropped);
     *cache = (skv_kv_cache){0};

@@ -53,8 +53,9 @@ typedef struct mean_tensor {
 
 typedef struct transform {
     const skv_source *source;
-    const skv_ridge *ridge;      /* borrowed; NULL: projections are copied */
-    const skv_kept_layers *kept; /* borrowed; NULL: all layers */
+    const skv_ridge *ridge; /* borrowed; NULL: projections are copied */
+    skv_kept_layers choice;
+    const skv_kept_layers *kept; /* `choice`; NULL: all layers */
     const skv_exit_words *words; /* borrowed; NULL: the exit head is not cut */
     bool keeps_form;             /* but for adapters, or for the exit head's rows */
     skv_adapters adapters;       /* that are added to the source's matrices */
@@ -401,8 +402,7 @@ static skv_status fit_and_write(transform *t, const char *path, const char *out,
 }
 
 /* The configuration of an ordinary model with fewer layers; its layers are t->layers. */
-static skv_status set_pruned(transform *t, const char *path, const char *layers,
-                             skv_kept_layers *kept, skv_error *err)
+static skv_status set_pruned(transform *t, const char *path, const char *layers, skv_error *err)
 {
     const skv_config from = t->config;
     SKV_REQUIRE(!from.swiftkv, err, SKV_UNSUPPORTED,
@@ -418,10 +418,10 @@ static skv_status set_pruned(transform *t, const char *path, const char *layers,
                 "%s: keep layers: its auxiliary predicts all of its layers: take them from the "
                 "base alone",
                 path);
-    SKV_TRY(skv_kept_layers_parse(layers, from.n_layers, kept, err));
-    SKV_TRY(skv_kept_layers_config(&from, kept->at, kept->n, &t->config, err));
+    SKV_TRY(skv_kept_layers_parse(layers, from.n_layers, &t->choice, err));
+    SKV_TRY(skv_kept_layers_config(&from, t->choice.at, t->choice.n, &t->config, err));
     t->layers = t->config.layers;
-    t->kept = kept;
+    t->kept = &t->choice;
     return skv_config_check(&t->config, path, err);
 }
 
@@ -480,14 +480,14 @@ static skv_status write_model(transform *t, const char *path, const char *out,
 
 /* What becomes of the form. */
 static skv_status set_form(transform *t, const char *path, const skv_transform_options *o,
-                           skv_kept_layers *kept, skv_error *err)
+                           skv_error *err)
 {
     SKV_REQUIRE(!skv_config_is_hybrid(&t->config), err, SKV_UNSUPPORTED,
                 "%s: %s: layers that keep a state have no SwiftKV form, and none are rewritten",
                 path, t->config.architecture);
     if (o->exit_words > 0) return set_cut(t, path, o, err);
     if (o->adapters) SKV_TRY(open_adapters(t, path, o, err));
-    if (o->keep_layers) return set_pruned(t, path, o->keep_layers, kept, err);
+    if (o->keep_layers) return set_pruned(t, path, o->keep_layers, err);
     if (o->adapters && o->kv_layers == 0) return set_merged(t, path, err);
     return set_swiftkv(t, path, o->kv_layers, o->group, err);
 }
@@ -495,9 +495,8 @@ static skv_status set_form(transform *t, const char *path, const skv_transform_o
 static skv_status run(transform *t, const char *path, const char *out,
                       const skv_transform_options *o, skv_transform_report *report, skv_error *err)
 {
-    skv_kept_layers kept;
     skv_exit_words words = {0};
-    SKV_TRY(set_form(t, path, o, &kept, err));
+    SKV_TRY(set_form(t, path, o, err));
     SKV_TRY(check_free(out, err));
     if (o->exit_words > 0) {
         SKV_TRY(skv_exit_words_choose(path, t->source, o, &words, err));
@@ -510,6 +509,7 @@ static skv_status run(transform *t, const char *path, const char *out,
     skv_exit_words_release(&words);
     return status;
 }
+
 skv_transform_options skv_transform_options_default(void)
 {
     return (skv_transform_options){
