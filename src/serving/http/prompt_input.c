@@ -688,6 +688,7 @@ bool messages_render(const exchange *ex, const json_t *body, rendered_text *out,
     const bool ok = make_vars(ex, body, vars, &continues, error) &&
                     render_thoughts(ex, vars, out, error) &&
                     (!continues || cut_at_mark(out, error));
+    out->continues = continues;
     json_decref(vars);
     return ok;
 }
@@ -709,6 +710,7 @@ static bool read_messages(const exchange *ex, const json_t *body, size_t max_ids
         ok =
             set_text(ex, &out->at[0], text->size > 0 ? text->data : "", text->size, flags, error) &&
             check_empty(out, "messages", error);
+        out->at[0].continues = rendered.continues;
         if (!all) out->at[0].data = rendered.data;
         if (!all) rendered.data = (skv_text_marks){0};
     }

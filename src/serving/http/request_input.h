@@ -13,6 +13,7 @@ typedef struct api_prompt {
     size_t n_text;
     bool add_special;      /* how the text was encoded, */
     skv_text_marks data;   /* owned: and where it is the client's; of the chat template's text */
+    bool continues;        /* the answer goes on with its last message */
     bool is_cut;           /* it has more ids than the context holds, and n_ids is one more */
     skv_prompt_text known; /* what prompts_recall found out */
 } api_prompt;
@@ -197,6 +198,12 @@ bool tool_template_ignores(const skv_vocab *vocab, const char *text, size_t n);
  * reads what it writes. */
 skv_call_syntax tool_template_calls(const skv_vocab *vocab, const char *text, size_t n,
                                     skv_call_syntax signs);
+/** The marks around the thoughts that it writes; NONE: it writes none, or with other marks. */
+skv_thought_marks tool_template_thoughts(const skv_vocab *vocab, const char *text, size_t n);
+/** What it writes around the text of an answer. */
+answer_frame tool_template_frame(const skv_vocab *vocab, const char *text, size_t n,
+                                 skv_thought_marks thinks);
+void answer_frame_release(answer_frame *frame);
 /** What it does with the calls of earlier turns. */
 tool_habits tool_template_habits(const skv_vocab *vocab, const char *text, size_t n);
 /** Makes a message of several calls one for each, with its result behind it (tool_turns.c). */
