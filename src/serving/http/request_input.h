@@ -59,10 +59,12 @@ void text_ids_free(const exchange *ex, int32_t *ids, size_t n_ids);
 
 /* ---- system_fold.c: templates that know no system message, or none behind others ---- */
 
-/** *shown: the prompt has the text of every system message behind the first message; some templates
+/** *shown: the prompt has the text of every system message from messages[from] on; some templates
  * leave them out without a word. */
-bool system_is_shown(const exchange *ex, const json_t *messages, const skv_buf *prompt, bool *shown,
-                     api_error *error);
+bool system_is_shown(const exchange *ex, const json_t *messages, size_t from,
+                     const skv_buf *prompt, bool *shown, api_error *error);
+/** Makes the system messages at the beginning one. *any: there were several. */
+bool system_join(const exchange *ex, json_t *messages, bool *any, api_error *error);
 /** Makes the text of system messages a part of the user's around them. *any: there were some, and
  * messages of the user. */
 bool system_fold(const exchange *ex, json_t *messages, bool *any, api_error *error);
@@ -204,6 +206,9 @@ skv_thought_marks tool_template_thoughts(const skv_vocab *vocab, const char *tex
 answer_frame tool_template_frame(const skv_vocab *vocab, const char *text, size_t n,
                                  skv_thought_marks thinks);
 void answer_frame_release(answer_frame *frame);
+/** Whether it writes messages of the role developer, behind a system message too. Its text alone
+ * does not tell: some only have a mark of that name. */
+bool tool_template_knows_developer(const skv_vocab *vocab, const char *text, size_t n);
 /** What it does with the calls of earlier turns. */
 tool_habits tool_template_habits(const skv_vocab *vocab, const char *text, size_t n);
 /** Makes a message of several calls one for each, with its result behind it (tool_turns.c). */

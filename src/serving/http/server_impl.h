@@ -109,7 +109,7 @@ typedef struct server_model {
     char template_error[SKV_ERROR_TEXT_MAX]; /* why it cannot be read; "": it can */
     size_t n_template;
     skv_reply_format reply_format;      /* of the answers to it */
-    bool knows_developer;               /* the template has messages of that role */
+    bool knows_developer;               /* the template writes messages of that role */
     bool generic_tools;                 /* the template has none that are known: tool_generic.c */
     tool_habits habits;                 /* of the template, where there are */
     answer_frame frame;                 /* of the template */

@@ -130,7 +130,6 @@ static void find_special(server_model *model)
 static bool copy_template(server_model *model, const server_template *template, char *error)
 {
     model->guesses_template = template->is_guess;
-    model->knows_developer = template->text && strstr(template->text, "developer");
     if (!template->text) return true;
     model->n_template = strlen(template->text);
     model->template_text = malloc(model->n_template + 1);
@@ -183,6 +182,9 @@ skv_status model_read_template(http_server *server, server_model *model,
     check_template(model);
     choose_generic_tools(o, model);
     learn_frame(o, model);
+    model->knows_developer =
+        model->vocab && model->template_text && !model->template_error[0] &&
+        tool_template_knows_developer(model->vocab, model->template_text, model->n_template);
     find_special(model);
     return SKV_OK;
 }

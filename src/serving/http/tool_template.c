@@ -91,6 +91,18 @@ bool tool_template_ignores(const skv_vocab *vocab, const char *text, size_t n)
     return ignores;
 }
 
+bool tool_template_knows_developer(const skv_vocab *vocab, const char *text, size_t n)
+{
+    const probed p = {vocab, {text, n}};
+    if (!strstr(text, "developer")) return false; /* any role is written as it is named */
+    char *shown = render(&p, "{\"messages\":[{\"role\":\"system\",\"content\":\"skv_system\"},"
+                             "{\"role\":\"developer\",\"content\":\"skv_developer\"},"
+                             "{\"role\":\"user\",\"content\":\"x\"}]," PROBE "}");
+    const bool knows = shown && strstr(shown, "skv_system") && strstr(shown, "skv_developer");
+    skv_text_free(shown);
+    return knows;
+}
+
 tool_habits tool_template_habits(const skv_vocab *vocab, const char *text, size_t n)
 {
     const probed p = {vocab, {text, n}};
