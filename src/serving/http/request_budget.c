@@ -44,7 +44,8 @@ static bool take(exchange *ex, size_t n_bytes, bool ends)
     return false;
 }
 
-bool memory_lacks(const exchange *ex, api_error *error)
+/* Why there was no memory: 413 where the request would never get it, else 503. Returns false. */
+static bool memory_lacks(const exchange *ex, api_error *error)
 {
     if (ex->never_fits) {
         return api_fail(error, 413, NULL, "the request needs more than %s%zu MiB of --memory",

@@ -8,14 +8,13 @@
 /** Begins the budget of a request whose body is there. */
 void exchange_begin_budget(exchange *ex);
 /** Takes memory from the request's share, and waits for it while others hold too much: only the
- * connection's own thread may call it. False: `error` is that of memory_lacks. */
+ * connection's own thread may call it. False: `error`, 413 where the request would never get it,
+ * else 503. */
 bool exchange_take(exchange *ex, size_t n_bytes, api_error *error);
 void exchange_give(exchange *ex, size_t n_bytes);
 /** A text whose memory exchange_take counts; `refusal` tells what was missing. A long one ends when
  * the client leaves. */
 skv_buf exchange_text(exchange *ex);
-/** Why there was no memory: 413 where the request would never get it, else 503. Returns false. */
-bool memory_lacks(const exchange *ex, api_error *error);
 
 /* ---- what reading it may take ---- */
 
