@@ -136,6 +136,17 @@ class PlanTest(unittest.TestCase):
             (self.root / ".ci/passed").unlink()
             self.assertEqual(self.plan(), everything)
 
+    def test_sanitizers_leave_rooms_out(self):
+        for path, rooms in (("src/serving/http/x.c", "engine learning language"), ("src/engine/kernels/x.c", "language"),
+                            ("src/language/grammar/x.c", "engine learning"), ("docs/x.md", None)):
+            with self.subTest(path):
+                self.write(path, "changed\n")
+                lines = run(self.root, "script/test", "--plan").splitlines()
+                run(self.root, "git", "checkout", "-q", path)
+                for stage in ("asan", "tsan"):
+                    self.assertEqual([line for line in lines if line.startswith(stage)],
+                                     [f"{stage} runs without {rooms}" if rooms else f"{stage} left out"])
+
     def left_out(self, *words):
         """The stages that script/test leaves out, where each of the others fails at once."""
         done = subprocess.run(["script/test", *words], cwd=self.root, capture_output=True, text=True,
@@ -160,7 +171,7 @@ class PlanTest(unittest.TestCase):
 
 class TableTest(unittest.TestCase):
     def test_rows_are_those_of_stages_and_targets(self):
-        names = set(rows()) - {"everything", "nothing", "sanitizers.engine", "fuzz"}
+        names = set(rows()) - {"everything", "nothing", "sanitizers.engine", "sanitizers.language", "fuzz"}
         self.assertEqual({name for name in names if "." not in name}, set(STAGES) - ALWAYS - {"fuzz"})
         self.assertEqual(sorted(name.removeprefix("fuzz.") for name in names if "." in name), TARGETS)
 
