@@ -44,6 +44,8 @@ void skv_config_read_quantization(skv_json_reader *r, skv_config *c);
 void skv_config_read_mixers(skv_json_reader *r, size_t period, skv_config *c);
 /** The same of LFM2: layers with attention, or with a short convolution alone; the width of all. */
 void skv_config_read_convs(skv_json_reader *r, skv_config *c);
+/** What families with Mamba-2 layers say of these, of their layers' kinds and of their blocks. */
+void skv_config_read_granite_h(skv_json_reader *r, skv_config *c);
 /** Ranges of what c says of layers without attention. */
 SKV_MUST_CHECK skv_status skv_config_check_mixers(const skv_config *c, const char *name,
                                                   skv_error *err);
