@@ -368,13 +368,14 @@ SKV_API bool skv_job_done(skv_job *job);
 
 /* Why no more of a prompt came from the prefix cache. */
 typedef enum skv_miss {
-    SKV_MISS_NONE,    /* all that earlier prompts have of it did */
-    SKV_MISS_NEW,     /* the key has no earlier prompt that the server remembers */
-    SKV_MISS_TEXT,    /* it differs from the earlier prompt that is nearest to it */
-    SKV_MISS_EVICTED, /* an earlier prompt has more of it, whose pages were given up */
-    SKV_MISS_FORM,    /* the same, with another adapter or method */
-    SKV_MISS_BLOCK,   /* it is shorter than a block of the cache */
-    SKV_MISS_OFF,     /* the job, or the scheduler, does without the cache */
+    SKV_MISS_NONE, /* all that earlier prompts have of it did */
+    SKV_MISS_NEW,  /* the key has no earlier prompt that the server remembers */
+    SKV_MISS_TEXT, /* it differs from the earlier prompt that is nearest to it */
+    /* An earlier prompt has more of it, whose pages, or the state behind them, were given up. */
+    SKV_MISS_EVICTED,
+    SKV_MISS_FORM,  /* the same, with another adapter or method */
+    SKV_MISS_BLOCK, /* it is shorter than a block of the cache */
+    SKV_MISS_OFF,   /* the job, or the scheduler, does without the cache */
     SKV_MISS_COUNT
 } skv_miss;
 

@@ -14,6 +14,7 @@
  *     choose.c      which token a lane goes on with
  *     drafts.c      tokens that are checked beside it
  *     output.c      what readers are sent
+ *     checkpoints.c states of hybrid models that are kept for others
  *     keep.c        the prefix cache on disk and in a store
  *     keep_pages.c  pages that are on their way there
  *     keep_rows.c   its smaller form for SwiftKV
@@ -161,6 +162,18 @@ void skv_worker_begin_answer(skv_lane *lane);
 const skv_kv_layout *skv_worker_layout(const skv_scheduler *s, const skv_job *job);
 /** Keeps a lane's full pages for others. */
 void skv_worker_remember(skv_scheduler *s, const skv_lane *lane);
+
+/* ---- checkpoints.c ---- */
+
+/** A lane begins behind n_found of its ids, of which n_usable may come from elsewhere. */
+void skv_worker_place_checkpoints(skv_scheduler *s, skv_lane *lane, size_t n_found,
+                                  size_t n_usable);
+/** How many of its next n ids, behind n_seen, are read before its state is to be kept. */
+size_t skv_worker_until_checkpoint(const skv_lane *lane, size_t n_seen, size_t n);
+/** Whether the state of a lane is to be kept where it stands. */
+bool skv_worker_wants_state(const skv_scheduler *s, const skv_lane *lane);
+/** Keeps it; the index has the lane's blocks. */
+void skv_worker_keep_state(skv_scheduler *s, skv_lane *lane);
 
 /* ---- recall.c ---- */
 
