@@ -74,16 +74,22 @@ static int set_up_keeper(void **state)
 {
     int failed = set_up(state);
     fixture *f = *state;
-    skv_prefix_keeper keeper = {f, name_block, note_end};
+    skv_prefix_keeper keeper = {.user = f, .name = name_block, .give_up = note_end};
     skv_prefix_index_set_keeper(f->index, &keeper);
     return failed;
 }
 
-enum { N_STATES = 3, STATE_COLUMNS = 16 };
+enum { N_STATES = 3, STATE_DIM = 16, STATE_BYTES_MAX = 8192 };
 
 static int set_up_states(void **state)
 {
-    static const skv_state_layer layer = {.conv_columns = STATE_COLUMNS, .conv_taps = 2};
+    static const skv_state_layer layer = {.kind = SKV_SCAN_GATED_DELTA,
+                                          .n_key_heads = 1,
+                                          .n_value_heads = 1,
+                                          .key_dim = STATE_DIM,
+                                          .value_dim = STATE_DIM,
+                                          .conv_columns = STATE_DIM,
+                                          .conv_taps = 2};
     int failed = set_up(state);
     fixture *f = *state;
     const skv_states_spec spec = {.layers = &layer, .n_layers = 1, .n_states = 2};
@@ -378,7 +384,7 @@ static void forget_lost(const fixture *f, plain_list *l)
     for (size_t i = l->n; i-- > 0;) {
         const kept k = l->at[i];
         make_ids(k.text, ids, 4);
-        if (skv_prefix_index_rows(f->index, k.domain, ids, 4 * ROWS) < k.n_blocks * ROWS) {
+        if (skv_prefix_index_rows(f->index, k.domain, ids, 4 * ROWS, NULL) < k.n_blocks * ROWS) {
             forget(l, i);
         }
     }
@@ -392,16 +398,18 @@ static float number_of(kept k)
 /* The state of a sequence that has read this. */
 static void write_state(const fixture *f, kept k)
 {
-    unsigned char bytes[256] = {0};
+    unsigned char bytes[STATE_BYTES_MAX] = {0};
+    const uint64_t settled = k.n_blocks * ROWS;
     const float value = number_of(k);
     assert_true(f->states.state_bytes <= sizeof bytes);
+    memcpy(bytes, &settled, sizeof settled);
     memcpy(bytes + f->states.state_bytes - sizeof value, &value, sizeof value);
     assert_true(f->be->state_write(f->be, f->lanes, 1, bytes, k.n_blocks * ROWS));
 }
 
 static float read_state(const fixture *f, size_t i)
 {
-    unsigned char bytes[256];
+    unsigned char bytes[STATE_BYTES_MAX];
     float value;
     f->be->state_read(f->be, bytes, f->states.states, i);
     memcpy(&value, bytes + f->states.state_bytes - sizeof value, sizeof value);
@@ -429,7 +437,7 @@ static void use(fixture *f, plain_list *l, kept k, uint64_t what)
         insert(f, k.domain, ids, k.n_blocks);
     } else if (what == 1) {
         write_state(f, k);
-        const bool known = skv_prefix_index_rows(f->index, k.domain, ids, n) == n;
+        const bool known = skv_prefix_index_rows(f->index, k.domain, ids, n, NULL) == n;
         assert_int_equal(skv_prefix_index_keep_state(f->index, k.domain, ids, n, f->lanes, 1),
                          known);
         if (known) note(l, k);
@@ -469,6 +477,34 @@ static void test_checkpoints(void **state)
     assert_true(n_hits > 400);
 }
 
+/* A checkpoint comes back as bytes, and bytes that cannot be a state leave none. */
+static void test_checkpoints_from_bytes(void **state)
+{
+    fixture *f = *state;
+    const kept k = {.text = 1, .n_blocks = 2};
+    unsigned char bytes[STATE_BYTES_MAX];
+    int32_t ids[4 * ROWS];
+    make_ids(k.text, ids, 4);
+    insert(f, 0, ids, 3);
+    write_state(f, k);
+    f->be->state_read(f->be, bytes, f->lanes, 1);
+    const uint64_t beyond = UINT64_C(1) << 40;
+    uint64_t settled;
+    memcpy(&settled, bytes, sizeof settled);
+    memcpy(bytes, &beyond, sizeof beyond);
+    assert_false(skv_prefix_index_restore_state(f->index, 0, ids, 2 * ROWS, bytes));
+    assert_int_equal(f->states.n_free, N_STATES);
+    assert_int_equal(match(f, 0, ids, 3 * ROWS), 0);
+    settled = 2 * ROWS;
+    memcpy(bytes, &settled, sizeof settled);
+    assert_false(skv_prefix_index_restore_state(f->index, 0, ids, 4 * ROWS, bytes));
+    assert_true(skv_prefix_index_restore_state(f->index, 0, ids, 2 * ROWS, bytes));
+    assert_int_equal(match(f, 0, ids, 3 * ROWS), 2 * ROWS);
+    assert_true(read_state(f, f->checkpoint) == number_of(k));
+    assert_true(skv_prefix_index_has_state(f->index, 0, ids, 2 * ROWS));
+    assert_false(skv_prefix_index_has_state(f->index, 0, ids, 3 * ROWS));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 #define TEST_KEEPER(name) cmocka_unit_test_setup_teardown(name, set_up_keeper, tear_down)
 
@@ -481,6 +517,7 @@ int main(void)
         TEST_KEEPER(test_restore),
         TEST_KEEPER(test_show_idle),
         TEST_KEEPER(test_random_use),
-        cmocka_unit_test_setup_teardown(test_checkpoints, set_up_states, tear_down)};
+        cmocka_unit_test_setup_teardown(test_checkpoints, set_up_states, tear_down),
+        cmocka_unit_test_setup_teardown(test_checkpoints_from_bytes, set_up_states, tear_down)};
     return cmocka_run_group_tests_name("prefix_index", tests, NULL, NULL);
 }

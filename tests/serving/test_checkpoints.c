@@ -301,6 +301,126 @@ static void test_small_budgets(void **state)
     }
 }
 
+/* ---- disk and store ---- */
+
+enum { VALUES_MAX = 1024 };
+
+/* A store in memory, which one thread at a time uses. */
+typedef struct memory {
+    struct {
+        uint8_t name[SKV_CACHE_NAME_BYTES];
+        unsigned char *data;
+        size_t n;
+    } at[VALUES_MAX];
+    size_t n;
+} memory;
+
+static skv_status open_link(void *user, void **link, skv_error *err)
+{
+    (void)err;
+    *link = user;
+    return SKV_OK;
+}
+
+static void close_link(void *link)
+{
+    (void)link;
+}
+
+static size_t find_value(const memory *m, const uint8_t *name)
+{
+    size_t i = 0;
+    while (i < m->n && memcmp(m->at[i].name, name, SKV_CACHE_NAME_BYTES) != 0) i++;
+    return i;
+}
+
+static skv_status get(void *link, const uint8_t *name, size_t n_max, const unsigned char **data,
+                      size_t *n_bytes, skv_error *err)
+{
+    const memory *m = link;
+    const size_t i = find_value(m, name);
+    (void)err;
+    *data = i < m->n ? m->at[i].data : NULL;
+    *n_bytes = i < m->n ? m->at[i].n : 0;
+    return *n_bytes <= n_max ? SKV_OK : SKV_IO;
+}
+
+static skv_status put(void *link, const uint8_t *name, const skv_block_value *v, skv_error *err)
+{
+    memory *m = link;
+    const size_t i = find_value(m, name);
+    (void)err;
+    if (i == VALUES_MAX) return SKV_FULL;
+    if (i == m->n) m->at[m->n++].data = NULL;
+    memcpy(m->at[i].name, name, SKV_CACHE_NAME_BYTES);
+    test_free(m->at[i].data);
+    m->at[i].n = v->n_head + v->n_body;
+    m->at[i].data = test_malloc(m->at[i].n);
+    memcpy(m->at[i].data, v->head, v->n_head);
+    memcpy(m->at[i].data + v->n_head, v->body, v->n_body);
+    return SKV_OK;
+}
+
+static void tend(void *link, skv_block_store_state *state)
+{
+    (void)link;
+    *state = (skv_block_store_state){.n_up = 1, .wait_ms = 1};
+}
+
+/* What one scheduler has written another finds, with few checkpoints in memory: as much as an ideal
+ * cache, and the answers are the same. */
+static void check_kept(const char *path, const skv_scheduler_options *options, skv_rng *rng)
+{
+    static turn first[TURNS], again[TURNS];
+    ideal cache = {.n = 0};
+    skv_engine *engine = open_hybrid(path, 32 * CONTEXT, 4 * TURNS);
+    skv_scheduler *s = start(engine, options);
+    for (size_t i = 0; i < TURNS; i++) {
+        make_turn(&first[i], first, i, rng);
+        run(s, &first[i], 1);
+        note_turn(&cache, first, i, &first[i]);
+    }
+    skv_scheduler_free(s);
+    skv_engine_close(engine);
+    engine = open_hybrid(path, 4 * CONTEXT, 3);
+    s = start(engine, options);
+    size_t n_hits = 0;
+    for (size_t i = 0; i < TURNS; i++) {
+        const size_t k = (size_t)skv_rng_below(rng, TURNS);
+        again[i] = first[k];
+        run(s, &again[i], 1);
+        assert_same(&again[i], &first[k]);
+        assert_int_equal(again[i].n_cached, ideal_hit(&cache, &again[i]));
+        n_hits += again[i].n_cached > 0;
+    }
+    skv_scheduler_metrics metrics;
+    skv_scheduler_get_metrics(s, &metrics);
+    assert_true(n_hits > TURNS / 2);
+    assert_true(metrics.prefix_disk_tokens + metrics.prefix_store_tokens > 0);
+    skv_scheduler_free(s);
+    skv_engine_close(engine);
+}
+
+static void test_checkpoints_come_back(void **state)
+{
+    static memory kept;
+    const skv_block_store store = {&kept, 5, open_link, close_link, get, put, tend};
+    const uint8_t key[SKV_CACHE_KEY_BYTES_MIN] = {1, 2, 3};
+    skv_rng rng;
+    skv_rng_init(&rng, property_seed(23));
+    for (size_t m = 0; m < N_MODELS; m++) {
+        assert_int_equal(temp_folder_make(state, "checkpoints"), 0);
+        check_kept(models[m], &(skv_scheduler_options){.cache_dir = *state}, &rng);
+        assert_int_equal(temp_folder_drop(state), 0);
+        check_kept(
+            models[m],
+            &(skv_scheduler_options){.store = &store, .cache_key = key, .n_cache_key = sizeof key},
+            &rng);
+        for (size_t i = 0; i < kept.n; i++) test_free(kept.at[i].data);
+        kept.n = 0;
+    }
+}
+
 /* ---- messages ---- */
 
 enum { VOCAB = 90, BORDER = VOCAB - 1, PROMPT = 320, FIRST = 100, SECOND = 230 };
@@ -365,6 +485,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hits_are_those_of_an_ideal_cache),
         cmocka_unit_test(test_small_budgets),
+        cmocka_unit_test(test_checkpoints_come_back),
         cmocka_unit_test(test_messages_are_kept),
     };
     return cmocka_run_group_tests_name("checkpoints", tests, NULL, NULL);

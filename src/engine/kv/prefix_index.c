@@ -217,10 +217,11 @@ size_t skv_prefix_index_in_use(const skv_prefix_index *index, uint64_t domain, c
 }
 
 size_t skv_prefix_index_rows(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
-                             size_t n)
+                             size_t n, uint8_t *name)
 {
     size_t n_blocks;
-    (void)find_longest(index, domain, ids, n, &n_blocks);
+    const block *last = find_longest(index, domain, ids, n, &n_blocks);
+    if (last && name) memcpy(name, last->name, sizeof last->name);
     return n_blocks * SKV_PAGE_ROWS;
 }
 
@@ -297,6 +298,17 @@ void skv_prefix_index_insert(skv_prefix_index *index, uint64_t domain, const int
     touch(index, last);
 }
 
+static skv_prefix_block show_block(const skv_prefix_index *index, block *b)
+{
+    return (skv_prefix_block){.name = b->name,
+                              .parent = b->parent ? b->parent->name : NULL,
+                              .ids = b->ids,
+                              .pages = b->pages,
+                              .n_pages = b->layout->n_bundles,
+                              .state = b->state ? (size_t)(b->state - index->places) : SKV_NO_STATE,
+                              .kept = &b->kept};
+}
+
 /* ---- checkpoints ---- */
 
 skv_status skv_prefix_index_set_states(skv_prefix_index *index, skv_state_pool *pool,
@@ -318,15 +330,23 @@ static void drop_state(skv_prefix_index *index, block *b)
     b->state = NULL;
 }
 
+static void give_up_state(skv_prefix_index *index, block *b)
+{
+    const skv_prefix_block shown = show_block(index, b);
+    if (index->keeper.give_up_state) index->keeper.give_up_state(index->keeper.user, &shown);
+    drop_state(index, b);
+}
+
 /* A free place for the checkpoint of a block, or that of the least recently used one. */
 static bool take_place(skv_prefix_index *index, block *b)
 {
     size_t i;
     if (index->pool->n == 0) return false;
-    if (index->pool->n_free == 0) drop_state(index, ((checkpoint *)index->states.oldest)->of);
+    if (index->pool->n_free == 0) give_up_state(index, ((checkpoint *)index->states.oldest)->of);
     if (skv_state_pool_take(index->pool, &i, NULL) != SKV_OK) return false;
     b->state = &index->places[i];
     b->state->of = b;
+    b->kept = false;
     skv_lru_add(&index->states, &b->state->node, skv_mix64(i));
     return true;
 }
@@ -351,6 +371,18 @@ bool skv_prefix_index_keep_state(skv_prefix_index *index, uint64_t domain, const
     if (!take_place(index, b)) return false;
     skv_state_pool_copy(index->pool, (size_t)(b->state - index->places), from, i);
     return true;
+}
+
+bool skv_prefix_index_restore_state(skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                                    size_t n, const unsigned char *bytes)
+{
+    block *b = index->pool ? find_end(index, domain, ids, n) : NULL;
+    if (!b || b->state || !take_place(index, b)) return b && b->state;
+    const skv_state_pool *pool = index->pool;
+    const size_t i = (size_t)(b->state - index->places);
+    if (pool->be->state_write(pool->be, pool->states, i, bytes, n)) return true;
+    drop_state(index, b);
+    return false;
 }
 
 bool skv_prefix_index_has_state(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
@@ -410,16 +442,6 @@ void skv_prefix_index_set_keeper(skv_prefix_index *index, const skv_prefix_keepe
     index->keeper = *keeper;
 }
 
-static skv_prefix_block show_block(block *b)
-{
-    return (skv_prefix_block){.name = b->name,
-                              .parent = b->parent ? b->parent->name : NULL,
-                              .ids = b->ids,
-                              .pages = b->pages,
-                              .n_pages = b->layout->n_bundles,
-                              .kept = &b->kept};
-}
-
 size_t skv_prefix_index_known(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
                               size_t n, uint8_t name[SKV_BLOCK_NAME_BYTES])
 {
@@ -435,7 +457,7 @@ void skv_prefix_index_show_idle(skv_prefix_index *index, size_t n_max,
     size_t n_shown = 0;
     for (block *b = oldest(index); b && n_shown < n_max; b = newer(b)) {
         if (!is_idle(index, b) || !is_whole(b)) continue;
-        skv_prefix_block shown = show_block(b);
+        skv_prefix_block shown = show_block(index, b);
         if (!show(user, &shown)) return;
         n_shown++;
     }
@@ -451,7 +473,7 @@ void skv_prefix_index_show_text(const skv_prefix_index *index, uint64_t domain, 
         hash = hash_block(index, hash, domain, ids);
         block *b = find_block(index, hash, domain, before, ids);
         if (!b) return;
-        skv_prefix_block shown = show_block(b);
+        skv_prefix_block shown = show_block(index, b);
         if (is_whole(b) && !show(user, &shown)) return;
         before = b;
     }
@@ -486,7 +508,7 @@ size_t skv_prefix_index_evictable(const skv_prefix_index *index)
 static void tell_keeper(const skv_prefix_index *index, block *b)
 {
     if (!index->keeper.give_up || !is_whole(b)) return;
-    skv_prefix_block shown = show_block(b);
+    skv_prefix_block shown = show_block(index, b);
     index->keeper.give_up(index->keeper.user, &shown);
 }
 

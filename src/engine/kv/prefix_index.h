@@ -36,7 +36,8 @@ typedef struct skv_prefix_block {
     const int32_t *ids;    /* [SKV_PAGE_ROWS] */
     const uint32_t *pages; /* [n_pages] */
     size_t n_pages;
-    bool *kept; /* the keeper's own mark, false at first */
+    size_t state; /* its checkpoint, in the pool; SKV_NO_STATE: it has none */
+    bool *kept;   /* the keeper's own mark, false at first and with a new checkpoint */
 } skv_prefix_block;
 
 /* Who keeps blocks elsewhere. All functions are called by the thread that uses the index. */
@@ -47,6 +48,8 @@ typedef struct skv_prefix_keeper {
                  uint8_t *name);
     /* The block is about to be given up; its pages may be copied now. */
     void (*give_up)(void *user, const skv_prefix_block *block);
+    /* The same for its checkpoint alone. */
+    void (*give_up_state)(void *user, const skv_prefix_block *block);
 } skv_prefix_keeper;
 
 /** At most max_blocks blocks. `seed` keys the hashes, so that clients cannot aim at collisions. */
@@ -74,10 +77,15 @@ bool skv_prefix_index_has_state(const skv_prefix_index *index, uint64_t domain, 
 /** Gives the checkpoint behind ids[0..n) up, where there is one. */
 void skv_prefix_index_drop_state(skv_prefix_index *index, uint64_t domain, const int32_t *ids,
                                  size_t n);
-/** How many of ids[0..n) it has the rows of, in whole blocks, whether they can be continued or
- * not. */
+/** As skv_prefix_index_keep_state, from bytes that the back end has read; false also where they are
+ * no state. */
+SKV_MUST_CHECK bool skv_prefix_index_restore_state(skv_prefix_index *index, uint64_t domain,
+                                                   const int32_t *ids, size_t n,
+                                                   const unsigned char *bytes);
+/** How many of ids[0..n) it has the rows of, in whole blocks, whether they can be continued or not,
+ * and the name of the last block (where any is; NULL: not wanted). */
 size_t skv_prefix_index_rows(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
-                             size_t n);
+                             size_t n, uint8_t *name);
 /** Pages that skv_prefix_index_match would share and that sequences are using. */
 size_t skv_prefix_index_in_use(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
                                size_t n);

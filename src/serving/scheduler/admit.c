@@ -79,6 +79,7 @@ bool skv_worker_evict(skv_scheduler *s, skv_lane *lane, size_t n_needed)
 void skv_worker_give_back(skv_scheduler *s, skv_lane *lane)
 {
     if (!lane->sequence) return;
+    skv_worker_settle_state(lane);
     skv_worker_remember(s, lane);
     skv_sequence_free(lane->sequence);
     lane->sequence = NULL;

@@ -305,6 +305,7 @@ static void keep_state(skv_scheduler *s, skv_lane *lane)
     if (!skv_worker_wants_state(s, lane)) return;
     skv_worker_remember(s, lane);
     skv_worker_keep_state(s, lane);
+    skv_worker_share(s, lane);
 }
 
 static void run_pass(pass *p)

@@ -84,7 +84,7 @@ void skv_worker_place_checkpoints(skv_scheduler *s, skv_lane *lane, size_t n_fou
     const places p = {&lane->checkpoints, n_found,
                       skv_min_size(SKV_LANE_CHECKPOINTS, skv_ceil_div(n_pool, SHARE))};
     add(&p, n_usable);
-    add(&p, skv_prefix_index_rows(s->prefix, lane->job->domain, lane->ids, n_usable));
+    add(&p, skv_prefix_index_rows(s->prefix, lane->job->domain, lane->ids, n_usable, NULL));
     if (s->vocab) add_messages(&p, s->vocab->tokenizer, lane->ids, n_usable);
     const size_t part = skv_max_size(LONG_TOKENS, skv_ceil_div(n_usable, LONG_PARTS));
     for (size_t at = part; at < n_usable; at += part) add(&p, at);
@@ -139,4 +139,9 @@ void skv_worker_keep_state(skv_scheduler *s, skv_lane *lane)
     }
     if (c->answer > 0) skv_prefix_index_drop_state(s->prefix, domain, lane->ids, c->answer);
     c->answer = is_new ? at : 0;
+}
+
+void skv_worker_settle_state(skv_lane *lane)
+{
+    lane->checkpoints.answer = 0;
 }

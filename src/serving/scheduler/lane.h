@@ -52,7 +52,8 @@ typedef struct skv_lane_disk {
     size_t n_before;        /* of them those that were there before, */
     size_t n_disk;          /* and those and what the disk had, */
     size_t n_store;         /* and what the store had; the rest came from a reader */
-    skv_spill_fetch *fetch; /* owned: they are on their way */
+    skv_spill_fetch *fetch; /* owned: they are on their way, */
+    bool of_states;         /* or a state that stands behind them */
     uint64_t fetched_ns;    /* when something last arrived */
 } skv_lane_disk;
 

@@ -236,10 +236,6 @@ static skv_status build(skv_scheduler *s, const skv_scheduler_options *options, 
     s->step_tokens = stats.step_tokens;
     s->vocab_size = skv_engine_vocab(s->engine);
     resolve_options(s, options, &stats);
-    SKV_REQUIRE(
-        stats.states == 0 || !(s->options.cache_dir || s->options.store), err, SKV_UNSUPPORTED,
-        "scheduler: cached prompts on disk or in a store: those of a hybrid model would lack "
-        "their states");
     s->drafts.account = s->options.account;
     skv_worker_open_past(s);
     skv_step_clock_init(&s->clock, s->options.step_ms);
