@@ -107,6 +107,13 @@ typedef struct skv_engine_options {
      * In hybrid models each sequence has a state, and memory for so many is reserved; 0: for as
      * many as kv_tokens has room for whole contexts. */
     size_t kv_sequences;
+    /* Hybrid models: the most states that a scheduler's prefix cache keeps, each as large as that
+     * of a sequence. A prompt continues a known one only behind a token whose state was kept. 0:
+     * none, and so no prefix cache. */
+    size_t kv_checkpoints;
+    /* Hybrid models: the most tokens of a draft that sequences may have beside what `speculation`
+     * says. States have room for so many that are taken back. */
+    size_t draft_tokens;
     size_t step_tokens; /* the most tokens of one step; 0: SKV_STEP_TOKENS_DEFAULT */
     /* INT4 and FILE: codes are multiplied with f32 activations, which are rounded to int8
      * otherwise. Slow: for measuring what that rounding costs. */
@@ -178,6 +185,7 @@ typedef struct skv_engine_stats {
     /* Of layers that keep a state instead of keys and values: bytes of one sequence's, and how many
      * sequences may have one. 0: there are no such layers. */
     size_t state_bytes, states, states_free;
+    size_t checkpoints, checkpoints_free; /* states that a prefix cache may keep beside these */
     size_t kv_pages, kv_pages_free;
     size_t kv_tokens; /* of sequences together, what all pages hold */
     size_t context, step_tokens, threads;
