@@ -720,11 +720,17 @@ static void test_blocks_come_back_from_disk(void **state)
         skv_scheduler *s = start(engine, &options);
         assert_int_equal(cached_of(s, one, &b), 0);
         skv_scheduler_free(s);
-        skv_engine_close(engine);
-        engine = open_engine(SWIFTKV_MODEL, 4 * CONTEXT);
-        s = start(engine, &options);
-        assert_int_equal(cached_of(s, one, &b), 192);
-        skv_scheduler_free(s);
+        for (int again = 0; again < 2; again++) { /* first on the same engine */
+            if (again) {
+                skv_engine_close(engine);
+                engine = open_engine(SWIFTKV_MODEL, 4 * CONTEXT);
+            }
+            s = start(engine, &options);
+            assert_int_equal(cached_of(s, one, &b), 192);
+            skv_scheduler_free(s);
+            one->want[0] = (answer_ids){0};
+            run_alone(engine, one); /* nothing of its end is left for the engine's next step */
+        }
         skv_engine_close(engine);
     }
     test_free(one);
