@@ -110,6 +110,16 @@ static int check_transform(const cli_options *o)
     return CLI_DONE;
 }
 
+static int check_doctor(const cli_options *o)
+{
+    if (o->report && o->n_operands > 0) {
+        return cli_usage("doctor: --report is of the machine: '%s' does not go with it",
+                         o->operands[0]);
+    }
+    if (o->preset && !o->report) return cli_usage("doctor: --preset needs --report");
+    return CLI_DONE;
+}
+
 static int check_eval(const cli_options *o)
 {
     if (!o->tasks) return cli_usage("eval: --task NAME|FILE,... is required");
@@ -150,6 +160,7 @@ static int check_command(const cli_options *o)
     switch (o->command) {
     case CLI_GENERATE: return check_grammars(o);
     case CLI_BENCH: return check_bench(o);
+    case CLI_DOCTOR: return check_doctor(o);
     case CLI_EVAL: return check_eval(o);
     case CLI_TUNE: return check_tune(o);
     case CLI_SIMILARITY:

@@ -1,9 +1,21 @@
 /* What all systems do alike: see system.h. */
 #include "base/system.h"
 
+#include <stdio.h>
 #include <sys/resource.h>
+#include <sys/utsname.h>
 
 #include "base/size.h"
+
+void skv_system_name(char *out, size_t n)
+{
+    struct utsname name;
+    if (uname(&name) >= 0) {
+        (void)snprintf(out, n, "%s %s %s", name.sysname, name.release, name.machine);
+    } else {
+        (void)snprintf(out, n, "unknown");
+    }
+}
 
 uint64_t skv_clock_ns(void)
 {
