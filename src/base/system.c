@@ -42,9 +42,9 @@ size_t skv_address_space_left(void)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
-    const size_t used = skv_address_space_used();
-    if (used == SIZE_MAX) return limit.rlim_cur;
-    return limit.rlim_cur > used ? limit.rlim_cur - used : 0;
+    const size_t used = skv_address_space_used(), most = (size_t)limit.rlim_cur;
+    if (used == SIZE_MAX) return most;
+    return most > used ? most - used : 0;
 }
 
 const char *skv_memory_limit(size_t n_bytes)

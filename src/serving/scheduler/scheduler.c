@@ -180,6 +180,7 @@ static bool waits_for_others(const skv_scheduler *s)
 static void *work(void *arg)
 {
     skv_scheduler *s = arg;
+    skv_thread_computes();
     s->busy_ns = skv_clock_ns();
     while (take_inbox(s)) {
         end_unwanted(s);
