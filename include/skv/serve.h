@@ -135,6 +135,7 @@ typedef struct skv_scheduler_options {
     skv_speculation speculation; /* the same */
     bool no_text_match;          /* skv_scheduler_recall leaves every prompt as it is */
     bool tell_miss_texts;        /* skv_cache_miss has texts of prompts */
+    double idle_share;           /* of the time without jobs, for skv_scheduler_expect. 0: none */
     /* Where prompts that leave memory are kept, for after a restart too; NULL: nowhere. Made if it
      * is not there; one process at a time. Its files take at most cache_disk_bytes. */
     const char *cache_dir;
@@ -300,6 +301,13 @@ typedef struct skv_recalled_text {
 SKV_CHECKED skv_status skv_scheduler_recall(skv_scheduler *scheduler, skv_job_params *params,
                                             const skv_recalled_text *text, int32_t **ids,
                                             skv_error *err);
+/** The next prompt is expected to begin with these ids. While there are no jobs they are read into
+ * the prefix cache, up to a quarter of it, and any job ends that within a step; what saves little
+ * is left out, and so is all without options.idle_share. The last 8 of all tenants are remembered.
+ * params needs ids, tenant, salt, account, prefill and adapters. SKV_MEMORY: the account has no
+ * room for the ids. */
+SKV_CHECKED skv_status skv_scheduler_expect(skv_scheduler *scheduler, const skv_job_params *params,
+                                            skv_error *err);
 /** The name of the first block of a prompt, for who shares the store; SKV_RANGE: the prompt has no
  * whole block, or there is no store. params needs ids, tenant, salt, prefill and adapters. */
 SKV_CHECKED skv_status skv_scheduler_first_block(const skv_scheduler *scheduler,
@@ -430,12 +438,18 @@ typedef struct skv_scheduler_metrics {
     size_t queued_tokens;                            /* prompt tokens of jobs that have not begun */
     size_t kv_pages, kv_pages_used, kv_pages_cached; /* cached: kept for prompts, free if needed */
     uint64_t steps, preemptions;
-    uint64_t step_answers;                  /* answers in a step, summed over the steps */
-    size_t answer_tokens_max;               /* most tokens of an answer so far, with its prompt */
-    uint64_t prompt_tokens;                 /* of jobs that have begun */
-    uint64_t prefix_queries_tokens;         /* of them, looked up */
-    uint64_t prefix_hits_tokens;            /* and found */
-    uint64_t misses[SKV_MISS_COUNT];        /* jobs that have begun, by reason */
+    uint64_t idle_steps, idle_tokens; /* steps for skv_scheduler_expect, and their tokens; */
+    uint64_t idle_saved_tokens;       /* of them, found by the prompts that came; */
+    uint64_t idle_reads;              /* texts that were read to their end, */
+    uint64_t idle_left_out;           /* that would have saved little, or taken too much memory, */
+    uint64_t idle_dropped;            /* that others took the place of, or a prompt came before; */
+    uint64_t idle_interrupted;        /* times that a job came */
+    uint64_t step_answers;            /* answers in a step, summed over the steps */
+    size_t answer_tokens_max;         /* most tokens of an answer so far, with its prompt */
+    uint64_t prompt_tokens;           /* of jobs that have begun */
+    uint64_t prefix_queries_tokens;   /* of them, looked up */
+    uint64_t prefix_hits_tokens;      /* and found */
+    uint64_t misses[SKV_MISS_COUNT];  /* jobs that have begun, by reason */
     uint64_t missed_tokens[SKV_MISS_COUNT]; /* skv_cache_miss.lost_tokens */
     uint64_t prefix_memory_tokens;          /* of them, by their tokens, in memory */
     uint64_t prefix_text_tokens;            /* of them, by their text: the tokenizer's ids differ */
