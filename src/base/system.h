@@ -2,7 +2,8 @@
  * The one door to the operating system (sockets are in system_sockets.h): what Linux, macOS and
  * FreeBSD do in different ways, and what they tell and allow. The build chooses the files behind it
  * (SKV_SYSTEM in CMakeLists.txt): system.c and system_groups.c everywhere, system_linux.c on Linux,
- * and system_posix.c with one of system_macos.c, system_freebsd.c and system_portable.c elsewhere.
+ * and system_posix.c elsewhere, with system_macos.c, or with system_bare.c and one of
+ * system_freebsd.c and system_portable.c.
  * tools/tidy.py has the list of headers that no other file may include.
  */
 #ifndef SKV_BASE_SYSTEM_H
@@ -15,6 +16,11 @@
 #include <time.h>
 
 struct stat;
+
+/** "linux", "macos", "freebsd" or "portable": the files behind the door. */
+const char *skv_system_ways(void);
+/** The system's name, its version and its kind of processor, cut to n bytes with their end. */
+void skv_system_name(char *out, size_t n);
 
 /* ---- time ---- */
 

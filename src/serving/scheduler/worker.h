@@ -84,7 +84,8 @@ struct skv_scheduler {
     size_t n_queued, n_queued_tokens; /* jobs that have not begun, and their prompts */
     size_t n_queued_of[SKV_TENANTS];  /* of them, by tenant */
     bool draining, stopping, nudged;  /* nudged: somebody was cancelled */
-    const skv_job *stepping;          /* the only job of the step that is running */
+    bool steps, cuts;                 /* a step is running; it was asked to end early */
+    const skv_job *stepping;          /* its only job */
     uint64_t n_submitted, n_rejected;
     double seconds_a_token;
     skv_scheduler_metrics published;
