@@ -247,86 +247,32 @@ static size_t collect(answer *a, size_t i_prompt, const skv_output *o)
     return i;
 }
 
-const api_choice *answer_echo_of(const api_choice *c)
-{
-    return c->begun ? NULL : c->echo;
-}
-
-/* "stop", "length", "tool_calls" */
-static const char *finish_of(const api_choice *c)
-{
-    const bool calls = c->finish == SKV_FINISH_STOP && c->parts.n_whole > 0;
-    return calls ? "tool_calls" : answer_finish(c->finish);
-}
-
-void answer_write_finish(skv_buf *out, const api_choice *c)
-{
-    skv_buf_text(out, ",\"finish_reason\":");
-    out_json_str(out, c->ended ? finish_of(c) : NULL);
-    if (!c->ended) return;
-    skv_buf_text(out, ",\"stop_reason\":");
-    if (c->stopped.size > 0) {
-        out_json(out, c->stopped.data, c->stopped.size);
-    } else {
-        skv_buf_text(out, "null");
-    }
-}
-
-/* {"id":...,"object":...,"created":...,"model":... */
-static void write_head(const answer *a, skv_buf *out, const char *object)
-{
-    skv_buf_printf(out, "{\"id\":\"%s%s\",\"object\":\"%s\",\"created\":%lld,\"model\":",
-                   a->dialect->id_prefix, a->ex->id, object, (long long)a->created_s);
-    out_json_str(out, a->ex->model->name);
-    skv_buf_printf(out, ",\"system_fingerprint\":\"swiftkv-%d.%d.%d\"", SKV_VERSION_MAJOR,
-                   SKV_VERSION_MINOR, SKV_VERSION_PATCH);
-}
-
 /* ---- the whole response ---- */
 
-static void write_front(const answer *a, skv_buf *out)
+/* Whether the response is a list of the answers. */
+static bool is_list(const answer *a)
 {
-    if (a->dialect->shape) {
-        skv_buf_text(out, "[");
-        return;
-    }
-    write_head(a, out, a->dialect->object);
-    skv_buf_text(out, ",\"choices\":[");
-}
-
-static void write_back(answer *a, skv_buf *out)
-{
-    skv_job_stats stats;
-    if (a->dialect->shape) {
-        skv_buf_text(out, "]");
-        return;
-    }
-    generation_stats(&a->g, &stats);
-    skv_buf_text(out, "],\"usage\":");
-    answer_usage(out, &stats);
-    skv_buf_text(out, ",\"timings\":");
-    answer_timings(out, &stats);
-    skv_buf_text(out, "}");
+    const answer_shape *shape = a->dialect->shape;
+    return shape->element && (!shape->whole || a->n_choices > 1);
 }
 
 /* The i-th of the elements between front and back. */
 static void write_element(answer *a, skv_buf *out, size_t i)
 {
-    const answer_dialect *d = a->dialect;
     if (i > 0) skv_buf_text(out, ",");
-    (d->shape ? d->shape->element : d->write_choice)(a, out, i);
+    a->dialect->shape->element(a, out, i);
 }
 
 static void write_whole(answer *a, skv_buf *out)
 {
     const answer_shape *shape = a->dialect->shape;
-    if (shape && (!shape->element || a->n_choices == 1)) {
+    if (!is_list(a)) {
         shape->whole(a, out);
         return;
     }
-    write_front(a, out);
+    shape->front(a, out);
     for (size_t i = 0; i < a->n_choices; i++) write_element(a, out, i);
-    write_back(a, out);
+    shape->back(a, out);
 }
 
 /* About the bytes of a choice as JSON, from below. */
@@ -342,11 +288,12 @@ static size_t choice_bytes(const api_choice *c)
 static void send_in_pieces(answer *a, size_t largest)
 {
     exchange *ex = a->ex;
+    const answer_shape *shape = a->dialect->shape;
     skv_buf out = exchange_text(ex);
     exchange_response response = {
         .status = 200, .content_type = "application/json", .in_pieces = true};
     (void)skv_buf_reserve(&out, largest + LIMIT_WHOLE_BYTES / 4);
-    write_front(a, &out);
+    shape->front(a, &out);
     write_element(a, &out, 0);
     if (out.failed) {
         exchange_reply_json(ex, 200, &out); /* tells what was missing */
@@ -359,7 +306,7 @@ static void send_in_pieces(answer *a, size_t largest)
         skv_buf_clear(&out);
         release_choice(&a->choices[i]);
     }
-    write_back(a, &out);
+    shape->back(a, &out);
     if (sent && !out.failed && exchange_write(ex, out.data, out.size)) {
         exchange_end(ex);
     } else {
@@ -371,15 +318,13 @@ static void send_in_pieces(answer *a, size_t largest)
 static void send_whole(answer *a)
 {
     size_t all = 0, largest = 0;
-    const answer_shape *shape = a->dialect->shape;
-    const bool pieces = !shape || (shape->element && a->n_choices > 1);
+    const bool pieces = is_list(a);
     for (size_t i = 0; pieces && i < a->n_choices; i++) {
         const size_t n = choice_bytes(&a->choices[i]);
         all += n;
         largest = n > largest ? n : largest;
     }
-    /* What is asked stands in each element of a shape. */
-    const bool many = shape && a->n_choices > SKV_JOB_ANSWERS_MAX;
+    const bool many = a->dialect->shape->repeats_asked && a->n_choices > SKV_JOB_ANSWERS_MAX;
     if (pieces && (all > LIMIT_WHOLE_BYTES || many)) {
         send_in_pieces(a, largest);
         return;
@@ -406,102 +351,16 @@ static void answer_whole(answer *a)
 
 /* ---- the stream ---- */
 
-static void begin_event(const answer *a, skv_buf *out)
-{
-    skv_buf_text(out, "data: ");
-    write_head(a, out, a->dialect->chunk_object);
-    skv_buf_text(out, ",\"choices\":[");
-}
-
-/* The counts of an event are of the n_tokens that have been sent with it, though more may be there.
- */
-static void end_event(const answer *a, skv_buf *out, size_t n_tokens, bool with_timings)
-{
-    skv_job_stats stats;
-    generation_stats(&a->g, &stats);
-    stats.completion_tokens = n_tokens;
-    skv_buf_text(out, "]");
-    if (a->params.continuous_usage) {
-        skv_buf_text(out, ",\"usage\":");
-        answer_usage(out, &stats);
-    } else if (a->params.include_usage) {
-        skv_buf_text(out, ",\"usage\":null");
-    }
-    if (with_timings) {
-        skv_buf_text(out, ",\"timings\":");
-        answer_timings(out, &stats);
-    }
-    skv_buf_text(out, "}\n\n");
-}
-
-void answer_clear_choice(api_choice *c)
-{
-    skv_buf_clear(&c->text);
-    skv_buf_clear(&c->tokens);
-    skv_buf_clear(&c->token_logprobs);
-    skv_buf_clear(&c->top_logprobs);
-    skv_buf_clear(&c->text_offset);
-    c->n_tokens = 0;
-}
-
-/* An event for a choice, if there is anything to tell. In a chat, the role has one of its own,
- * which comes with the first token: clients take the first event for it. */
-static void write_chunk(answer *a, skv_buf *out, size_t i)
-{
-    api_choice *c = &a->choices[i];
-    const bool news = c->text.size > 0 || c->n_tokens > 0 || reply_parts_have_news(&c->parts);
-    if (c->begun && !c->ended && !news) return;
-    if (a->dialect->in_parts && !c->begun) {
-        begin_event(a, out);
-        skv_buf_printf(out,
-                       "{\"index\":%zu,\"delta\":{\"role\":\"assistant\",\"content\":null},"
-                       "\"logprobs\":null,\"finish_reason\":null}",
-                       i);
-        end_event(a, out, a->n_told, false);
-    }
-    begin_event(a, out);
-    a->dialect->write_chunk_choice(a, out, i);
-    a->n_told = a->n_taken;
-    end_event(a, out, a->n_told, a->params.timings_per_token || a->n_ended == a->n_choices);
-    c->begun = true;
-    answer_clear_choice(c);
-}
-
-static void write_usage(const answer *a, skv_buf *out)
-{
-    skv_job_stats stats;
-    generation_stats(&a->g, &stats);
-    begin_event(a, out);
-    skv_buf_text(out, "],\"usage\":");
-    answer_usage(out, &stats);
-    skv_buf_text(out, ",\"timings\":");
-    answer_timings(out, &stats);
-    skv_buf_text(out, "}\n\n");
-}
-
 static void write_failure(answer *a, skv_buf *out, const api_error *error)
 {
     exchange_note(a->ex, error);
-    if (a->dialect->shape) {
-        a->dialect->shape->failed(a, out, error);
-        return;
-    }
-    skv_buf_text(out, "data: ");
-    api_error_write(out, error, ERRORS_OPENAI, a->ex->id);
-    skv_buf_text(out, "\n\ndata: [DONE]\n\n");
+    a->dialect->shape->failed(a, out, error);
 }
 
 static void write_progress_event(answer *a, skv_buf *out, skv_job_stats stats, size_t n_read)
 {
     stats.prefilled_tokens = n_read;
-    if (a->dialect->shape) {
-        a->dialect->shape->progress(a, out, &stats);
-        return;
-    }
-    begin_event(a, out);
-    skv_buf_text(out, "],\"prompt_progress\":");
-    answer_progress(out, &a->g, &stats);
-    skv_buf_text(out, "}\n\n");
+    a->dialect->shape->progress(a, out, &stats);
 }
 
 /* How far the prompt has been read, where that is wanted and new. The first event tells what came
@@ -509,8 +368,7 @@ static void write_progress_event(answer *a, skv_buf *out, skv_job_stats stats, s
 static void write_progress(answer *a, skv_buf *out)
 {
     skv_job_stats stats;
-    const answer_shape *shape = a->dialect->shape;
-    if (!a->params.return_progress || (shape && !shape->progress)) return;
+    if (!a->params.return_progress || !a->dialect->shape->progress) return;
     generation_stats(&a->g, &stats);
     const size_t n_read = stats.prefilled_tokens;
     if (n_read <= a->n_progress) return;
@@ -527,31 +385,7 @@ static void write_quiet(answer *a, skv_buf *out)
     write_progress(a, out);
     if (out->size > 0) return;
     const double seconds = (double)(skv_now_ns() - a->written_ns) * 1e-9;
-    if (seconds < a->ex->server->options.ping_seconds) return;
-    if (a->dialect->shape) {
-        a->dialect->shape->quiet(a, out);
-    } else {
-        skv_buf_text(out, ": waiting\n\n");
-    }
-}
-
-static void write_news(answer *a, skv_buf *out, size_t i)
-{
-    if (a->dialect->shape) {
-        a->dialect->shape->news(a, out, i);
-    } else {
-        write_chunk(a, out, i);
-    }
-}
-
-static void write_end(answer *a, skv_buf *out)
-{
-    if (a->dialect->shape) {
-        a->dialect->shape->done(a, out);
-        return;
-    }
-    if (a->params.include_usage) write_usage(a, out);
-    skv_buf_text(out, "data: [DONE]\n\n");
+    if (seconds >= a->ex->server->options.ping_seconds) a->dialect->shape->quiet(a, out);
 }
 
 /* What comes next; false: the end. */
@@ -576,10 +410,10 @@ static bool fill(void *state, skv_buf *out)
                 return false;
             }
             if (a->n_ended < a->n_choices) write_progress(a, out);
-            if (o.kind != SKV_OUTPUT_PROMPT) write_news(a, out, i);
+            if (o.kind != SKV_OUTPUT_PROMPT) a->dialect->shape->news(a, out, i);
             break;
         case GENERATION_QUIET: write_quiet(a, out); break;
-        case GENERATION_DONE: write_end(a, out); return false;
+        case GENERATION_DONE: a->dialect->shape->done(a, out); return false;
         case GENERATION_GONE: out->failed = true; return false;
         case GENERATION_FAILED: write_failure(a, out, &a->g.failure); return false;
         }
