@@ -72,7 +72,7 @@ skv_status skv_source_add_mixer(skv_source *source, size_t i_layer, const skv_na
 {
     const skv_config *c = skv_source_config(source);
     const bool attends = skv_config_attends(c, i_layer);
-    if (attends != (rule->action == SKV_NAME_GATED)) return SKV_OK; /* nobody asks for it */
+    if (attends != (rule->action == SKV_NAME_GATED)) return SKV_OK; /* the model does not use it */
     if (rule->action == SKV_NAME_CONV) return add_conv(source, i_layer, rule->to, t, err);
     if (rule->action == SKV_NAME_GATED && !c->attention_gate) {
         return add_as(source, i_layer, "self_attn.q_proj", rule->to, t, err);
