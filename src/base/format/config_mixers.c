@@ -164,7 +164,7 @@ static skv_status check_one(const skv_config *c, const char *name, skv_config_fi
     return SKV_OK;
 }
 
-/* What layers of the delta rule and of Mamba-2 need beside the convolution. */
+/* The requirements of delta-rule and Mamba-2 layers beyond the convolution. */
 static skv_status check_heads(const skv_config *c, const char *name, skv_error *err)
 {
     const skv_mixer_shape *m = &c->mixer;

@@ -227,7 +227,7 @@ static bool split_layer_name(const char *name, const char *prefix, size_t n_laye
     return true;
 }
 
-/* Whether a name is that of a rule; *number [n_number] becomes what # stands for. */
+/* Whether a name matches a rule; *number [n_number] becomes the digits that # stands for. */
 static bool is_like(const char *name, const char *from, const char **number, size_t *n_number)
 {
     const char *hash = strchr(from, '#');
@@ -249,7 +249,7 @@ static const skv_name_rule *find_rule(const skv_name_rule *rules, const char *na
     return NULL;
 }
 
-/* What a rule calls a name: `to` with the number that # stands for. */
+/* Renames by a rule: `to`, with the number that # stands for. */
 static void rule_name(const skv_name_rule *rule, const char *name, char *out, size_t size)
 {
     const char *number = "", *hash = strchr(rule->to, '#');
@@ -377,7 +377,7 @@ skv_status skv_source_add_renamed(skv_source *source, const skv_name_scheme *sch
 
 /* ---- our names -> published ones ---- */
 
-/* Of families whose mixtures have names of their own; NULL where the name stays. */
+/* For families with their own names for mixtures; NULL if the name stays. */
 static const skv_name_rule *find_written(const skv_config *c, const char *rest)
 {
     const char *number;
