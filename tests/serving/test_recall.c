@@ -138,13 +138,13 @@ static void encode(const skv_vocab *vocab, const char *text, int32_t **ids, size
     if (status != SKV_OK) fail_msg("%s", err.text);
 }
 
-/* The prompt as it was tokenized, and an answer as it was generated behind it. U+2581 stands in marks
- * of templates, and some tokenizers take it for a space. */
+/* The prompt as it was tokenized, and an answer as it was generated behind it. U+2581 stands in
+ * marks of templates, and some tokenizers take it for a space. */
 static bool begin_scene(scene *s, const pieces *p, const char *answer, skv_rng *rng)
 {
     int32_t *ids;
-    (void)snprintf(s->text, TEXT_MAX, "%suser\nTell\xe2\x96\x81me more.%s\n%s", s->kind->open, s->kind->close,
-                   s->kind->open);
+    (void)snprintf(s->text, TEXT_MAX, "%suser\nTell\xe2\x96\x81me more.%s\n%s", s->kind->open,
+                   s->kind->close, s->kind->open);
     s->n_prompt = strlen(s->text);
     s->n_answer = strlen(answer);
     encode(s->vocab, s->text, &ids, &s->n_known);
@@ -301,7 +301,7 @@ static void test_many_added_tokens(void **state)
     skv_error err;
     skv_buf_init(&json, 1 << 24);
     skv_buf_text(&json, "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},"
-                         "\"decoder\":{\"type\":\"ByteLevel\"},\"added_tokens\":[");
+                        "\"decoder\":{\"type\":\"ByteLevel\"},\"added_tokens\":[");
     for (int i = 1; i <= N_ADDED; i++) {
         skv_buf_printf(&json,
                        "%s{\"id\":%d,\"content\":\"<%06d>\",\"special\":false,\"normalized\":false,"
@@ -320,8 +320,8 @@ static void test_many_added_tokens(void **state)
         skv_buf_printf(&json, "<%06d>", ids[i]);
     }
     const clock_t begun = clock();
-    assert_int_equal(
-        skv_token_walk(t, ids, N_IDS, json.data, json.size, ends, &n_walked, &err), SKV_OK);
+    assert_int_equal(skv_token_walk(t, ids, N_IDS, json.data, json.size, ends, &n_walked, &err),
+                     SKV_OK);
     assert_true(clock() - begun < CLOCKS_PER_SEC / 2);
     assert_int_equal(n_walked, N_IDS);
     assert_int_equal(ends[N_IDS - 1], (size_t)N_IDS * TOKEN_BYTES);
@@ -483,11 +483,11 @@ static void test_index_without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers_are_kept),        cmocka_unit_test(test_nothing_to_keep),
-        cmocka_unit_test(test_many_added_tokens),
-        cmocka_unit_test(test_data_keep_no_special),    cmocka_unit_test(test_data_keep_no_special),
-        cmocka_unit_test(test_index_finds_the_longest), cmocka_unit_test(test_index_is_bounded),
-        cmocka_unit_test(test_index_long_texts),        cmocka_unit_test(test_index_without_memory),
+        cmocka_unit_test(test_answers_are_kept),     cmocka_unit_test(test_nothing_to_keep),
+        cmocka_unit_test(test_many_added_tokens),    cmocka_unit_test(test_data_keep_no_special),
+        cmocka_unit_test(test_data_keep_no_special), cmocka_unit_test(test_index_finds_the_longest),
+        cmocka_unit_test(test_index_is_bounded),     cmocka_unit_test(test_index_long_texts),
+        cmocka_unit_test(test_index_without_memory),
     };
     return cmocka_run_group_tests_name("recall", tests, NULL, NULL);
 }

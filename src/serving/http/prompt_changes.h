@@ -37,7 +37,7 @@ json_t *prompt_order_tools(const json_t *tools);
 typedef struct rendered_text {
     skv_buf text;
     skv_text_marks data; /* owned; which of it is the client's; counts until the request ends */
-    bool continues; /* the answer goes on with the last message */
+    bool continues;      /* the answer goes on with the last message */
 } rendered_text;
 
 /* Thoughts that a template has left out, on their way back into its text. */

@@ -39,6 +39,9 @@ bool messages_render(const exchange *ex, const json_t *body, rendered_text *out,
 void rendered_release(rendered_text *rendered);
 /** The same as a prompt, which is not read further than the context can hold. */
 bool messages_read(const exchange *ex, const json_t *body, prompt_list *out, api_error *error);
+/** The same, but for what stands behind the last place of `mark`, with the mark. */
+bool messages_read_front(const exchange *ex, const json_t *body, const char *mark, prompt_list *out,
+                         api_error *error);
 /** The same, read to its end: to count it. */
 bool messages_read_whole(const exchange *ex, const json_t *body, prompt_list *out,
                          api_error *error);
@@ -61,8 +64,8 @@ void text_ids_free(const exchange *ex, int32_t *ids, size_t n_ids);
 
 /** *shown: the prompt has the text of every system message from messages[from] on; some templates
  * leave them out without a word. */
-bool system_is_shown(const exchange *ex, const json_t *messages, size_t from,
-                     const skv_buf *prompt, bool *shown, api_error *error);
+bool system_is_shown(const exchange *ex, const json_t *messages, size_t from, const skv_buf *prompt,
+                     bool *shown, api_error *error);
 /** Makes the system messages at the beginning one. *any: there were several. */
 bool system_join(const exchange *ex, json_t *messages, bool *any, api_error *error);
 /** Makes the text of system messages a part of the user's around them. *any: there were some, and

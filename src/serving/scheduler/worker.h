@@ -6,6 +6,8 @@
  * metrics, through the fields that `lock` guards. `texts` and `spill` have locks of their own.
  *
  *     scheduler.c   life, submission, the list of lanes, the worker's loop
+ *     tenants.c     whose pages a job may share
+ *     room.c        sequences, and room for their pages
  *     admit.c       which waiting lane gets pages, and which running one loses them
  *     masks.c       what constrained answers may say next
  *     compose.c     what goes into the next step
@@ -14,13 +16,16 @@
  *     choose.c      which token a lane goes on with
  *     drafts.c      tokens that are checked beside it
  *     output.c      what readers are sent
+ *     checkpoints.c states of hybrid models that are kept for others
  *     keep.c        the prefix cache on disk and in a store
  *     keep_pages.c  pages that are on their way there
  *     keep_rows.c   its smaller form for SwiftKV
+ *     keep_states.c checkpoints there
  *     rows_print.c  what the rows on disk depend on
  *     remote.c      prompts that another server reads
  *     store_prompt.c prompts that are read for others
  *     recall.c      prompts that continue an answer (called by others)
+ *     idle_reads.c  what is read while nothing waits
  */
 #ifndef SKV_SERVE_WORKER_H
 #define SKV_SERVE_WORKER_H
@@ -31,6 +36,7 @@
 #include "kv/prefix_index.h"
 #include "scheduler/draft_domains.h"
 #include "scheduler/histogram.h"
+#include "scheduler/idle_reads.h"
 #include "scheduler/lane.h"
 #include "scheduler/past_prompts.h"
 #include "scheduler/step_clock.h"
@@ -50,7 +56,7 @@ typedef struct skv_row_task {
     skv_row_values *values; /* to be filled; NULL: the lane's choice is made */
 } skv_row_task;
 
-enum { SKV_SPILL_QUEUE_BYTES = 64 << 20 }; /* of the disk, and of the store */
+enum { SKV_SPILL_QUEUE_BYTES = 64 << 20 }; /* of the disk, and of the store, and room for states */
 
 /* Blocks whose pages are still on their way to a queue, the oldest first. */
 typedef struct skv_arrivals {
@@ -78,7 +84,8 @@ struct skv_scheduler {
     size_t n_queued, n_queued_tokens; /* jobs that have not begun, and their prompts */
     size_t n_queued_of[SKV_TENANTS];  /* of them, by tenant */
     bool draining, stopping, nudged;  /* nudged: somebody was cancelled */
-    const skv_job *stepping;          /* the only job of the step that is running */
+    bool steps, cuts;                 /* a step is running; it was asked to end early */
+    const skv_job *stepping;          /* its only job */
     uint64_t n_submitted, n_rejected;
     double seconds_a_token;
     skv_scheduler_metrics published;
@@ -100,6 +107,8 @@ struct skv_scheduler {
     skv_draft_domains drafts;   /* what drafts are made from */
     skv_past_prompts past;      /* what misses are told from */
     skv_arrivals arrivals[2];   /* for the disk and for the store */
+    skv_idle idle;              /* what is read while nothing waits; has the lock's fields too */
+    size_t queue_bytes;         /* of each of them */
     unsigned char *step_rows;   /* owned, of the step's rows at boundary l; NULL: not wanted */
 
     /* masks, */
@@ -140,12 +149,26 @@ void skv_worker_publish(skv_scheduler *s);
 /** A job has begun, or will not: it no longer counts as queued. */
 void skv_worker_unqueue(skv_scheduler *s, const skv_job *job);
 
+/* ---- tenants.c ---- */
+
+/** Whose pages a job may share: those of its tenant and method. */
+uint64_t skv_worker_domain(const skv_scheduler *s, const skv_job_params *params);
+/** Its tenant alone. */
+uint64_t skv_worker_owner(const skv_scheduler *s, const skv_job_params *params);
+
+/* ---- room.c ---- */
+
+const skv_kv_layout *skv_worker_layout(const skv_scheduler *s, const skv_job *job);
+/** Makes n_pages pages free by giving up cached blocks; false when it cannot. */
+bool skv_worker_make_room(skv_scheduler *s, size_t n_pages);
+/** An empty sequence for an answer of a job. */
+SKV_MUST_CHECK skv_status skv_worker_create_sequence(skv_scheduler *s, const skv_job_params *p,
+                                                     skv_sequence **out, skv_error *err);
+
 /* ---- admit.c ---- */
 
 /** Gives pages to waiting lanes as long as there are enough. */
 void skv_worker_admit(skv_scheduler *s);
-/** Makes n_pages pages free by giving up cached blocks; false when it cannot. */
-bool skv_worker_make_room(skv_scheduler *s, size_t n_pages);
 /** The youngest running lane loses its pages; false when at most one is running. */
 bool skv_worker_preempt(skv_scheduler *s);
 /** Keeps what a lane has in the cache for others, and gives its pages back. */
@@ -158,9 +181,22 @@ bool skv_worker_evict(skv_scheduler *s, skv_lane *lane, size_t n_needed);
 void skv_worker_share_prompt(skv_scheduler *s, const skv_lane *from, skv_lane *fork);
 /** A lane has read its prompt, and its answer has a token; without pages it goes on waiting. */
 void skv_worker_begin_answer(skv_lane *lane);
-const skv_kv_layout *skv_worker_layout(const skv_scheduler *s, const skv_job *job);
 /** Keeps a lane's full pages for others. */
 void skv_worker_remember(skv_scheduler *s, const skv_lane *lane);
+
+/* ---- checkpoints.c ---- */
+
+/** A lane begins behind n_found of its ids, of which n_usable may come from elsewhere. */
+void skv_worker_place_checkpoints(skv_scheduler *s, skv_lane *lane, size_t n_found,
+                                  size_t n_usable);
+/** How many of its next n ids, behind n_seen, are read before its state is to be kept. */
+size_t skv_worker_until_checkpoint(const skv_lane *lane, size_t n_seen, size_t n);
+/** Whether the state of a lane is to be kept where it stands. */
+bool skv_worker_wants_state(const skv_scheduler *s, const skv_lane *lane);
+/** Keeps it; the index has the lane's blocks. */
+void skv_worker_keep_state(skv_scheduler *s, skv_lane *lane);
+/** The lane gives its sequence back: what was kept behind its answer stays. */
+void skv_worker_settle_state(skv_lane *lane);
 
 /* ---- recall.c ---- */
 
@@ -180,14 +216,23 @@ void skv_worker_note_prompt(skv_scheduler *s, const skv_lane *lane, size_t n);
 void skv_worker_explain(skv_scheduler *s, skv_lane *lane, size_t n_usable, size_t n_found,
                         bool looked);
 
+/* ---- idle_reads.c ---- */
+
+/** With the lock held: from when on an idle read may take a step; UINT64_MAX: there is none. */
+uint64_t skv_worker_idle_due(skv_scheduler *s);
+/** Takes a step of an idle read, if one is due. There are no lanes. */
+void skv_worker_read_idle(skv_scheduler *s);
+/** There are lanes: the read that is under way gives its pages back, and goes on later. */
+void skv_worker_pause_idle(skv_scheduler *s);
+/** A prompt begins, of which n_found tokens came from the cache: what it follows is dropped. */
+void skv_worker_follow_idle(skv_scheduler *s, const skv_lane *lane, size_t n_found);
+/** Drops all of them. */
+void skv_worker_end_idle(skv_scheduler *s);
+
 /* ---- keep.c ---- */
 
 /** Opens cache_dir, where there is one, and the index of texts. */
 SKV_MUST_CHECK skv_status skv_worker_open_kept(skv_scheduler *s, skv_error *err);
-/** Whose pages a job may share: those of its tenant and method. */
-uint64_t skv_worker_domain(const skv_scheduler *s, const skv_job_params *params);
-/** Its tenant alone. */
-uint64_t skv_worker_owner(const skv_scheduler *s, const skv_job_params *params);
 /** Who knows what blocks are called: the disk or the store, which agree; NULL: there is neither. */
 static inline skv_spill *skv_worker_names(const skv_scheduler *s)
 {
@@ -265,6 +310,22 @@ bool skv_worker_item_fits(const skv_scheduler *s, const skv_lane *lane, const sk
 /** Writes such an item into pages [n_tracks]. */
 void skv_worker_fill_pages(skv_scheduler *s, const skv_lane *lane, const skv_spill_item *item,
                            const uint32_t *pages);
+
+/* ---- keep_states.c ---- */
+
+/** Pages of an item that a checkpoint takes; 0: there are none. */
+size_t skv_worker_state_pages(const skv_scheduler *s);
+/** Queues the checkpoint of a block, where it has one that is not there yet; false: the queue is
+ * full. */
+bool skv_worker_write_state(skv_scheduler *s, skv_spill *to, const skv_prefix_block *block,
+                            double seconds);
+/** Names of the states behind a lane's blocks from number first + 1 to `end`, the last one first,
+ * as far as the disk has them: names [end - first]. Returns how many. */
+size_t skv_worker_state_names(const skv_scheduler *s, const skv_lane *lane, skv_spill *from,
+                              size_t first, size_t end, skv_spill_name *names);
+/** Such an item becomes the checkpoint of a block in memory; false: it is none of this lane's. */
+SKV_MUST_CHECK bool skv_worker_restore_state(skv_scheduler *s, const skv_lane *lane,
+                                             const skv_spill *from, const skv_spill_item *item);
 
 /* ---- rows_print.c ---- */
 
