@@ -23,6 +23,7 @@ typedef struct block {
     skv_slots *slots;
     skv_table *table;
     skv_backend_step *step;
+    skv_angles *angles;
 } block;
 
 typedef struct list {
@@ -83,7 +84,8 @@ void check_begin(backend_check *c, const char *op)
 
 static void keep(backend_check *c, block b)
 {
-    if (!b.at && !b.area && !b.pool && !b.slots && !b.table && !b.step) give_up("no memory");
+    if (!b.at && !b.area && !b.pool && !b.slots && !b.table && !b.step && !b.angles)
+        give_up("no memory");
     if (c->n_blocks == BLOCKS) give_up("too many blocks in a case");
     c->blocks[c->n_blocks++] = b;
 }
@@ -123,10 +125,21 @@ skv_table *check_table(backend_check *c, const skv_slots *slots)
     return table;
 }
 
-skv_backend_step *check_new_step(backend_check *c)
+skv_angles *check_angles(backend_check *c, const skv_angles_spec *spec)
+{
+    skv_angles *angles = NULL;
+    skv_error err;
+    if (c->be->angles_create(c->be, check_list(c, spec, sizeof *spec), &angles, &err) != SKV_OK)
+        give_up(err.text);
+    check_done(c);
+    keep(c, (block){.angles = angles});
+    return angles;
+}
+
+skv_backend_step *check_new_step(backend_check *c, size_t angle_columns)
 {
     skv_backend_step *step = NULL;
-    const skv_backend_step_limits limits = {.max_rows = CHECK_ROWS};
+    const skv_backend_step_limits limits = {CHECK_ROWS, angle_columns};
     skv_error err;
     if (c->be->step_create(c->be, &limits, &step, &err) != SKV_OK) give_up(err.text);
     keep(c, (block){.step = step});
@@ -212,6 +225,10 @@ void check_done(backend_check *c)
 static void end_case(backend_check *c)
 {
     for (size_t i = 0; i < c->n_lists; i++) (void)munmap(c->lists[i].pages, c->lists[i].n_bytes);
+    for (size_t i = 0; i < c->n_blocks; i++) {
+        skv_backend_step *step = c->blocks[i].step;
+        if (step && c->be->step_wait(c->be, step, NULL) != SKV_OK) give_up("a step failed");
+    }
     for (size_t i = c->n_blocks; i-- > 0;) {
         block *b = &c->blocks[i];
         if (b->area) {
@@ -220,8 +237,9 @@ static void end_case(backend_check *c)
             c->be->pool_free(c->be, b->pool);
         } else if (b->slots) {
             c->be->slots_free(c->be, b->slots);
+        } else if (b->angles) {
+            c->be->angles_free(c->be, b->angles);
         } else if (b->step) {
-            if (c->be->step_wait(c->be, b->step, NULL) != SKV_OK) give_up("a step failed");
             c->be->step_free(c->be, b->step);
         } else if (b->table) {
             c->be->table_free(c->be, b->table);
@@ -308,7 +326,7 @@ int skv_check_backend(skv_backend *be, uint64_t seed, FILE *out)
 {
     static void (*const checks[])(backend_check *) = {
         check_memory,     check_row_operations, check_linear,  check_linear_groups,
-        check_saved_rows, check_sets,           check_store,   check_attention,
+        check_saved_rows, check_sets,           check_place,   check_attention,
         check_votes,      check_pages,          check_compact, check_states};
     const skv_backend_limits limits = {
         .max_rows = CHECK_ROWS,

@@ -1,8 +1,48 @@
 /* Steps and their sets of rows: see check_backend.h. */
 #include <string.h>
 
-#include "base/size.h"
+#include "base/rng.h"
 #include "check_backend_kv.h"
+
+/* ---- angles ---- */
+
+/* Numbers that no other position has, in -1..1. */
+static void draw_angles(const void *ctx, size_t position, size_t context, float *cosine,
+                        float *sine)
+{
+    const skv_angles_spec *how = ctx;
+    const uint64_t *seed = how->ctx;
+    skv_rng rng;
+    skv_rng_init(&rng, *seed + 1000003 * position + context);
+    for (size_t d = 0; d < how->n; d++) {
+        cosine[d] = (float)skv_rng_below(&rng, 2000) / 1000 - 1;
+        sine[d] = (float)skv_rng_below(&rng, 2000) / 1000 - 1;
+    }
+}
+
+void check_angle(const step *s, size_t i_angles, size_t row, size_t d, double *co, double *si)
+{
+    const skv_backend_span *span = &s->spans[s->span_of[row]];
+    float cosine[CHECK_HEAD_DIM], sine[CHECK_HEAD_DIM];
+    const size_t position =
+        s->positions ? s->positions[row] : span->position0 + s->place[row] - span->n_past;
+    draw_angles(&s->how[i_angles], position, span->context, cosine, sine);
+    *co = (double)cosine[d];
+    *si = (double)sine[d];
+}
+
+static void make_angles(backend_check *c, step *s)
+{
+    const size_t half = s->m->head_dim / 2;
+    for (size_t a = 0; a < SKV_STEP_ANGLES; a++) {
+        uint64_t *seed = check_host(c, sizeof *seed);
+        *seed = check_below(c, 1000);
+        s->how[a].n = check_one_in(c, 2) ? half : check_between(c, 1, half);
+        s->how[a].ctx = seed;
+        const skv_angles_spec spec = {draw_angles, &s->how[a], s->how[a].n};
+        s->angles[a] = check_angles(c, &spec);
+    }
+}
 
 /* ---- drawing one ---- */
 
@@ -62,12 +102,16 @@ step *check_draw_step(backend_check *c, memory *m, size_t most_past, bool drops)
         const size_t n_droppable = drops && check_one_in(c, 2) ? span->n_past : 0;
         s->of[i] = check_draw_sequence(c, m, span->n_past + span->n, n_droppable);
         span->table = s->of[i]->table;
+        span->position0 = check_below(c, 1000);
+        span->context = check_between(c, 1, 3);
         s->singly[i] = check_one_in(c, 3);
         for (size_t j = 0; j < span->n; j++) {
             s->span_of[s->n_rows] = i;
             s->place[s->n_rows++] = span->n_past + j;
         }
     }
+    if (check_one_in(c, 3)) s->positions = check_ascending(c, s->n_rows, 1000);
+    make_angles(c, s);
     draw_sets(c, s);
     return s;
 }
@@ -86,7 +130,12 @@ static skv_set_spec lend_set(backend_check *c, const skv_set_spec *set)
 static const skv_backend_step_spec *lend(backend_check *c, const step *s)
 {
     skv_backend_step_spec spec = {.spans = check_list(c, s->spans, s->n_spans * sizeof *s->spans),
-                                  .n_spans = s->n_spans};
+                                  .n_spans = s->n_spans,
+                                  .positions =
+                                      check_list(c, s->positions, s->n_rows * sizeof *s->positions),
+                                  .n_angles = SKV_STEP_ANGLES,
+                                  .angles_of = s->angles_of};
+    for (size_t a = 0; a < SKV_STEP_ANGLES; a++) spec.angles[a] = s->angles[a];
     for (size_t i = 0; i < SKV_SET_CHOSEN; i++) spec.sets[i] = lend_set(c, &s->sets[i]);
     return check_list(c, &spec, sizeof spec);
 }
@@ -105,6 +154,7 @@ static step *without_others(backend_check *c, const step *s)
 {
     step *one = check_host(c, sizeof *one);
     *one = (step){.m = s->m, .at = s->at, .n_spans = 1};
+    memcpy(one->angles, s->angles, sizeof one->angles);
     one->spans[0] = s->spans[s->n_spans - 1];
     one->of[0] = s->of[s->n_spans - 1];
     for (size_t j = 0; j < one->spans[0].n; j++) one->place[j] = one->spans[0].n_past + j;
@@ -130,12 +180,28 @@ static void begin_with_other_pages(backend_check *c, const step *s)
     for (size_t i = 0; i < s->n_spans; i++) check_write_table(c, s->of[i]);
 }
 
+/* Another step whose rows stand where those of s do has one of its angles, or none. */
+static void begin_lender(backend_check *c, step *s)
+{
+    step *lender = check_host(c, sizeof *lender);
+    step *others = check_host(c, sizeof *others);
+    *lender = *others = *s;
+    make_angles(c, others);
+    lender->angles[0] = s->angles[1];
+    lender->angles[1] = others->angles[1];
+    if (check_one_in(c, 3)) lender->angles[0] = others->angles[0];
+    lender->at = check_new_step(c, CHECK_HEAD_DIM);
+    begin(c, lender);
+    s->angles_of = lender->at;
+}
+
 void check_begin_step(backend_check *c, step *s)
 {
     skv_backend *be = check_backend_of(c);
     check_begin(c, "step_begin");
-    s->at = check_new_step(c);
+    s->at = check_new_step(c, CHECK_HEAD_DIM);
     if (check_one_in(c, 2)) begin_with_other_pages(c, s);
+    if (check_one_in(c, 2)) begin_lender(c, s);
     if (check_one_in(c, 2)) {
         begin(c, without_others(c, s));
         be->step_change(be, s->at, lend(c, s));
@@ -145,7 +211,7 @@ void check_begin_step(backend_check *c, step *s)
     }
     if (check_one_in(c, 2)) { /* another one is under way, too */
         step *other = without_others(c, s);
-        other->at = check_new_step(c);
+        other->at = check_new_step(c, CHECK_HEAD_DIM);
         begin(c, other);
     }
 }
