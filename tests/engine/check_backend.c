@@ -23,6 +23,7 @@ typedef struct block {
     skv_slots *slots;
     skv_table *table;
     skv_backend_step *step;
+    bool is_under_way; /* the step */
     skv_angles *angles;
 } block;
 
@@ -146,6 +147,30 @@ skv_backend_step *check_new_step(backend_check *c, size_t angle_columns)
     return step;
 }
 
+static block *block_of(backend_check *c, const skv_backend_step *step)
+{
+    for (size_t i = 0; i < c->n_blocks; i++) {
+        if (c->blocks[i].step == step) return &c->blocks[i];
+    }
+    give_up("a step that there is not");
+}
+
+void check_begin_described(backend_check *c, skv_backend_step *step,
+                           const skv_backend_step_spec *spec)
+{
+    skv_error err;
+    if (c->be->step_begin(c->be, step, spec, &err) != SKV_OK) give_up(err.text);
+    block_of(c, step)->is_under_way = true;
+    check_done(c);
+}
+
+void check_end_step(backend_check *c, skv_backend_step *step)
+{
+    skv_error err;
+    if (c->be->step_wait(c->be, step, &err) != SKV_OK) give_up(err.text);
+    block_of(c, step)->is_under_way = false;
+}
+
 skv_area *check_area(backend_check *c, skv_area_spec spec)
 {
     skv_area *area = NULL;
@@ -226,8 +251,7 @@ static void end_case(backend_check *c)
 {
     for (size_t i = 0; i < c->n_lists; i++) (void)munmap(c->lists[i].pages, c->lists[i].n_bytes);
     for (size_t i = 0; i < c->n_blocks; i++) {
-        skv_backend_step *step = c->blocks[i].step;
-        if (step && c->be->step_wait(c->be, step, NULL) != SKV_OK) give_up("a step failed");
+        if (c->blocks[i].is_under_way) check_end_step(c, c->blocks[i].step);
     }
     for (size_t i = c->n_blocks; i-- > 0;) {
         block *b = &c->blocks[i];
@@ -325,9 +349,9 @@ void check_normed(const skv_norm *norm, const float *weight, const float *x, siz
 int skv_check_backend(skv_backend *be, uint64_t seed, FILE *out)
 {
     static void (*const checks[])(backend_check *) = {
-        check_memory,     check_row_operations, check_linear,  check_linear_groups,
-        check_saved_rows, check_sets,           check_place,   check_attention,
-        check_votes,      check_pages,          check_compact, check_states};
+        check_memory, check_row_operations, check_linear, check_linear_groups, check_saved_rows,
+        check_sets,   check_embed_gate,     check_place,  check_attention,     check_votes,
+        check_pages,  check_compact,        check_states};
     const skv_backend_limits limits = {
         .max_rows = CHECK_ROWS,
         .max_K = CHECK_K,

@@ -199,41 +199,6 @@ static void check_glu(backend_check *c)
     check_near(c, y, want, bound);
 }
 
-static void check_embed_gate(backend_check *c)
-{
-    check_begin(c, "embed_gate");
-    const size_t T = check_between(c, 1, CHECK_ROWS), n_rows = check_between(c, 1, T);
-    const size_t n = check_between(c, 1, 100), ld = n + check_below(c, 50);
-    const check_tensor gate = check_random(c, n_rows * n, 1), part = check_random(c, n_rows * n, 1);
-    const check_tensor token = check_random(c, T * ld, 1), w = check_random(c, n, 0.5);
-    const uint32_t *rows = n_rows == T ? NULL : check_ascending(c, n_rows, T);
-    const skv_norm norm = {.weight = check_vec(w), .eps = 1e-6f};
-    double *want = check_host(c, gate.n * sizeof *want),
-           *bound = check_host(c, gate.n * sizeof *bound);
-    for (size_t i = 0; i < n_rows; i++) {
-        const float *t = token.host + (rows ? rows[i] : i) * ld;
-        check_normed(&norm, w.host, part.host + i * n, n, want + i * n, bound + i * n);
-        for (size_t d = 0; d < n; d++) {
-            const size_t k = i * n + d;
-            const double g = (double)gate.host[k], e = want[k], up = (e + (double)t[d]) / sqrt(2);
-            bound[k] = fabs(gelu(g)) * (bound[k] + 4 * CHECK_F32 * (fabs(e) + fabs((double)t[d]))) +
-                       activation_error(g, up);
-            want[k] = gelu(g) * up;
-        }
-    }
-    const skv_embed_gate_args args = {.gate = check_rows(gate, n),
-                                      .part = check_rows(part, n),
-                                      .token = check_rows(token, ld),
-                                      .rows = check_list(c, rows, n_rows * sizeof *rows),
-                                      .n_rows = n_rows,
-                                      .n = n,
-                                      .norm = norm};
-    skv_backend *be = check_backend_of(c);
-    be->embed_gate(be, &args);
-    check_done(c);
-    check_near(c, gate, want, bound);
-}
-
 static void check_scale(backend_check *c)
 {
     check_begin(c, "scale");
@@ -312,7 +277,6 @@ void check_row_operations(backend_check *c)
     check_gated_norm(c);
     check_norm_add(c);
     check_glu(c);
-    check_embed_gate(c);
     check_scale(c);
     check_softcap(c);
     check_mix(c);

@@ -1,4 +1,5 @@
 /* Steps and their sets of rows: see check_backend.h. */
+#include <math.h>
 #include <string.h>
 
 #include "base/rng.h"
@@ -142,11 +143,7 @@ static const skv_backend_step_spec *lend(backend_check *c, const step *s)
 
 static void begin(backend_check *c, const step *s)
 {
-    skv_backend *be = check_backend_of(c);
-    skv_error err;
-    const skv_status status = be->step_begin(be, s->at, lend(c, s), &err);
-    check_number(c, 0, 1, status, SKV_OK, 0);
-    check_done(c);
+    check_begin_described(c, s->at, lend(c, s));
 }
 
 /* The last span alone, with its rows as they are. */
@@ -166,9 +163,8 @@ static step *without_others(backend_check *c, const step *s)
 /* The pages of each sequence change places when the step has begun and ended. */
 static void turn_pages(backend_check *c, const step *s)
 {
-    skv_backend *be = check_backend_of(c);
     begin(c, s);
-    check_number(c, 0, 1, be->step_wait(be, s->at, NULL), SKV_OK, 0);
+    check_end_step(c, s->at);
     for (size_t i = 0; i < s->n_spans; i++) {
         sequence *q = s->of[i];
         for (size_t b = 0; b < s->m->n_bundles; b++) {
@@ -276,6 +272,51 @@ skv_row_set check_draw_set(backend_check *c, step *s)
     }
     return s->sets[set].n_rows > 0 ? set : SKV_SET_ALL;
 }
+
+/* ---- embed_gate ---- */
+
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+
+void check_embed_gate(backend_check *c)
+{
+    memory *m = check_draw_memory(c, SKV_KV_TYPE_F32, 1, 8);
+    step *s = check_draw_step(c, m, 100, false);
+    check_begin_step(c, s);
+    const skv_row_set set = check_draw_set(c, s);
+    const size_t n_rows = s->sets[set].n_rows;
+    const size_t n = check_between(c, 1, 100), ld = n + check_below(c, 50);
+    const check_tensor gate = check_random(c, n_rows * n, 1), part = check_random(c, n_rows * n, 1);
+    const check_tensor token = check_random(c, s->n_rows * ld, 1), w = check_random(c, n, 0.5);
+    const skv_norm norm = {.weight = check_vec(w), .eps = 1e-6f};
+    double *want = check_host(c, gate.n * sizeof *want),
+           *bound = check_host(c, gate.n * sizeof *bound);
+    for (size_t i = 0; i < n_rows; i++) {
+        const float *t = token.host + check_row_of(s, set, i) * ld;
+        check_normed(&norm, w.host, part.host + i * n, n, want + i * n, bound + i * n);
+        for (size_t d = 0; d < n; d++) {
+            const size_t k = i * n + d;
+            const double g = (double)gate.host[k], e = want[k], up = (e + (double)t[d]) / sqrt(2);
+            bound[k] = fabs(gelu(g)) * (bound[k] + 4 * CHECK_F32 * (fabs(e) + fabs((double)t[d]))) +
+                       1e-5 * (fabs(g) + 0.01) * (fabs(up) + 0.01);
+            want[k] = gelu(g) * up;
+        }
+    }
+    check_begin(c, "embed_gate");
+    skv_backend *be = check_backend_of(c);
+    be->embed_gate(be, &(skv_embed_gate_args){.step = s->at,
+                                              .set = set,
+                                              .gate = check_rows(gate, n),
+                                              .part = check_rows(part, n),
+                                              .token = check_rows(token, ld),
+                                              .n = n,
+                                              .norm = norm});
+    check_near(c, gate, want, bound);
+}
+
+/* ---- gather and step_choose ---- */
 
 /* x is left with the rows of one set after the other. */
 void check_sets(backend_check *c)

@@ -407,13 +407,15 @@ static void guarded_embed_gate(skv_backend *base, const skv_embed_gate_args *arg
 {
     guarded *g = guarded_enter(base);
     skv_embed_gate_args a = *args;
-    check_apart(a.gate, a.n_rows, a.n, a.part, a.n_rows, a.n);
-    a.gate = guarded_rows(g, a.gate, a.n_rows, a.n);
-    a.part = guarded_rows(g, a.part, a.n_rows, a.n);
-    a.token = floats_of(g, a.token, reach(a.rows, a.n_rows), a.n);
+    const size_t n_rows = guarded_set(g, a.step, a.set)->n_rows;
+    check_apart(a.gate, n_rows, a.n, a.part, n_rows, a.n);
+    a.gate = guarded_rows(g, a.gate, n_rows, a.n);
+    a.part = guarded_rows(g, a.part, n_rows, a.n);
+    a.token = floats_of(g, a.token, a.step->n_rows, a.n);
     a.norm = norm_of(g, a.norm, a.n);
+    a.step = a.step->inner;
     g->cpu->embed_gate(g->cpu, &a);
-    guarded_spoil(g, a.part, a.n_rows, a.n);
+    guarded_spoil(g, a.part, n_rows, a.n);
 }
 
 static void guarded_copy_rows(skv_backend *base, skv_rows to, skv_rows from, size_t n_rows,

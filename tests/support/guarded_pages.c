@@ -321,7 +321,7 @@ static void guarded_table_dropped(skv_backend *base, skv_table *table, size_t tr
 /* The slots of a table that an operation names, which have this one. */
 const skv_slots *guarded_slots_of(const skv_table *table, size_t slot)
 {
-    if (slot >= table->slots->n_slots) guarded_die("a slot that is not there");
+    if (!table || slot >= table->slots->n_slots) guarded_die("a slot that is not there");
     return table->slots;
 }
 

@@ -117,9 +117,11 @@ static size_t check_spans(const guarded *g, const skv_backend_step_spec *spec)
     if (spec->n_spans == 0) guarded_die("a step without spans");
     for (size_t s = 0; s < spec->n_spans; s++) {
         const skv_backend_span *span = &spec->spans[s];
-        if (!span->table || span->table->of != g) guarded_die("a table of another back end");
+        if (span->n_undo > span->n) guarded_die("more rows to take back than there are");
+        if (!span->table != !spec->spans[0].table) guarded_die("spans with tables and without");
+        if (span->table && span->table->of != g) guarded_die("a table of another back end");
         if (slots && span->table->slots != slots) guarded_die("a step of several layouts");
-        slots = span->table->slots;
+        if (span->table) slots = span->table->slots;
         if (span->n == 0) guarded_die("a span without rows");
         T += span->n;
     }
@@ -192,7 +194,7 @@ static skv_backend_step_spec lend_description(const skv_backend_step *step,
     skv_backend_span *spans = guarded_take(step->n_spans * sizeof *spans);
     for (size_t s = 0; s < step->n_spans; s++) {
         spans[s] = step->spans[s];
-        spans[s].table = spans[s].table->inner;
+        if (spans[s].table) spans[s].table = spans[s].table->inner;
     }
     spec.spans = spans;
     for (size_t i = 0; i < SKV_SET_COUNT; i++) copy_set(&spec.sets[i], &step->sets[i]);

@@ -177,7 +177,15 @@ typedef struct skv_backend_span {
                        * of the span is row n_past + i of the sequence */
     size_t position0; /* true position of the first */
     size_t context;   /* the length that the sequence was made for */
-    const skv_table *table; /* borrowed until step_wait; all of a step have the same slots */
+    /* Borrowed until step_wait; all of a step have the same slots. NULL, in all of them: the step
+     * has no keys and values. */
+    const skv_table *table;
+    /* Where a layer keeps a state: the sequence's, and how many of the last rows may be taken back
+     * by a later span, whose n_past is smaller by up to as much (drafts). Otherwise n_past is where
+     * the span before ended. Every layer's conv and scan see every row of a sequence once, in
+     * order. A span with n_past 0 begins anew, whatever the state holds. Spans of a step have
+     * different states. */
+    size_t state, n_undo;
 } skv_backend_span;
 
 /* A run of consecutive tokens of one sequence, for attention. */
@@ -391,14 +399,15 @@ typedef struct skv_glu_args {
     skv_epilogue epilogue; /* SILU_GLU or GELU_GLU */
 } skv_glu_args;
 
-/* gate[i, :] = gelu_tanh(gate[i, :]) * (norm(part[i, :]) + token[rows[i], :]) / sqrt(2) for i <
- * n_rows (Gemma 4's per-layer embeddings). */
+/* gate[i, :] = gelu_tanh(gate[i, :]) * (norm(part[i, :]) + token[t, :]) / sqrt(2) for row i of
+ * `set`, which is step row t (Gemma 4's per-layer embeddings). */
 typedef struct skv_embed_gate_args {
-    skv_rows gate;        /* [n_rows, n] */
-    skv_rows part;        /* [n_rows, n]; undefined afterwards */
-    skv_rows token;       /* F32 [*, n] */
-    const uint32_t *rows; /* [n_rows] or NULL */
-    size_t n_rows, n;
+    const skv_backend_step *step;
+    skv_row_set set;
+    skv_rows gate;  /* [rows of `set`, n] */
+    skv_rows part;  /* [rows of `set`, n]; undefined afterwards */
+    skv_rows token; /* F32 [T, n] */
+    size_t n;
     skv_norm norm;
 } skv_embed_gate_args;
 
@@ -453,58 +462,42 @@ typedef struct skv_states_spec {
 } skv_states_spec;
 
 /*
- * New rows of one sequence, in its state: step rows [row0, row0 + n), before which the sequence
- * has n_past. Every layer's conv and scan see every row of a sequence once, in order. A span with
- * n_past 0 begins anew, whatever the state holds. The last n_undo rows may be taken back by a later
- * span whose n_past is smaller by up to as much (drafts); otherwise n_past is where the span before
- * it ended. Spans of a call have different states, and ascending rows without gaps from row 0.
- */
-typedef struct skv_state_span {
-    size_t state;
-    size_t row0, n, n_past, n_undo;
-} skv_state_span;
-
-/*
- * y[i, c] = act(bias[c] + sum_j weight[j, c] u_{t-K+1+j}[c]) (* gate_out[i, c]) for i < n_rows with
- * step row t = rows[i]; u = x (* gate_in), zero before the sequence's first row. Without a bias the
+ * y[i, c] = act(bias[c] + sum_j weight[j, c] u_{t-K+1+j}[c]) (* gate_out[i, c]) for row i of `set`,
+ * which is step row t; u = x (* gate_in), zero before the sequence's first row. Without a bias the
  * sum begins with tap 0. State: the last K - 1 u.
  */
 typedef struct skv_conv_args {
+    const skv_backend_step *step; /* its spans say which state is whose */
+    skv_row_set set;              /* without rows: the states advance, and nothing comes out */
     skv_states *states;
     size_t layer;
-    const skv_state_span *spans; /* [n_spans] */
-    size_t n_spans;
-    size_t column0, n;    /* channels [column0, column0 + n) of the layer */
-    skv_rows x;           /* [T, n] */
-    skv_rows gate_in;     /* [T, n] or none */
-    skv_rows newest;      /* [n_rows, n] or none: in place of u_t itself, in the sum alone */
-    skv_rows y;           /* [n_rows, n]: x, where rows and columns are the same, or apart */
-    skv_rows gate_out;    /* [n_rows, n] or none */
-    const uint32_t *rows; /* [n_rows] step rows, ascending; NULL: 0..n_rows-1 */
-    size_t n_rows;        /* 0: the state advances, and nothing comes out */
-    skv_vec weight;       /* [K, n] */
-    skv_vec bias;         /* [n] or none */
-    bool silu;            /* act; else none */
+    size_t column0, n; /* channels [column0, column0 + n) of the layer */
+    skv_rows x;        /* [T, n] */
+    skv_rows gate_in;  /* [T, n] or none */
+    skv_rows newest;   /* [rows of `set`, n] or none: in place of u_t itself, in the sum alone */
+    skv_rows y;        /* [rows of `set`, n]: x, where rows and columns are the same, or apart */
+    skv_rows gate_out; /* [rows of `set`, n] or none */
+    skv_vec weight;    /* [K, n] */
+    skv_vec bias;      /* [n] or none */
+    bool silu;         /* act; else none */
 } skv_conv_args;
 
 /* The recurrence above over every row of each span, from its state and into it, with outputs for
- * some rows. */
+ * the rows of `set`. */
 typedef struct skv_scan_args {
+    const skv_backend_step *step; /* its spans say which state is whose */
+    skv_row_set set;              /* without rows: the states advance, and nothing comes out */
     skv_states *states;
     size_t layer;
-    const skv_state_span *spans; /* [n_spans] */
-    size_t n_spans;
-    skv_rows q;           /* [n_rows, n_key_heads * key_dim], before normalisation; Mamba-2: C */
-    skv_rows k;           /* [T, n_key_heads * key_dim], the same; Mamba-2: B */
-    skv_rows v;           /* [T, n_value_heads * value_dim]; Mamba-2: x */
-    skv_rows decay;       /* F32 [T, n_value_heads]: a; Mamba-2: dt as projected */
-    skv_rows write;       /* F32 [T, n_value_heads]: b; Mamba-2: none */
-    skv_rows out;         /* [n_rows, n_value_heads * value_dim], apart from the inputs */
-    const uint32_t *rows; /* [n_rows] step rows, ascending; NULL: 0..n_rows-1 */
-    size_t n_rows;        /* 0: the state advances, and nothing comes out; q, out are unused */
-    skv_vec rate;         /* [n_value_heads]: -exp(A_log), at most 0 */
-    skv_vec dt_bias;      /* [n_value_heads] */
-    skv_vec skip;         /* [n_value_heads]: D; none with the delta rule */
+    skv_rows q;      /* [rows of `set`, n_key_heads * key_dim], before normalisation; Mamba-2: C */
+    skv_rows k;      /* [T, n_key_heads * key_dim], the same; Mamba-2: B */
+    skv_rows v;      /* [T, n_value_heads * value_dim]; Mamba-2: x */
+    skv_rows decay;  /* F32 [T, n_value_heads]: a; Mamba-2: dt as projected */
+    skv_rows write;  /* F32 [T, n_value_heads]: b; Mamba-2: none */
+    skv_rows out;    /* [rows of `set`, n_value_heads * value_dim], apart from the inputs */
+    skv_vec rate;    /* [n_value_heads]: -exp(A_log), at most 0 */
+    skv_vec dt_bias; /* [n_value_heads] */
+    skv_vec skip;    /* [n_value_heads]: D; none with the delta rule */
     float dt_min, dt_max; /* Mamba-2's limits of dt; dt_max 0: no upper one */
     float write_max;      /* of the delta rule: 1, or 2 (negative eigenvalues) */
 } skv_scan_args;

@@ -423,11 +423,11 @@ static void add_embedding(const skv_pass *p, size_t i)
     p->be->linear(
         p->be,
         &(skv_linear_args){.w = layer->embed_gate, .y = gate, .x = p->ws->x, .n_rows = p->n_alive});
-    p->be->embed_gate(p->be, &(skv_embed_gate_args){.gate = gate,
+    p->be->embed_gate(p->be, &(skv_embed_gate_args){.step = p->ws->step,
+                                                    .set = p->set,
+                                                    .gate = gate,
                                                     .part = part,
                                                     .token = skv_rows_from(p->ws->embeds, 0, i * P),
-                                                    .rows = skv_pass_rows(p),
-                                                    .n_rows = p->n_alive,
                                                     .n = P,
                                                     .norm = norm});
     project(
@@ -536,7 +536,6 @@ static skv_status run_pass(skv_pass *p, skv_error *err)
                             f->rows ? p->m->stack.norm : (skv_vec){0});
         return SKV_OK;
     }
-    skv_pass_describe_states(p);
     tell_start(p);
     SKV_TRY(run_layers(p, f->end_layer ? f->end_layer : p->c->n_layers, err));
     if (f->end_layer) {

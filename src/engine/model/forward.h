@@ -68,7 +68,6 @@ typedef struct skv_workspace {
     uint32_t *gathered;                       /* [T]: rows of x to keep */
     bool *unread;                             /* [T]: rows whose embedding could not be read */
     uint32_t *positions;                      /* [T]: where rows have dropped out of spans */
-    skv_state_span *state_spans; /* [T]: the step's spans, in the states of their sequences */
     uint32_t *chosen;         /* [T, n_active]: experts of a row, then places of what they make, and
                                * of what a shared one makes */
     float *expert_weights;    /* [T, n_active], and that of a shared one */

@@ -83,7 +83,8 @@ static skv_backend_step_spec describe(skv_pass *p)
                                                .n_past = span->n_past,
                                                .position0 = span->position0,
                                                .context = span->context,
-                                               .table = span->cache->table};
+                                               .table = span->cache->table,
+                                               .state = span->state};
         p->n_rows += span->n;
     }
     assert(p->n_rows <= ws->max_rows);

@@ -92,8 +92,6 @@ void skv_pass_make_stack(const skv_pass *p, size_t i, size_t end, skv_vec norm);
 /** ws->o [n_alive, the columns that are returned] of layer i: what goes into its last product.
  * `wanted_only`: rows drop out here. */
 size_t skv_pass_mix(skv_pass *p, size_t i, bool wanted_only);
-/** The spans of the step as they are in their sequences' states, before its first layer. */
-void skv_pass_describe_states(const skv_pass *p);
 
 /* ---- the feed-forward block ---- */
 

@@ -12,7 +12,6 @@ typedef struct workspace_shape {
     size_t experts; /* 0: no layer has any */
     size_t shared;  /* 1: some of these layers have an expert that every row meets */
     size_t gates;   /* of layers of the delta rule; 0: there are none */
-    bool states;    /* some layers keep a state */
     bool beside;    /* a layer has a dense block beside them */
 } workspace_shape;
 
@@ -24,7 +23,6 @@ static void add_delta(workspace_shape *s, const skv_mixer_shape *m)
     s->q_columns = skv_max_size(s->q_columns, n_values);
     s->h_columns = skv_max_size(s->h_columns, skv_max_size(n_keys, n_values));
     s->gates = 2 * m->n_value_heads;
-    s->states = true;
 }
 
 /* Of a short convolution: B|x|C, what comes out, and of some rows C alone. */
@@ -32,7 +30,6 @@ static void add_conv(workspace_shape *s, size_t D)
 {
     s->qkv_columns = skv_max_size(s->qkv_columns, 3 * D);
     s->h_columns = skv_max_size(s->h_columns, D);
-    s->states = true;
 }
 
 static workspace_shape shape_of(const skv_config *c)
@@ -126,7 +123,6 @@ static size_t lay_out_lists(skv_workspace *ws, const skv_config *c, size_t T, un
     TAKE(ws->unread, T);
     TAKE(ws->gathered, T);
     TAKE(ws->positions, T);
-    if (s.states) TAKE(ws->state_spans, T);
     if (s.experts == 0) return used;
     TAKE(ws->chosen, T * (c->n_active + s.shared));
     TAKE(ws->expert_weights, T * (c->n_active + s.shared));

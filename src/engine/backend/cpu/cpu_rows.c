@@ -200,7 +200,8 @@ static void embed_gate_row(const skv_cpu_backend *be, const void *args, size_t i
 {
     const skv_embed_gate_args *a = args;
     float *gate = row_of(a->gate, i), *e = row_of(a->part, i);
-    const float *token = row_of(a->token, a->rows ? a->rows[i] : i);
+    const uint32_t *rows = a->step->sets[a->set].rows;
+    const float *token = row_of(a->token, rows ? rows[i] : i);
     norm_one(be, &a->norm, e, e, a->n);
     for (size_t d = 0; d < a->n; d++) e[d] = (e[d] + token[d]) * 0.70710678f;
     be->kernels.gelu_tanh_glu(gate, gate, e, a->n);
@@ -208,7 +209,7 @@ static void embed_gate_row(const skv_cpu_backend *be, const void *args, size_t i
 
 void skv_cpu_embed_gate(skv_backend *base, const skv_embed_gate_args *args)
 {
-    for_rows(base, args, args->n_rows, embed_gate_row);
+    for_rows(base, args, args->step->sets[args->set].n_rows, embed_gate_row);
 }
 
 static void gated_norm_row(const skv_cpu_backend *be, const void *args, size_t i)

@@ -74,6 +74,12 @@ typedef struct skv_cpu_row {
     size_t position, context;
 } skv_cpu_row;
 
+/* A span, in the state of its sequence. */
+typedef struct skv_state_span {
+    size_t state;
+    size_t row0, n, n_past, n_undo;
+} skv_state_span;
+
 /* An item of skv_backend_step_spec, with its table. */
 typedef struct skv_cpu_item {
     size_t row0, n_q, n_past;
@@ -95,6 +101,8 @@ struct skv_backend_step {
     const skv_table **tables; /* [n_spans]: of the spans */
     skv_cpu_row *row;         /* [n_rows] */
     size_t n_rows;            /* T */
+    skv_state_span *spans;    /* [n_spans] */
+    size_t n_spans;
     skv_cpu_angles angles[SKV_STEP_ANGLES];
     size_t n_angles;
     float *numbers; /* [max_rows, 2 angle_columns]: what the step's own lie in */

@@ -27,6 +27,7 @@ static size_t lay_out(skv_backend_step *step, const skv_backend_step_limits *lim
 {
     size_t used = 0;
     TAKE(step->tables, limits->max_rows);
+    TAKE(step->spans, limits->max_rows);
     TAKE(step->row, limits->max_rows);
     TAKE(step->numbers, limits->max_rows * 2 * limits->angle_columns);
     for (size_t i = 0; i < SKV_SET_COUNT; i++) {
@@ -150,12 +151,14 @@ static void list_rows(skv_backend_step *step, const skv_backend_step_spec *spec)
     for (size_t s = 0; s < spec->n_spans; s++) {
         const skv_backend_span *span = &spec->spans[s];
         step->tables[s] = span->table;
+        step->spans[s] = (skv_state_span){span->state, row, span->n, span->n_past, span->n_undo};
         for (size_t i = 0; i < span->n; i++, row++) {
             const size_t position = spec->positions ? spec->positions[row] : span->position0 + i;
             step->row[row] = (skv_cpu_row){span->table, span->n_past + i, position, span->context};
         }
     }
     step->n_rows = row;
+    step->n_spans = spec->n_spans;
 }
 
 static void copy_set(skv_backend_step *step, skv_row_set which, const skv_set_spec *spec)
@@ -178,7 +181,7 @@ static void step_change(skv_backend *base, skv_backend_step *step,
 {
     list_rows(step, spec);
     take_angles((const skv_cpu_backend *)base, step, spec);
-    step->slots = step->tables[0]->slots;
+    step->slots = step->tables[0] ? step->tables[0]->slots : NULL;
     for (size_t i = 0; i < SKV_SET_CHOSEN; i++) copy_set(step, i, &spec->sets[i]);
 }
 
