@@ -495,12 +495,9 @@ static skv_status load_exit_ids(skv_loader *ld, skv_error *err)
     return read_exit_ids(ld, model->exit_ids, W, err);
 }
 
-static skv_status load_all(skv_loader *ld, skv_error *err)
+/* Tables of the ropes that layers use, and their angles in the back end. */
+static skv_status load_ropes(skv_model *model, const skv_config *c, skv_error *err)
 {
-    skv_model *model = ld->model;
-    const skv_config *c = ld->config;
-    model->layers = skv_alloc_zero(c->n_layers, sizeof *model->layers);
-    SKV_REQUIRE(model->layers, err, SKV_MEMORY, "weights: no memory for %zu layers", c->n_layers);
     for (size_t i = 0; i < 2; i++) {
         SKV_TRY(skv_rope_table_init(&model->ropes[i], &c->ropes[i], err));
     }
@@ -509,6 +506,20 @@ static skv_status load_all(skv_loader *ld, skv_error *err)
         model->n_ropes =
             skv_max_size(model->n_ropes, c->layers[i].i_rope + c->layers[i].i_rope_q + 1);
     }
+    for (size_t i = 0; i < model->n_ropes; i++) {
+        const skv_angles_spec spec = {skv_rope_read_angles, &model->ropes[i], model->ropes[i].n};
+        SKV_TRY(model->be->angles_create(model->be, &spec, &model->angles[i], err));
+    }
+    return SKV_OK;
+}
+
+static skv_status load_all(skv_loader *ld, skv_error *err)
+{
+    skv_model *model = ld->model;
+    const skv_config *c = ld->config;
+    model->layers = skv_alloc_zero(c->n_layers, sizeof *model->layers);
+    SKV_REQUIRE(model->layers, err, SKV_MEMORY, "weights: no memory for %zu layers", c->n_layers);
+    SKV_TRY(load_ropes(model, c, err));
     SKV_TRY(skv_load_find_matrix(ld, "model.embed_tokens.weight", c->vocab, c->hidden,
                                  &model->embedding, err));
     if (c->per_layer > 0) {
@@ -571,8 +582,10 @@ void skv_model_release(skv_model *model)
     be->linear_free(be, model->exit_head);
     be->linear_free(be, model->embed_part);
     be->areas_free(be, &model->vectors, 1);
-    skv_rope_table_release(&model->ropes[0]);
-    skv_rope_table_release(&model->ropes[1]);
+    for (size_t i = 0; i < 2; i++) {
+        be->angles_free(be, model->angles[i]);
+        skv_rope_table_release(&model->ropes[i]);
+    }
     skv_free(model->exit_ids);
     skv_free(model->layers);
     *model = (skv_model){0};

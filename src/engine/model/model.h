@@ -62,6 +62,9 @@ bool skv_rope_table_same(const skv_rope_table *a, const skv_rope_table *b);
 /** cos, sin [n] of one position; `context` is the length the sequence was made for. */
 void skv_rope_angles(const skv_rope_table *table, size_t position, size_t context, float *cos_out,
                      float *sin_out);
+/** The same, for skv_angles_spec; `table` is a const skv_rope_table *. */
+void skv_rope_read_angles(const void *table, size_t position, size_t context, float *cos_out,
+                          float *sin_out);
 
 /* ---- moe.c ---- */
 
@@ -171,11 +174,12 @@ typedef struct skv_model {
     int32_t *exit_ids;       /* owned, the host's, [W]: of its rows, ascending; NULL: all, W is V */
     size_t n_exit_ids;       /* W */
     skv_rope_table ropes[2];
-    size_t n_ropes;      /* that layers use: 1 or 2 */
-    skv_area *vectors;   /* owned: every norm above lies in it */
-    size_t weight_bytes; /* of the packed matrices */
-    skv_ranks *ranks;    /* borrowed: that have the other parts; NULL: the model is whole */
-    skv_ranks_ids ids;   /* of the head's rows; alone: all */
+    size_t n_ropes;        /* that layers use: 1 or 2 */
+    skv_angles *angles[2]; /* owned, [n_ropes]: those of the back end */
+    skv_area *vectors;     /* owned: every norm above lies in it */
+    size_t weight_bytes;   /* of the packed matrices */
+    skv_ranks *ranks;      /* borrowed: that have the other parts; NULL: the model is whole */
+    skv_ranks_ids ids;     /* of the head's rows; alone: all */
 } skv_model;
 
 typedef struct skv_load_options {
