@@ -28,7 +28,12 @@ static const char *const models[] = {MODELS "qwen3-5",
                                      MODELS "lfm2-v5",
                                      MODELS "qwen3-5-gguf/model.gguf",
                                      MODELS "granite-h",
-                                     MODELS "granite-h-moe"};
+                                     MODELS "granite-h-moe",
+                                     MODELS "lfm2-moe",
+                                     MODELS "nemotron-h",
+                                     MODELS "nemotron-h-latent",
+                                     MODELS "falcon-h1",
+                                     MODELS "olmo-hybrid"};
 
 enum { N_IDS = 150, N_MODELS = sizeof models / sizeof models[0] };
 
