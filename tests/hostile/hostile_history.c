@@ -18,18 +18,30 @@ static char template_text[] =
     "{{ c.function.arguments|tojson }}}\n</tool_call>{% endfor %}{{ m.content }}<|im_end|>\n"
     "{% endfor %}";
 
-/* For json_body.c: a server that goes on. */
+/* For request_budget.c: a server that goes on. */
 server_state server_get_state(http_server *server)
 {
     (void)server;
     return SERVER_READY;
 }
 
-/* And memory that nobody else has. */
-bool memory_lacks(const exchange *ex, api_error *error)
+/* And no request beside this one. */
+bool exchange_stopped(void *ex)
 {
     (void)ex;
-    return api_fail(error, 503, NULL, "no memory");
+    return false;
+}
+
+bool memory_wait(exchange *ex, memory_turn turn, memory_try_fn *tries, void *user)
+{
+    (void)ex;
+    (void)turn;
+    return tries(user, true);
+}
+
+size_t memory_held(const exchange *ex)
+{
+    return ex->n_held;
 }
 
 /* The answer that a client sees, as a status of the library. */

@@ -16,6 +16,7 @@ SCRIPT = ROOT / "script/test"
 REPORT = ROOT / "tools/test_report.py"
 STAGES = re.search(r"^stages='(.*)'$", SCRIPT.read_text(), re.M)[1].split()
 ALWAYS = {"release", "format", "tidy", "docs"}
+ELSEWHERE = {"avx2", "neon", "portable", "macos", "package", "fuzz"}
 TARGETS = sorted(path.stem.removeprefix("fuzz_") for path in (ROOT / "fuzz").glob("fuzz_*.c"))
 
 
@@ -63,6 +64,10 @@ class PlanTest(unittest.TestCase):
         for name in ("src/engine/kernels/x.c", "src/serving/http/x.c", "src/language/grammar/x.c", "docs/x.md",
                      *(f"fuzz/fuzz_{name}.c" for name in TARGETS)):
             self.write(name)
+        self.write(".gitignore", "build/\n")
+        for name, status in (("script/setup", 0), ("docs/python3", 1)):
+            self.write(name, f"#!/bin/sh\nexit {status}\n")
+            (self.root / name).chmod(0o755)
         self.git("init")
         self.commit()
         self.write(".ci/passed", run(self.root, "git", "rev-parse", "HEAD"))
@@ -131,6 +136,34 @@ class PlanTest(unittest.TestCase):
             (self.root / ".ci/passed").unlink()
             self.assertEqual(self.plan(), everything)
 
+    def test_sanitizers_leave_rooms_out(self):
+        for path, rooms in (("src/serving/http/x.c", "engine learning language"), ("src/engine/kernels/x.c", "language"),
+                            ("src/language/grammar/x.c", "engine learning"), ("docs/x.md", None)):
+            with self.subTest(path):
+                self.write(path, "changed\n")
+                lines = run(self.root, "script/test", "--plan").splitlines()
+                run(self.root, "git", "checkout", "-q", path)
+                for stage in ("asan", "tsan"):
+                    self.assertEqual([line for line in lines if line.startswith(stage)],
+                                     [f"{stage} runs without {rooms}" if rooms else f"{stage} left out"])
+
+    def left_out(self, *words):
+        """The stages that script/test leaves out, where each of the others fails at once."""
+        done = subprocess.run(["script/test", *words], cwd=self.root, capture_output=True, text=True,
+                              env={**os.environ, "PATH": f"{self.root}/docs:{os.environ['PATH']}"})
+        lines = done.stdout.splitlines()
+        ran = {line.split()[0] for line in lines if re.match(r"[a-z0-9-]+ +(ok|FAILED|skipped) ", line)}
+        out = {line.split()[0] for line in lines if " left out: " in line}
+        self.assertEqual((ran | out, ran & out), (set(STAGES), set()))
+        return out
+
+    def test_without_an_option(self):
+        """The stages of other processors and systems run for what changed alone, all others always."""
+        self.assertEqual(self.left_out(), ELSEWHERE)
+        self.write("src/engine/kernels/x.c", "changed\n")
+        self.assertEqual(self.left_out(), ELSEWHERE - {"avx2", "neon", "macos"})
+        self.assertEqual(self.left_out("--all"), set())
+
     def test_a_file_that_was_removed(self):
         (self.root / "src/engine/kernels/x.c").unlink()
         self.assertIn("avx2", self.plan()[0])
@@ -138,7 +171,7 @@ class PlanTest(unittest.TestCase):
 
 class TableTest(unittest.TestCase):
     def test_rows_are_those_of_stages_and_targets(self):
-        names = set(rows()) - {"everything", "nothing", "sanitizers.engine", "fuzz"}
+        names = set(rows()) - {"everything", "nothing", "sanitizers.engine", "sanitizers.language", "fuzz"}
         self.assertEqual({name for name in names if "." not in name}, set(STAGES) - ALWAYS - {"fuzz"})
         self.assertEqual(sorted(name.removeprefix("fuzz.") for name in names if "." in name), TARGETS)
 

@@ -270,7 +270,7 @@ static bool complete(const http_server *server, json_t *doc)
     (void)snprintf(version, sizeof version, "%d.%d.%d", SKV_VERSION_MAJOR, SKV_VERSION_MINOR,
                    SKV_VERSION_PATCH);
     bool ok = json_object_set_new(member(doc, "info"), "version", json_string(version)) == 0;
-    for (const server_route *route = routes_all(); ok && route->path; route++) {
+    for (const server_route *route = server->routes; ok && route->path; route++) {
         ok = add_route(member(doc, "paths"), route);
     }
     json_t *schemas = member(member(doc, "components"), "schemas"), *schema;

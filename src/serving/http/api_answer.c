@@ -1,8 +1,12 @@
 /* Generating requests: see api_answer.h. */
 #include "api_answer.h"
 
+#include <poll.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
+
+#include "base/system_sockets.h"
 
 static const double PROGRESS_SECONDS = 0.25;
 
@@ -243,86 +247,32 @@ static size_t collect(answer *a, size_t i_prompt, const skv_output *o)
     return i;
 }
 
-const api_choice *answer_echo_of(const api_choice *c)
-{
-    return c->begun ? NULL : c->echo;
-}
-
-/* "stop", "length", "tool_calls" */
-static const char *finish_of(const api_choice *c)
-{
-    const bool calls = c->finish == SKV_FINISH_STOP && c->parts.n_whole > 0;
-    return calls ? "tool_calls" : answer_finish(c->finish);
-}
-
-void answer_write_finish(skv_buf *out, const api_choice *c)
-{
-    skv_buf_text(out, ",\"finish_reason\":");
-    out_json_str(out, c->ended ? finish_of(c) : NULL);
-    if (!c->ended) return;
-    skv_buf_text(out, ",\"stop_reason\":");
-    if (c->stopped.size > 0) {
-        out_json(out, c->stopped.data, c->stopped.size);
-    } else {
-        skv_buf_text(out, "null");
-    }
-}
-
-/* {"id":...,"object":...,"created":...,"model":... */
-static void write_head(const answer *a, skv_buf *out, const char *object)
-{
-    skv_buf_printf(out, "{\"id\":\"%s%s\",\"object\":\"%s\",\"created\":%lld,\"model\":",
-                   a->dialect->id_prefix, a->ex->id, object, (long long)a->created_s);
-    out_json_str(out, a->ex->model->name);
-    skv_buf_printf(out, ",\"system_fingerprint\":\"swiftkv-%d.%d.%d\"", SKV_VERSION_MAJOR,
-                   SKV_VERSION_MINOR, SKV_VERSION_PATCH);
-}
-
 /* ---- the whole response ---- */
 
-static void write_front(const answer *a, skv_buf *out)
+/* Whether the response is a list of the answers. */
+static bool is_list(const answer *a)
 {
-    if (a->dialect->shape) {
-        skv_buf_text(out, "[");
-        return;
-    }
-    write_head(a, out, a->dialect->object);
-    skv_buf_text(out, ",\"choices\":[");
-}
-
-static void write_back(answer *a, skv_buf *out)
-{
-    skv_job_stats stats;
-    if (a->dialect->shape) {
-        skv_buf_text(out, "]");
-        return;
-    }
-    generation_stats(&a->g, &stats);
-    skv_buf_text(out, "],\"usage\":");
-    answer_usage(out, &stats);
-    skv_buf_text(out, ",\"timings\":");
-    answer_timings(out, &stats);
-    skv_buf_text(out, "}");
+    const answer_shape *shape = a->dialect->shape;
+    return shape->element && (!shape->whole || a->n_choices > 1);
 }
 
 /* The i-th of the elements between front and back. */
 static void write_element(answer *a, skv_buf *out, size_t i)
 {
-    const answer_dialect *d = a->dialect;
     if (i > 0) skv_buf_text(out, ",");
-    (d->shape ? d->shape->element : d->write_choice)(a, out, i);
+    a->dialect->shape->element(a, out, i);
 }
 
 static void write_whole(answer *a, skv_buf *out)
 {
     const answer_shape *shape = a->dialect->shape;
-    if (shape && (!shape->element || a->n_choices == 1)) {
+    if (!is_list(a)) {
         shape->whole(a, out);
         return;
     }
-    write_front(a, out);
+    shape->front(a, out);
     for (size_t i = 0; i < a->n_choices; i++) write_element(a, out, i);
-    write_back(a, out);
+    shape->back(a, out);
 }
 
 /* About the bytes of a choice as JSON, from below. */
@@ -338,11 +288,12 @@ static size_t choice_bytes(const api_choice *c)
 static void send_in_pieces(answer *a, size_t largest)
 {
     exchange *ex = a->ex;
+    const answer_shape *shape = a->dialect->shape;
     skv_buf out = exchange_text(ex);
     exchange_response response = {
         .status = 200, .content_type = "application/json", .in_pieces = true};
     (void)skv_buf_reserve(&out, largest + LIMIT_WHOLE_BYTES / 4);
-    write_front(a, &out);
+    shape->front(a, &out);
     write_element(a, &out, 0);
     if (out.failed) {
         exchange_reply_json(ex, 200, &out); /* tells what was missing */
@@ -355,7 +306,7 @@ static void send_in_pieces(answer *a, size_t largest)
         skv_buf_clear(&out);
         release_choice(&a->choices[i]);
     }
-    write_back(a, &out);
+    shape->back(a, &out);
     if (sent && !out.failed && exchange_write(ex, out.data, out.size)) {
         exchange_end(ex);
     } else {
@@ -367,15 +318,13 @@ static void send_in_pieces(answer *a, size_t largest)
 static void send_whole(answer *a)
 {
     size_t all = 0, largest = 0;
-    const answer_shape *shape = a->dialect->shape;
-    const bool pieces = !shape || (shape->element && a->n_choices > 1);
+    const bool pieces = is_list(a);
     for (size_t i = 0; pieces && i < a->n_choices; i++) {
         const size_t n = choice_bytes(&a->choices[i]);
         all += n;
         largest = n > largest ? n : largest;
     }
-    /* What is asked stands in each element of a shape. */
-    const bool many = shape && a->n_choices > SKV_JOB_ANSWERS_MAX;
+    const bool many = a->dialect->shape->repeats_asked && a->n_choices > SKV_JOB_ANSWERS_MAX;
     if (pieces && (all > LIMIT_WHOLE_BYTES || many)) {
         send_in_pieces(a, largest);
         return;
@@ -402,102 +351,16 @@ static void answer_whole(answer *a)
 
 /* ---- the stream ---- */
 
-static void begin_event(const answer *a, skv_buf *out)
-{
-    skv_buf_text(out, "data: ");
-    write_head(a, out, a->dialect->chunk_object);
-    skv_buf_text(out, ",\"choices\":[");
-}
-
-/* The counts of an event are of the n_tokens that have been sent with it, though more may be there.
- */
-static void end_event(const answer *a, skv_buf *out, size_t n_tokens, bool with_timings)
-{
-    skv_job_stats stats;
-    generation_stats(&a->g, &stats);
-    stats.completion_tokens = n_tokens;
-    skv_buf_text(out, "]");
-    if (a->params.continuous_usage) {
-        skv_buf_text(out, ",\"usage\":");
-        answer_usage(out, &stats);
-    } else if (a->params.include_usage) {
-        skv_buf_text(out, ",\"usage\":null");
-    }
-    if (with_timings) {
-        skv_buf_text(out, ",\"timings\":");
-        answer_timings(out, &stats);
-    }
-    skv_buf_text(out, "}\n\n");
-}
-
-void answer_clear_choice(api_choice *c)
-{
-    skv_buf_clear(&c->text);
-    skv_buf_clear(&c->tokens);
-    skv_buf_clear(&c->token_logprobs);
-    skv_buf_clear(&c->top_logprobs);
-    skv_buf_clear(&c->text_offset);
-    c->n_tokens = 0;
-}
-
-/* An event for a choice, if there is anything to tell. In a chat, the role has one of its own,
- * which comes with the first token: clients take the first event for it. */
-static void write_chunk(answer *a, skv_buf *out, size_t i)
-{
-    api_choice *c = &a->choices[i];
-    const bool news = c->text.size > 0 || c->n_tokens > 0 || reply_parts_have_news(&c->parts);
-    if (c->begun && !c->ended && !news) return;
-    if (a->dialect->in_parts && !c->begun) {
-        begin_event(a, out);
-        skv_buf_printf(out,
-                       "{\"index\":%zu,\"delta\":{\"role\":\"assistant\",\"content\":null},"
-                       "\"logprobs\":null,\"finish_reason\":null}",
-                       i);
-        end_event(a, out, a->n_told, false);
-    }
-    begin_event(a, out);
-    a->dialect->write_chunk_choice(a, out, i);
-    a->n_told = a->n_taken;
-    end_event(a, out, a->n_told, a->params.timings_per_token || a->n_ended == a->n_choices);
-    c->begun = true;
-    answer_clear_choice(c);
-}
-
-static void write_usage(const answer *a, skv_buf *out)
-{
-    skv_job_stats stats;
-    generation_stats(&a->g, &stats);
-    begin_event(a, out);
-    skv_buf_text(out, "],\"usage\":");
-    answer_usage(out, &stats);
-    skv_buf_text(out, ",\"timings\":");
-    answer_timings(out, &stats);
-    skv_buf_text(out, "}\n\n");
-}
-
 static void write_failure(answer *a, skv_buf *out, const api_error *error)
 {
     exchange_note(a->ex, error);
-    if (a->dialect->shape) {
-        a->dialect->shape->failed(a, out, error);
-        return;
-    }
-    skv_buf_text(out, "data: ");
-    api_error_write(out, error, ERRORS_OPENAI, a->ex->id);
-    skv_buf_text(out, "\n\ndata: [DONE]\n\n");
+    a->dialect->shape->failed(a, out, error);
 }
 
 static void write_progress_event(answer *a, skv_buf *out, skv_job_stats stats, size_t n_read)
 {
     stats.prefilled_tokens = n_read;
-    if (a->dialect->shape) {
-        a->dialect->shape->progress(a, out, &stats);
-        return;
-    }
-    begin_event(a, out);
-    skv_buf_text(out, "],\"prompt_progress\":");
-    answer_progress(out, &a->g, &stats);
-    skv_buf_text(out, "}\n\n");
+    a->dialect->shape->progress(a, out, &stats);
 }
 
 /* How far the prompt has been read, where that is wanted and new. The first event tells what came
@@ -505,8 +368,7 @@ static void write_progress_event(answer *a, skv_buf *out, skv_job_stats stats, s
 static void write_progress(answer *a, skv_buf *out)
 {
     skv_job_stats stats;
-    const answer_shape *shape = a->dialect->shape;
-    if (!a->params.return_progress || (shape && !shape->progress)) return;
+    if (!a->params.return_progress || !a->dialect->shape->progress) return;
     generation_stats(&a->g, &stats);
     const size_t n_read = stats.prefilled_tokens;
     if (n_read <= a->n_progress) return;
@@ -523,31 +385,7 @@ static void write_quiet(answer *a, skv_buf *out)
     write_progress(a, out);
     if (out->size > 0) return;
     const double seconds = (double)(skv_now_ns() - a->written_ns) * 1e-9;
-    if (seconds < a->ex->server->options.ping_seconds) return;
-    if (a->dialect->shape) {
-        a->dialect->shape->quiet(a, out);
-    } else {
-        skv_buf_text(out, ": waiting\n\n");
-    }
-}
-
-static void write_news(answer *a, skv_buf *out, size_t i)
-{
-    if (a->dialect->shape) {
-        a->dialect->shape->news(a, out, i);
-    } else {
-        write_chunk(a, out, i);
-    }
-}
-
-static void write_end(answer *a, skv_buf *out)
-{
-    if (a->dialect->shape) {
-        a->dialect->shape->done(a, out);
-        return;
-    }
-    if (a->params.include_usage) write_usage(a, out);
-    skv_buf_text(out, "data: [DONE]\n\n");
+    if (seconds >= a->ex->server->options.ping_seconds) a->dialect->shape->quiet(a, out);
 }
 
 /* What comes next; false: the end. */
@@ -572,10 +410,10 @@ static bool fill(void *state, skv_buf *out)
                 return false;
             }
             if (a->n_ended < a->n_choices) write_progress(a, out);
-            if (o.kind != SKV_OUTPUT_PROMPT) write_news(a, out, i);
+            if (o.kind != SKV_OUTPUT_PROMPT) a->dialect->shape->news(a, out, i);
             break;
         case GENERATION_QUIET: write_quiet(a, out); break;
-        case GENERATION_DONE: write_end(a, out); return false;
+        case GENERATION_DONE: a->dialect->shape->done(a, out); return false;
         case GENERATION_GONE: out->failed = true; return false;
         case GENERATION_FAILED: write_failure(a, out, &a->g.failure); return false;
         }
@@ -598,10 +436,106 @@ static bool reply_at_once(const answer *a)
     return is_one;
 }
 
+/*
+ * ---- what the next request begins with ----
+ *
+ * That is the history as the chat template writes it once the answer is a part of it. Templates
+ * leave thoughts out there, and write calls anew, so it is not what the cache has of prompt and
+ * answer. It is rendered from the request's body, the answer as the client has it and a mark where
+ * the next message begins, and the scheduler reads it while nothing waits (skv_scheduler_expect).
+ * Whatever fails here fails silently: of the next prompt less is found.
+ */
+
+static const char next_mark[] = "<|swiftkv_next_turn_here|>";
+
+/* The next request on the connection is there, or the server ends. A client that has left may come
+ * back on another connection. */
+static bool is_called_off(void *arg)
+{
+    const exchange *ex = arg;
+    struct pollfd next = {.fd = ex->fd, .events = POLLIN};
+    if (server_get_state(ex->server) != SERVER_READY) return true;
+    return poll(&next, 1, 0) > 0 && !skv_socket_has_left(ex->fd, NULL, 0);
+}
+
+/* The conversation with the answer and what follows it, in the words of chats; NULL: none. */
+static json_t *make_next(const answer *a, api_error *error)
+{
+    exchange *ex = a->ex;
+    json_t *asked = NULL;
+    if (!json_body_parse(ex, &asked, error)) return NULL;
+    json_t *body =
+        a->dialect->translate ? a->dialect->translate(ex, asked, error) : json_incref(asked);
+    json_decref(asked);
+    json_t *messages = json_object_get(body, "messages");
+    if (json_is_array(messages) &&
+        reply_parts_add_messages(&a->choices[0].parts, next_mark, messages, error)) {
+        (void)json_object_del(body, "continue_final_message");
+        return body;
+    }
+    json_decref(body);
+    return NULL;
+}
+
+static void expect_history(const answer *a)
+{
+    exchange *ex = a->ex;
+    api_error error;
+    prompt_list next = {0};
+    json_t *body = make_next(a, &error);
+    if (body && messages_read_front(ex, body, next_mark, &next, &error)) {
+        skv_job_params job = request_params_job(ex, &a->params);
+        prompts_recall(ex, &next, &job);
+        job.ids = next.at[0].ids;
+        job.n_ids = next.at[0].n_ids;
+        const skv_status status =
+            next.at[0].is_cut ? SKV_RANGE : skv_scheduler_expect(ex->model->scheduler, &job, NULL);
+        (void)status;
+    }
+    prompts_release(&next);
+    json_decref(body);
+}
+
+static bool next_is_wanted(const answer *a)
+{
+    const exchange *ex = a->ex;
+    const bool on = ex->server->options.scheduler.idle_share > 0 && a->dialect->in_parts;
+    skv_scheduler_metrics m;
+    if (!on || !ex->whole || a->n_choices != 1 || !a->choices[0].ended) return false;
+    if (a->choices[0].parts.failed || a->choices[0].finish > SKV_FINISH_LENGTH) return false;
+    skv_scheduler_get_metrics(ex->model->scheduler, &m);
+    return m.running + m.waiting == 0;
+}
+
+static void expect_next(answer *a)
+{
+    exchange *ex = a->ex;
+    prompt_report unseen = {0};
+    if (!next_is_wanted(a)) return;
+    /* Nobody waits for it, and what is told of the request was told. */
+    char left_out[sizeof ex->left_out];
+    memcpy(left_out, ex->left_out, sizeof left_out);
+    const api_error refusal = ex->refusal;
+    skv_budget_waited(ex->budget, skv_now_ns() - ex->begun_ns);
+    ex->budget->stopped = is_called_off;
+    ex->budget->wait = NULL;
+    ex->changes = &unseen;
+    expect_history(a);
+    ex->changes = &ex->changed;
+    memcpy(ex->left_out, left_out, sizeof left_out);
+    ex->refusal = refusal;
+}
+
+static void end_stream(void *state)
+{
+    expect_next(state);
+    free_answer(state);
+}
+
 static void stream_answer(answer *a)
 {
     const char *type = a->dialect->stream_type;
-    event_stream_send(a->ex, type ? type : "text/event-stream", fill, free_answer, a);
+    event_stream_send(a->ex, type ? type : "text/event-stream", fill, end_stream, a);
 }
 
 void answer_handle(exchange *ex, const answer_dialect *dialect)
@@ -628,6 +562,7 @@ void answer_handle(exchange *ex, const answer_dialect *dialect)
         stream_answer(a);
     } else {
         answer_whole(a);
+        expect_next(a);
         free_answer(a);
     }
 }

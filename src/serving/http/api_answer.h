@@ -46,12 +46,17 @@ typedef struct answer {
     bool fitted;            /* the answer may be shorter than was asked for, as the context ends */
 } answer;
 
-/* How answers are written that are no list of choices. `done` and `failed` end a stream. */
+/* How the answers to a request are written. */
 typedef struct answer_shape {
+    /* A response with one answer; NULL: it is a list too. */
     void (*whole)(answer *a, skv_buf *out);
-    /* One of several answers, which are an array; NULL: there is only one. */
+    /* A response with a list of answers; NULL, all three: there is only one answer. */
+    void (*front)(answer *a, skv_buf *out);
     void (*element)(answer *a, skv_buf *out, size_t i);
-    void (*news)(answer *a, skv_buf *out, size_t i); /* behind every output, of its choice */
+    void (*back)(answer *a, skv_buf *out);
+    bool repeats_asked; /* what was asked stands in each element */
+    /* Of a stream: after every output, of its choice; a sign of life; and the two ends. */
+    void (*news)(answer *a, skv_buf *out, size_t i);
     void (*quiet)(answer *a, skv_buf *out);
     void (*done)(answer *a, skv_buf *out);
     void (*failed)(answer *a, skv_buf *out, const api_error *error);
@@ -73,17 +78,21 @@ typedef struct answer_dialect {
     bool (*at_once)(exchange *ex, const json_t *asked, skv_buf *out);
     /* The request in OpenAI's words; NULL: it is. */
     json_t *(*translate)(exchange *ex, const json_t *asked, api_error *error);
-    const answer_shape *shape; /* NULL: choices, written by what follows */
+    const answer_shape *shape;
     bool (*read_prompts)(const exchange *ex, const json_t *body, prompt_list *out,
                          api_error *error);
     void (*add_logprob)(answer *a, api_choice *c, const skv_output *token);
-    /* One element of "choices", with what the choice holds. */
+    /* One element of "choices" (answer_choices), with what the choice holds. */
     void (*write_choice)(answer *a, skv_buf *out, size_t i);       /* of the whole response */
     void (*write_chunk_choice)(answer *a, skv_buf *out, size_t i); /* of an event */
 } answer_dialect;
 
 /** Handles a request of a dialect, stream or not. */
 void answer_handle(exchange *ex, const answer_dialect *dialect);
+
+/* ---- answer_choices.c: a list of choices, as OpenAI writes it ---- */
+
+extern const answer_shape answer_choices;
 /** Empties what was written, but for the parts of a chat. */
 void answer_clear_choice(api_choice *c);
 /** The echo that has to be written before what the choice has; NULL: none, or it was. */

@@ -115,6 +115,7 @@ void api_chat(exchange *ex)
                                            .chunk_object = "chat.completion.chunk",
                                            .default_tokens = SIZE_MAX,
                                            .in_parts = true,
+                                           .shape = &answer_choices,
                                            .read_prompts = messages_read,
                                            .add_logprob = add_logprob,
                                            .write_choice = write_choice,

@@ -147,6 +147,7 @@ void api_completions(exchange *ex)
                                            .object = "text_completion",
                                            .chunk_object = "text_completion",
                                            .default_tokens = DEFAULT_TOKENS,
+                                           .shape = &answer_choices,
                                            .read_prompts = read_prompts,
                                            .add_logprob = add_logprob,
                                            .write_choice = write_choice,

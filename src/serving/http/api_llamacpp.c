@@ -307,8 +307,23 @@ static void write_progress(answer *a, skv_buf *out, const skv_job_stats *stats)
     skv_buf_text(out, "}\n\n");
 }
 
+static void open_list(answer *a, skv_buf *out)
+{
+    (void)a;
+    skv_buf_text(out, "[");
+}
+
+static void close_list(answer *a, skv_buf *out)
+{
+    (void)a;
+    skv_buf_text(out, "]");
+}
+
 static const answer_shape shape = {.whole = write_whole,
+                                   .front = open_list,
                                    .element = write_last,
+                                   .back = close_list,
+                                   .repeats_asked = true,
                                    .news = write_news,
                                    .quiet = write_quiet,
                                    .done = write_done,

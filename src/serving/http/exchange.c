@@ -7,31 +7,7 @@
 #include <time.h>
 
 #include "base/system_sockets.h"
-
-/* ---- what a request may still do ---- */
-
-bool exchange_stopped(void *arg)
-{
-    const exchange *ex = arg;
-    return skv_socket_has_left(ex->fd, NULL, 0) || server_get_state(ex->server) == SERVER_STOPPING;
-}
-
-void exchange_begin_budget(exchange *ex)
-{
-    const server_options *o = &ex->server->options;
-    const size_t most = skv_account_max(ex->share->account);
-    const skv_limits limits = {.work = o->request_work,
-                               .bytes = o->request_bytes < most ? o->request_bytes : most,
-                               .depth = LIMIT_REQUEST_DEPTH,
-                               .max_ns = (uint64_t)(o->request_seconds * 1e9)};
-    skv_budget_init(&ex->reading, &limits);
-    ex->reading.account = ex->share->account;
-    ex->reading.stopped = exchange_stopped;
-    ex->reading.wait = memory_wait_for_budget;
-    ex->reading.user = ex;
-    ex->budget = &ex->reading;
-    ex->changes = &ex->changed;
-}
+#include "request_budget.h"
 
 /* ---- responses ---- */
 

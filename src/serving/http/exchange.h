@@ -70,16 +70,6 @@ typedef struct server_route {
  * is over. `ex` is an exchange: this is skv_budget.stopped, asked every millisecond or so.
  */
 bool exchange_stopped(void *ex);
-/** Begins the budget of a request whose body is there. */
-void exchange_begin_budget(exchange *ex);
-/** Takes memory from the request's share, and waits for it while others hold too much: only the
- * connection's own thread may call it. False: `error` is that of memory_lacks. */
-bool exchange_take(exchange *ex, size_t n_bytes, api_error *error);
-void exchange_give(exchange *ex, size_t n_bytes);
-/** A text whose memory exchange_take counts; `refusal` tells what was missing. A long one ends when
- * the client leaves. */
-skv_buf exchange_text(exchange *ex);
-
 /** All of these wait until the client has taken what is sent, or is gone. This one takes the text
  * over. */
 void exchange_reply(exchange *ex, int status, const char *content_type, skv_buf *text);

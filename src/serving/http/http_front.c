@@ -474,6 +474,7 @@ static void *accept_all(void *arg)
 
 bool http_start(http_server *server, char *error)
 {
+    server->routes = routes_all();
     if (!http_listen(server, error)) return false;
     if (!skv_wake_open(&server->end_accepting)) {
         (void)snprintf(error, SKV_ERROR_TEXT_MAX, "server: no descriptor (ulimit -n)");

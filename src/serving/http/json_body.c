@@ -18,60 +18,6 @@ enum {
     NAP_MS = 5
 };
 
-/* ---- what reading a request may take ---- */
-
-bool exchange_fail(const exchange *ex, skv_status status, const skv_error *err, const char *param,
-                   api_error *error)
-{
-    if (status == SKV_MEMORY && ex->never_fits) return memory_lacks(ex, error);
-    (void)api_fail_status(error, status, err);
-    if (param) (void)snprintf(error->param, sizeof error->param, "%s", param);
-    if (status != SKV_CANCELLED) return false;
-    if (server_get_state(ex->server) != SERVER_STOPPING) {
-        return api_fail(error, LIMIT_STATUS_CLIENT_LEFT, NULL, "the client left");
-    }
-    (void)api_fail(error, 503, NULL, "the server is shutting down");
-    error->retry_after_s = LIMIT_ELSEWHERE_RETRY_SECONDS;
-    return false;
-}
-
-/* False, with the limit that was exceeded in `error`: "NAME: needs more than ..." is 400, a full
- * account 503. param: the field, or NULL. */
-static bool check_budget(const exchange *ex, const char *name, const char *param, api_error *error)
-{
-    skv_error err;
-    const skv_status status = skv_budget_check(ex->budget, name, &err);
-    return status == SKV_OK || exchange_fail(ex, status, &err, param, error);
-}
-
-bool request_work(const exchange *ex, uint64_t n, const char *name, api_error *error)
-{
-    return skv_budget_work(ex->budget, n) || check_budget(ex, name, name, error);
-}
-
-bool request_hold(const exchange *ex, size_t n_bytes, const char *name, api_error *error)
-{
-    return skv_budget_take(ex->budget, n_bytes) || check_budget(ex, name, name, error);
-}
-
-bool request_goes_on(const exchange *ex, api_error *error)
-{
-    skv_budget *budget = ex->budget;
-    if (!budget->stopped || !budget->stopped(budget->user)) return true;
-    budget->exceeded = SKV_EXCEEDED_STOPPED;
-    return check_budget(ex, "request", NULL, error);
-}
-
-bool request_lacks(const exchange *ex, const char *name, api_error *error)
-{
-    return check_budget(ex, name, name, error) && api_fail(error, 503, NULL, "no memory");
-}
-
-skv_buf request_text(const exchange *ex)
-{
-    return (skv_buf){.max = LIMIT_TEXT_BYTES, .budget = ex->budget};
-}
-
 /* ---- memory ----
  *
  * jansson reads a text or a number into a buffer that it doubles, and does not look whether that
@@ -223,7 +169,7 @@ static json_reading read_checked(const exchange *ex, const json_place *place, js
     }
     *out = json_load_callback(next_piece, &pieces, JSON_ALLOW_NUL, problem);
     if (*out) return JSON_READ;
-    if (!check_budget(ex, place->name, place->param, error)) return JSON_READ_REFUSED;
+    if (!request_check(ex, place->name, place->param, error)) return JSON_READ_REFUSED;
     switch (json_error_code(problem)) {
     case json_error_out_of_memory: (void)api_fail(error, 503, NULL, "no memory"); break;
     case json_error_numeric_overflow: (void)fail_number(place, problem, error); break;
@@ -239,7 +185,7 @@ static json_reading read_large_numbers(const exchange *ex, json_place place, jso
     const size_t n_bytes = place.text.n + place.text.n / 8 + 1;
     json_reading reading = JSON_READ_REFUSED;
     if (!skv_budget_take(ex->budget, n_bytes)) {
-        (void)check_budget(ex, place.name, place.param, error);
+        (void)request_check(ex, place.name, place.param, error);
         return reading;
     }
     char *copy = with_reals(place.text, &place.text.n);
@@ -260,7 +206,7 @@ json_reading json_text_read(const exchange *ex, const json_place *place, json_t 
     const skv_text_piece text = place->text;
     skv_json_bytes bytes;
     if (!skv_budget_json(ex->budget, text.text, text.n, &bytes)) {
-        (void)check_budget(ex, place->name, place->param, error);
+        (void)request_check(ex, place->name, place->param, error);
         return JSON_READ_REFUSED;
     }
     memset(problem, 0, sizeof *problem);
@@ -300,7 +246,7 @@ static char *write_text(const exchange *ex, const json_t *value, size_t flags, c
 {
     *n = json_dumpb(value, NULL, 0, flags);
     if (!skv_budget_work(ex->budget, *n / BYTES_A_UNIT) || !skv_budget_take(ex->budget, *n)) {
-        (void)check_budget(ex, name, name, error);
+        (void)request_check(ex, name, name, error);
         return NULL;
     }
     char *text = *n > 0 ? malloc(*n) : NULL;
@@ -423,7 +369,7 @@ json_t *json_copy_within(const exchange *ex, json_t *value, const char *name, ap
     const size_t n_members = json_object_size(value) + json_array_size(value),
                  n_bytes = JSON_CONTAINER_BYTES + JSON_MEMBER_BYTES * n_members;
     if (!skv_budget_take(ex->budget, n_bytes)) {
-        (void)check_budget(ex, name, name, error);
+        (void)request_check(ex, name, name, error);
         return NULL;
     }
     json_t *copy = json_copy(value);

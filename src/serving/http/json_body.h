@@ -6,27 +6,7 @@
 #include <jansson.h>
 #include <stdint.h>
 
-#include "exchange.h"
-
-/* ---- what reading a request may take ---- */
-
-/** Fills an error from what the library said of a request's text, and returns false. param: the
- * field, or NULL. Work that was stopped says whether the client has left or the server ends. */
-bool exchange_fail(const exchange *ex, skv_status status, const skv_error *err, const char *param,
-                   api_error *error);
-
-/** Counts n units of work, or n_bytes of memory until the request ends, for what `name` says; false
- * with an error beyond the budget, or where nobody waits for the answer any more. */
-bool request_work(const exchange *ex, uint64_t n, const char *name, api_error *error);
-bool request_hold(const exchange *ex, size_t n_bytes, const char *name, api_error *error);
-/** Whether anybody still waits for the answer; false with an error. */
-bool request_goes_on(const exchange *ex, api_error *error);
-/** Why memory was missing for what `name` says: the budget, or the machine. Returns false. */
-bool request_lacks(const exchange *ex, const char *name, api_error *error);
-/** A text on its way: what it holds counts in the budget until it is released. */
-skv_buf request_text(const exchange *ex);
-
-/* ---- its JSON ---- */
+#include "request_budget.h"
 
 /* Bytes of a value that is made, on the heap: see budget_json.c. */
 enum { JSON_CONTAINER_BYTES = 240, JSON_MEMBER_BYTES = 160 };

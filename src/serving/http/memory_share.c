@@ -5,9 +5,8 @@
 #include <time.h>
 
 #include "exchange.h"
-#include "json_body.h"
 
-enum { LOOK_MS = 10, LOOK_BYTES = 1 << 16 /* that a text grows by */ };
+enum { LOOK_MS = 10 };
 
 /* ---- shares ---- */
 
@@ -203,7 +202,7 @@ static bool has_to_give_up(exchange *ex, memory_turn *turn, size_t used_before)
 
 /* ---- waiting ---- */
 
-static size_t held_by(const exchange *ex)
+size_t memory_held(const exchange *ex)
 {
     return ex->n_held + ex->reading.bytes;
 }
@@ -215,7 +214,7 @@ bool memory_wait(exchange *ex, memory_turn turn, memory_try_fn *tries, void *use
     const uint64_t end_ns = begun_ns + LIMIT_MEMORY_WAIT_SECONDS * UINT64_C(1000000000);
     const peer_phase phase = peers_set_phase(ex->server, ex->peer, PEER_WORKING);
     turn.ex = ex;
-    turn.n_held = held_by(ex);
+    turn.n_held = memory_held(ex);
     turn.used_before = SIZE_MAX;
     /* While it waits others may compile. */
     compile_pause(ex);
@@ -235,103 +234,4 @@ bool memory_wait(exchange *ex, memory_turn turn, memory_try_fn *tries, void *use
     ex->memory_ns += waited_ns;
     skv_budget_waited(&ex->reading, waited_ns);
     return there;
-}
-
-/* ---- memory of a request ---- */
-
-typedef struct request_memory {
-    exchange *ex;
-    size_t n_bytes;
-    bool leaves_room;
-} request_memory;
-
-static bool try_take(void *user, bool first)
-{
-    const request_memory *m = user;
-    skv_account *account = m->ex->share->account;
-    return first || !m->leaves_room ? skv_account_take(account, m->n_bytes)
-                                    : skv_account_take_early(account, m->n_bytes);
-}
-
-static bool is_alone(http_server *server)
-{
-    pthread_mutex_lock(&server->lock);
-    const bool alone = server->n_in_flight == 1;
-    pthread_mutex_unlock(&server->lock);
-    return alone;
-}
-
-/* A small request gets on beside large ones, and so does one that ends and makes room for others.
- */
-static bool take(exchange *ex, size_t n_bytes, bool ends)
-{
-    const size_t most = skv_account_max(ex->share->account), held = held_by(ex);
-    ex->never_fits = held > most || n_bytes > most - held;
-    if (ex->never_fits) return false;
-    request_memory wanted = {ex, n_bytes, !ends && held + n_bytes > LIMIT_SMALL_BYTES};
-    const memory_turn turn = {.n_wanted = n_bytes, .leaves_room = wanted.leaves_room};
-    if (try_take(&wanted, false) || memory_wait(ex, turn, try_take, &wanted)) return true;
-    /* What the request holds elsewhere, its jobs, is missing here. */
-    ex->never_fits = is_alone(ex->server);
-    return false;
-}
-
-bool memory_lacks(const exchange *ex, api_error *error)
-{
-    if (ex->never_fits) {
-        return api_fail(error, 413, NULL, "the request needs more than %s%zu MiB of --memory",
-                        ex->share->key != 0 ? "a key's part, " : "the ",
-                        skv_account_max(ex->share->account) >> 20);
-    }
-    (void)api_fail(error, 503, NULL, "the memory is in use by other requests");
-    error->retry_after_s = LIMIT_MEMORY_RETRY_SECONDS;
-    return false;
-}
-
-bool memory_wait_for_budget(void *ex, size_t n_bytes)
-{
-    return take(ex, n_bytes, false);
-}
-
-static bool cancel(const exchange *ex, api_error *error)
-{
-    return exchange_fail(ex, SKV_CANCELLED, &(const skv_error){.text = "cancelled"}, NULL, error);
-}
-
-/* What exchange_give gives back; false: `error`. */
-static bool hold(exchange *ex, size_t n_bytes, bool ends, api_error *error)
-{
-    if (!take(ex, n_bytes, ends)) {
-        return exchange_stopped(ex) ? cancel(ex, error) : memory_lacks(ex, error);
-    }
-    ex->n_held += n_bytes;
-    return true;
-}
-
-bool exchange_take(exchange *ex, size_t n_bytes, api_error *error)
-{
-    return hold(ex, n_bytes, false, error);
-}
-
-void exchange_give(exchange *ex, size_t n_bytes)
-{
-    ex->n_held -= n_bytes;
-    skv_account_give(ex->share->account, n_bytes);
-}
-
-static bool take_for_text(void *arg, size_t n_bytes)
-{
-    exchange *ex = arg;
-    if (n_bytes >= LOOK_BYTES && exchange_stopped(ex)) return cancel(ex, &ex->refusal);
-    return hold(ex, n_bytes, true, &ex->refusal);
-}
-
-static void give_of_text(void *arg, size_t n_bytes)
-{
-    exchange_give(arg, n_bytes);
-}
-
-skv_buf exchange_text(exchange *ex)
-{
-    return (skv_buf){.max = SIZE_MAX, .memory = {take_for_text, give_of_text, ex}};
 }

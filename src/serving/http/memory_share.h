@@ -79,10 +79,8 @@ typedef bool memory_try_fn(void *user, bool first);
  * Only the connection's own thread may call it. This time does not count for the reading of the
  * request. */
 bool memory_wait(struct exchange *ex, memory_turn turn, memory_try_fn *tries, void *user);
+/** Bytes that the request holds. */
+size_t memory_held(const struct exchange *ex);
 memory_counts memory_count(struct http_server *server);
-/** Why there was no memory: 413 where the request would never get it, else 503. Returns false. */
-bool memory_lacks(const struct exchange *ex, struct api_error *error);
-/** skv_budget.wait of a request's budget, whose user is the exchange. */
-bool memory_wait_for_budget(void *ex, size_t n_bytes);
 
 #endif

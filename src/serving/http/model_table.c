@@ -101,11 +101,6 @@ bool models_lack(const http_server *server, skv_text_piece name, api_error *erro
     return false;
 }
 
-bool model_is_loaded(const server_model *model)
-{
-    return model->state == MODEL_READY || model->state == MODEL_RETIRING;
-}
-
 const char *model_state_name(http_server *server, const server_model *model)
 {
     pthread_mutex_lock(&server->lock);

@@ -17,7 +17,7 @@
 
 #include "base/system.h"
 #include "base/system_sockets.h"
-#include "server_impl.h"
+#include "exchange.h"
 
 /* ---- the socket ---- */
 
@@ -313,4 +313,10 @@ void peers_stop(http_server *server)
     if (runs) pthread_join(server->reaper, NULL);
     free(server->peers);
     server->peers = NULL;
+}
+
+bool exchange_stopped(void *arg)
+{
+    const exchange *ex = arg;
+    return skv_socket_has_left(ex->fd, NULL, 0) || server_get_state(ex->server) == SERVER_STOPPING;
 }

@@ -16,14 +16,6 @@
 #include "request_input.h"
 #include "server_impl.h"
 
-server_state server_get_state(http_server *server)
-{
-    pthread_mutex_lock(&server->lock);
-    const server_state state = server->state;
-    pthread_mutex_unlock(&server->lock);
-    return state;
-}
-
 static void set_state(http_server *server, server_state state)
 {
     pthread_mutex_lock(&server->lock);
@@ -32,45 +24,9 @@ static void set_state(http_server *server, server_state state)
     pthread_mutex_unlock(&server->lock);
 }
 
-rate_limits server_limits(http_server *server, uint64_t key)
-{
-    rate_limits limits = {server->options.requests_a_minute, server->options.tokens_a_minute};
-    if (server->keys) api_keys_limits(server->keys, key, &limits);
-    return limits;
-}
-
-uint64_t server_draw(http_server *server)
-{
-    uint64_t bits = 0;
-    if (skv_random_fill(&bits, sizeof bits)) return bits;
-    return skv_now_ns() + (atomic_fetch_add(&server->n_drawn, 1) << 48);
-}
-
 static bool no_memory(char *error)
 {
     (void)snprintf(error, SKV_ERROR_TEXT_MAX, "server: no memory");
-    return false;
-}
-
-bool server_list_has(const char *list, skv_text_piece word)
-{
-    for (const char *at = list; at; at = strchr(at, ',')) {
-        if (at > list) at++;
-        const size_t n = strcspn(at, ",");
-        if (n == 1 && *at == '*') return true;
-        if (n == word.n && memcmp(at, word.text, n) == 0) return true;
-    }
-    return false;
-}
-
-bool server_list_next(const char **at, skv_text_piece *out)
-{
-    while (**at) {
-        *at += **at == ',';
-        *out = (skv_text_piece){*at, strcspn(*at, ",")};
-        *at += out->n;
-        if (out->n > 1 || (out->n == 1 && *out->text != '*')) return true;
-    }
     return false;
 }
 
@@ -145,12 +101,6 @@ bool server_start(const server_options *options, http_server **out, char *error)
 size_t server_port(const http_server *server)
 {
     return server->port;
-}
-
-double server_flush_seconds(const server_options *o)
-{
-    const double seconds = o->shutdown_seconds;
-    return seconds < 1 ? 1 : seconds > LIMIT_FLUSH_SECONDS ? LIMIT_FLUSH_SECONDS : seconds;
 }
 
 bool server_ready(http_server *server, char *error)
@@ -229,11 +179,6 @@ static void watch_the_end(const server_options *o)
     pthread_t thread;
     const int code = pthread_create(&thread, NULL, end_at_last, (void *)seconds);
     if (code == 0) (void)pthread_detach(thread);
-}
-
-struct timespec server_time_in(double seconds)
-{
-    return skv_clock_in((uint64_t)(seconds * 1e9));
 }
 
 /* A model that is busy may have to leave after a while: that is looked at again. */

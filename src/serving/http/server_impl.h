@@ -116,6 +116,7 @@ struct http_server {
     server_options options;
     struct server_model *models; /* owned, [n_models]: those that may be asked for */
     size_t n_models;
+    const struct server_route *routes; /* borrowed: the endpoints; the last one has no path */
     int listen_fd;
     skv_wake end_accepting; /* rung when the acceptor has to end */
     pthread_t acceptor;
