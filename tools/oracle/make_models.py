@@ -92,6 +92,7 @@ def base_tensors(name, config):
 EXPERT_NAMES = {
     "qwen3_moe": ("mlp", {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}),
     "qwen3_next": ("mlp", {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}),
+    "qwen3_5_moe_text": ("mlp", {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}),
     "mixtral": ("block_sparse_moe", {"gate": "w1", "up": "w3", "down": "w2"}),
     "lfm2_moe": ("feed_forward", {"gate": "w1", "up": "w3", "down": "w2"}),
     "nemotron_h": ("mixer", {"up": "up_proj", "down": "down_proj"}),
