@@ -191,8 +191,9 @@ SPECS |= {
     "granite-h-gguf": mamba("granite-h", "granitehybrid", num_hidden_layers=3, layer_types=[LINEAR, FULL, LINEAR],
                             mamba_n_groups=2),
     "nemotron-h-gguf": mamba("nemotron-h", "nemotron_h", hybrid_override_pattern="M-*M", num_hidden_layers=4),
+    # With a block that predicts further tokens, which nobody reads.
     "nemotron-h-moe-gguf": mamba("nemotron-h-moe", "nemotron_h_moe", hybrid_override_pattern="ME*E",
-                                 num_hidden_layers=4),
+                                 num_hidden_layers=4, num_nextn_predict_layers=1),
     "nemotron-h-latent-gguf": mamba("nemotron-h-moe", "nemotron_h_moe", hybrid_override_pattern="ME*E",
                                     num_hidden_layers=4, moe_latent_size=32, norm_topk_prob=False),
     # Files have the multipliers in their weights.
@@ -352,7 +353,8 @@ def metadata_rope(writer, config):
 
 
 def metadata(writer, config, tokenizer):
-    writer.add_block_count(config["num_hidden_layers"] + (config["model_type"] == "qwen3_5_text"))
+    extra = mamba_gguf.extra_layers(config) + (config["model_type"] == "qwen3_5_text")
+    writer.add_block_count(config["num_hidden_layers"] + extra)
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_head_count(config["num_attention_heads"])
@@ -525,7 +527,7 @@ def write_gguf(path, name, spec, shapes):
             out_name, data = next(n for n, w in fused.items() if w is whole), np.concatenate([whole[p] for p in "qkv"])
         data = data[0] if "shexp" in out_name and data.shape[0] == 1 else data
         writer.add_tensor(out_name, np.ascontiguousarray(data), raw_dtype=raw)
-    if config["model_type"] == "qwen3_5_text":  # a layer that predicts further tokens, which nobody reads
+    if config["model_type"] == "qwen3_5_text" or mamba_gguf.extra_layers(config):  # a layer that nobody reads
         writer.add_tensor(f"blk.{config['num_hidden_layers']}.attn_norm.weight", np.ones(3, dtype=np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

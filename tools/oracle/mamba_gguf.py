@@ -52,11 +52,16 @@ def pattern(config):
     return config["hybrid_override_pattern"]
 
 
+def extra_layers(config):
+    """Blocks behind the model's own that predict further tokens: of experts and attention together."""
+    return config.get("num_nextn_predict_layers", 0)
+
+
 def block_width(config):
     """What feed_forward_length says: of an expert where there are any."""
     if config["model_type"] == "nemotron_h":
         widths = {"-": config["intermediate_size"], "E": config.get("moe_intermediate_size")}
-        return [widths.get(kind, 0) for kind in pattern(config)]
+        return [widths.get(kind, 0) for kind in pattern(config)] + [widths["E"]] * extra_layers(config)
     dense = config["model_type"] == "granitemoehybrid" and not config["num_local_experts"]
     return config["shared_intermediate_size" if dense else "intermediate_size"]
 
@@ -67,7 +72,7 @@ def kv_heads(config):
     if config["model_type"] == "falcon_h1":
         return n
     kinds = pattern(config) if config["model_type"] == "nemotron_h" else config["layer_types"]
-    return [n * (kind in ("*", "attention", "full_attention")) for kind in kinds]
+    return [n * (kind in ("*", "attention", "full_attention")) for kind in kinds] + [n] * extra_layers(config)
 
 
 def metadata(writer, config):
@@ -91,5 +96,7 @@ def metadata(writer, config):
         writer.add_expert_group_used_count(config["topk_group"])
         writer.add_expert_weights_norm(config["norm_topk_prob"])
         writer.add_expert_weights_scale(config["routed_scaling_factor"])
+        if extra_layers(config):
+            writer.add_nextn_predict_layers(extra_layers(config))
         if config.get("moe_latent_size"):
             writer.add_moe_latent_size(config["moe_latent_size"])

@@ -564,6 +564,12 @@ def lfm2_specs():
             "dtype": "bf16",
             "lengths": (1, 3, 23, 80),
         },
+        "lfm2-vl": {  # inside a model with images
+            "config": lfm2(v5, layer_types=[kinds[k] for k in "cfc"], num_hidden_layers=3,
+                           rope_parameters={"rope_theta": 10000.0, "rope_type": "default"}),
+            "lengths": (1, 3, 23, 80),
+            "wrapped": "lfm2_vl",
+        },
         "lfm2-moe": {  # as published
             "config": lfm2_moe(v4, layer_types=[kinds[k] for k in "ccfcf"], torch_dtype="bfloat16",
                                rope_theta=1000000.0),

@@ -71,6 +71,7 @@ const char *skv_config_text_part(const char *model_type)
         {"gemma3", "gemma3_text"},   {"mistral3", "mistral"},
         {"gemma4", "gemma4_text"},   {"gemma4_unified", "gemma4_text"},
         {"qwen3_5", "qwen3_5_text"}, {"qwen3_5_moe", "qwen3_5_moe_text"},
+        {"lfm2_vl", "lfm2"},
     };
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (strcmp(types[i][0], model_type) == 0) return types[i][1];

@@ -285,17 +285,21 @@ const skv_family *skv_family_find(const char *model_type, size_t n)
     return NULL;
 }
 
-const char *skv_family_refusal(const char *model_type)
+const char *skv_family_refusal(const char *name, size_t n)
 {
     static const char *const refusals[][2] = {
         {"qwen4_exp", "sparse attention with an indexer, several residual streams"},
         {"qwen4_exp_text", "sparse attention with an indexer, several residual streams"},
+        {"qwen4exp", "sparse attention with an indexer, several residual streams"},
+        {"kimi-linear", "latent attention beside Kimi's delta rule"},
         {"kimi_linear", "latent attention beside Kimi's delta rule"},
         {"bailing_hybrid", "latent attention beside Kimi's delta rule"},
         {"lfm3", "norms around its blocks, a gate for each head, rotation by kind of layer"},
     };
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
-        if (strcmp(refusals[i][0], model_type) == 0) return refusals[i][1];
+        if (strlen(refusals[i][0]) == n && memcmp(refusals[i][0], name, n) == 0) {
+            return refusals[i][1];
+        }
     }
     return NULL;
 }

@@ -62,7 +62,8 @@ typedef struct skv_family {
 
 /** The family of a model_type [n], which has no _swiftkv behind it; NULL: none of the table. */
 const skv_family *skv_family_find(const char *model_type, size_t n);
-/** What this engine lacks for a model_type that is no family of the table, or NULL. */
-const char *skv_family_refusal(const char *model_type);
+/** What this engine lacks for a model_type, or an architecture of GGUF [n], that is no family of
+ * the table, or NULL. */
+const char *skv_family_refusal(const char *name, size_t n);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "base/size.h"
 #include "format/config_build.h"
+#include "format/config_family.h"
 #include "format/dtype.h"
 #include "format/source_impl.h"
 
@@ -184,12 +185,18 @@ static size_t n_extra_layers(reader *r)
     return get_size(r, "nextn_predict_layers", 0);
 }
 
+/* Whether they are left out, as what speculates by them is. */
+static bool leaves_extra_out(const reader *r)
+{
+    return r->f->attention_period > 0 || r->f->single;
+}
+
 /* One number for all layers, or an array with one a layer. */
 static size_t size_of_layer(reader *r, const char *key, size_t i, size_t n_layers, size_t fallback)
 {
     const skv_gguf_value *v = get(r, key);
     if (!v || !is_integer_array(v)) return get_size(r, key, fallback);
-    const size_t n_all = n_layers + (r->f->attention_period ? n_extra_layers(r) : 0);
+    const size_t n_all = n_layers + (leaves_extra_out(r) ? n_extra_layers(r) : 0);
     if (v->count != n_layers && v->count != n_all) {
         keep(r, skv_fail(r->err, SKV_FORMAT, "%s: %s: %zu values, expected %zu",
                          skv_gguf_name(r->g), v->key, v->count, n_layers));
@@ -327,8 +334,7 @@ static void read_layers(reader *r, skv_config *c)
     (void)(get(r, "attention.head_count") ? 0 : need_size(r, "attention.head_count"));
     (void)(get(r, ffn) ? 0 : need_size(r, ffn));
     if (r->status != SKV_OK) return;
-    /* They are left out, as what speculates by them is. */
-    if (r->f->attention_period) n_layers -= skv_min_size(n_layers, n_extra_layers(r));
+    if (leaves_extra_out(r)) n_layers -= skv_min_size(n_layers, n_extra_layers(r));
     keep(r, skv_config_set_layers(c, n_layers, (skv_layer_shape){0}, skv_gguf_name(r->g), r->err));
     for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
         skv_layer_shape *l = &c->layers[i];
@@ -610,7 +616,7 @@ static void refuse_others(reader *r)
     const bool is_mrope = !hybrid && sections && is_integer_array(sections) &&
                           sections->count >= 2 && skv_gguf_integer_at(sections, 0) > 0 &&
                           skv_gguf_integer_at(sections, 1) > 0;
-    const size_t n_extra = hybrid ? 0 : n_extra_layers(r);
+    const size_t n_extra = leaves_extra_out(r) ? 0 : n_extra_layers(r);
     const char *key = !does_turn ? "rope.scaling.finetuned: false (no rotation)"
                       : is_mrope ? "rope.dimension_sections: rotation by several positions"
                       : n_extra  ? "nextn_predict_layers: layers that predict further tokens"
@@ -731,8 +737,10 @@ static skv_status find_family(const skv_gguf *g, const family **out, skv_error *
         *out = &families[i];
         if (strlen((*out)->gguf) == n && memcmp((*out)->gguf, text, n) == 0) return SKV_OK;
     }
-    return skv_fail(err, SKV_UNSUPPORTED, "%s: general.architecture: %.*s is not supported",
-                    skv_gguf_name(g), (int)(n < 60 ? n : 60), text);
+    const char *why = skv_family_refusal(text, n);
+    return skv_fail(err, SKV_UNSUPPORTED, "%s: general.architecture: %.*s is not supported%s%s",
+                    skv_gguf_name(g), (int)(n < 60 ? n : 60), text, why ? ": " : "",
+                    why ? why : "");
 }
 
 skv_status skv_config_from_gguf(const skv_gguf *g, skv_config *out, skv_error *err)

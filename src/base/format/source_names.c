@@ -265,7 +265,7 @@ bool skv_config_has_images(const skv_config *c)
 {
     return skv_config_is(c, "gemma3_text") || skv_config_is(c, "gemma4_text") ||
            skv_config_is(c, "ministral3") || skv_config_is(c, "qwen3_5_text") ||
-           skv_config_is(c, "qwen3_5_moe_text");
+           skv_config_is(c, "qwen3_5_moe_text") || skv_config_is(c, "lfm2");
 }
 
 const char *skv_text_part_name(const char *name, bool has_images, char *buffer, size_t size)
