@@ -30,7 +30,8 @@ typedef struct skv_kv_shape {
     size_t window;   /* rows that a token attends to, its own included; 0: all */
 } skv_kv_shape;
 
-/** Describes what layer i_layer of the sequence's model reads; false: there is no such layer. */
+/** Describes what layer i_layer of the sequence's model reads; false: there is no such layer, or it
+ * has no keys and values. */
 SKV_API bool skv_sequence_kv_shape(const skv_sequence *sequence, size_t i_layer, skv_kv_shape *out);
 
 /**

@@ -416,6 +416,8 @@ static const config_case refused[] = {
     {NEMOTRON "}", "layers_block_type: missing, expected a list, or hybrid_override_pattern"},
     {NEMOTRON ",\"hybrid_override_pattern\":\"\"}", "num_hidden_layers 0, expected 1 to 512"},
     {NEMOTRON ",\"hybrid_override_pattern\":\"M-ME\"}", "no layer has attention"},
+    {NEMOTRON ",\"hybrid_override_pattern\":\"*-*-\"}",
+     "no layer keeps a state: nemotron_h without"},
     {NEMOTRON ",\"hybrid_override_pattern\":\"M*\",\"mlp_hidden_act\":\"silu\"}",
      "mlp_hidden_act: silu is not supported"},
     {NEMOTRON ",\"hybrid_override_pattern\":\"M*\",\"use_bias\":true}",

@@ -247,6 +247,9 @@ static skv_status check_heads(const skv_config *c, const char *name, skv_error *
 skv_status skv_config_check_mixers(const skv_config *c, const char *name, skv_error *err)
 {
     size_t n[SKV_MIXER_NONE + 1] = {0};
+    SKV_REQUIRE(!c->single_blocks || skv_config_is_hybrid(c), err, SKV_UNSUPPORTED,
+                "%s: no layer keeps a state: %s without any is not supported", name,
+                c->architecture);
     if (!skv_config_is_hybrid(c)) return SKV_OK;
     for (size_t i = 0; i < c->n_layers; i++) n[c->layers[i].mixer]++;
     const size_t n_heads = n[SKV_MIXER_DELTA] + n[SKV_MIXER_MAMBA] + n[SKV_MIXER_BOTH];
