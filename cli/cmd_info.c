@@ -141,7 +141,7 @@ static void print_shape(const description *d)
     printf("layers         %zu\n", m->layers);
     if (m->state_layers > 0) {
         printf("mixers         %zu layers with a state of the sequence, %zu with attention\n",
-               m->state_layers, m->layers - m->state_layers);
+               m->state_layers, m->kv_slots);
         printf("state          %.2f MiB a sequence\n", (double)m->state_bytes / 1048576);
     }
     printf("hidden         %zu\n", m->hidden);

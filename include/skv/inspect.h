@@ -31,7 +31,7 @@ typedef struct skv_kv_shape {
 } skv_kv_shape;
 
 /** Describes the rows that layer i_layer of the sequence's model reads. Returns false if there is
- * no such layer. */
+ * no such layer, or if it has no keys and values. */
 SKV_API bool skv_sequence_kv_shape(const skv_sequence *sequence, size_t i_layer, skv_kv_shape *out);
 
 /**

@@ -186,6 +186,7 @@ static skv_weight_type adapter_type(const skv_engine *e)
 static void add_limits(skv_backend_limits *limits, const skv_config *c)
 {
     limits->max_K = skv_max_size(limits->max_K, skv_max_size(c->hidden, c->per_layer));
+    limits->max_K = skv_max_size(limits->max_K, c->moe_latent);
     limits->head_dim = skv_max_size(limits->head_dim, c->head_dim);
     limits->state_key_dim = skv_max_size(limits->state_key_dim, c->mixer.key_dim);
     limits->state_value_dim = skv_max_size(limits->state_value_dim, c->mixer.value_dim);

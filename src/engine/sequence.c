@@ -186,7 +186,9 @@ bool skv_sequence_kv_shape(const skv_sequence *s, size_t i_layer, skv_kv_shape *
 {
     if (i_layer >= s->plan->n_layers) return false;
     const skv_kv_layout *layout = s->cache.layout;
-    const size_t slot = s->plan->layers[i_layer].slot, track = layout->track0[slot];
+    const size_t slot = s->plan->layers[i_layer].slot;
+    if (slot == SKV_NO_SLOT) return false;
+    const size_t track = layout->track0[slot];
     const skv_layer_shape *shape = &s->engine->config->layers[i_layer];
     *out = (skv_kv_shape){.n_heads = layout->track0[slot + 1] - track,
                           .n_query_heads = shape->n_heads,

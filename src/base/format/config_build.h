@@ -44,10 +44,13 @@ void skv_config_read_quantization(skv_json_reader *r, skv_config *c);
 void skv_config_read_mixers(skv_json_reader *r, size_t period, skv_config *c);
 /** The same of LFM2: layers with attention, or with a short convolution alone; the width of all. */
 void skv_config_read_convs(skv_json_reader *r, skv_config *c);
-/** Reads Mamba-2 layers, the kinds of layers and their blocks from the configuration of Granite 4
- * H.
- */
+/** Read the layers, their kinds and blocks from the configurations of hybrid families
+ * (config_mamba.c; OLMo Hybrid and LFM2's mixtures: config_mixers.c). */
 void skv_config_read_granite_h(skv_json_reader *r, skv_config *c);
+void skv_config_read_nemotron_h(skv_json_reader *r, skv_config *c);
+void skv_config_read_falcon_h1(skv_json_reader *r, skv_config *c);
+void skv_config_read_olmo_hybrid(skv_json_reader *r, skv_config *c);
+void skv_config_read_lfm2_moe(skv_json_reader *r, skv_config *c);
 /** Checks the ranges of c's values for layers without attention. */
 SKV_MUST_CHECK skv_status skv_config_check_mixers(const skv_config *c, const char *name,
                                                   skv_error *err);
@@ -86,6 +89,7 @@ void skv_config_from_openelm(skv_json_reader *r, skv_config *c);
     X(EXPERT_FFN, "moe_intermediate_size", "moe_intermediate_size", "expert_feed_forward_length")  \
     X(SHARED_FFN, "shared_expert_intermediate_size", "shared_expert_intermediate_size",            \
       "expert_shared_feed_forward_length")                                                         \
+    X(LATENT, "moe_latent_size", "moe_latent_size", "moe_latent_size")                             \
     X(KEY_HEADS, "linear_num_key_heads", "linear_num_key_heads", "ssm.group_count")                \
     X(VALUE_HEADS, "linear_num_value_heads", "linear_num_value_heads", "ssm.time_step_rank")       \
     X(KEY_DIM, "linear_key_head_dim", "linear_key_head_dim", "ssm.state_size")                     \

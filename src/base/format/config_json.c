@@ -467,7 +467,7 @@ static void read_dtype(skv_json_reader *outer, skv_json_reader *r, skv_config *c
 
 static void refuse_type(skv_json_reader *r, const char *type)
 {
-    const char *why = skv_family_refusal(type);
+    const char *why = skv_family_refusal(type, strlen(type));
     if (r->status != SKV_OK) return;
     r->status = *type
                     ? skv_fail(r->err, SKV_UNSUPPORTED, "%s: model_type %.60s is not supported%s%s",

@@ -278,6 +278,7 @@ typedef struct skv_linear_spec {
 typedef enum skv_epilogue {
     SKV_EPILOGUE_STORE,    /* y = c + bias; of a paired W gate's columns, then those of up */
     SKV_EPILOGUE_ADD,      /* y += c + bias; not of a paired W */
+    SKV_EPILOGUE_RELU2,    /* y = max(c + bias, 0)^2; not of a paired W */
     SKV_EPILOGUE_SILU_GLU, /* paired only: y = silu(gate) * up */
     SKV_EPILOGUE_GELU_GLU, /* paired only: y = gelu_tanh(gate) * up */
     SKV_EPILOGUE_CLAMPED   /* paired only: skv_config.swiglu_limit says what of gate and up */

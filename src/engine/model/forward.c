@@ -191,6 +191,25 @@ static void place_own(const skv_pass *p, size_t i, skv_rows q, skv_rows k)
     skv_pass_place(p, i, &p->m->layers[i].own, q, k, v);
 }
 
+static skv_rows make_q(const skv_pass *p, size_t i)
+{
+    const size_t n_q = skv_config_q_columns(p->c, i);
+    const skv_rows q = skv_rows_as(p->ws->qkv, n_q), none = {0};
+    if (p->n_alive == 0) return q;
+    run_qkv(p, i, SKV_PART_Q, SKV_PART_K, n_q);
+    skv_pass_place(p, i, projections_of(p, i), q, none, none);
+    return q;
+}
+
+/* Keys and values of all rows, into the cache. */
+static void make_own_kv(const skv_pass *p, size_t i)
+{
+    const size_t n_kv = skv_pass_kv_columns(p, i);
+    const size_t end = p->c->layers[i].k_is_v ? SKV_PART_V : SKV_PART_QKV_END;
+    run_qkv(p, i, SKV_PART_K, end, n_kv);
+    place_own(p, i, (skv_rows){0}, skv_rows_as(p->ws->qkv, n_kv));
+}
+
 /* Queries of the alive rows, which are returned; before that the keys and values of all rows, where
  * this layer makes its own. `wanted_only`: rows drop out here. */
 static skv_rows make_qkv(skv_pass *p, size_t i, bool wanted_only)
@@ -198,23 +217,15 @@ static skv_rows make_qkv(skv_pass *p, size_t i, bool wanted_only)
     const size_t n_q = skv_config_q_columns(p->c, i), n_kv = skv_pass_kv_columns(p, i);
     const size_t end = p->c->layers[i].k_is_v ? SKV_PART_V : SKV_PART_QKV_END;
     const bool own = p->f->plan->layers[i].source == SKV_KV_SOURCE_OWN;
-    const skv_rows none = {0};
     if (own && !wanted_only) {
         run_qkv(p, i, SKV_PART_Q, end, n_q + n_kv);
         const skv_rows qkv = skv_rows_as(p->ws->qkv, n_q + n_kv);
         place_own(p, i, qkv, skv_rows_from(qkv, 0, n_q));
         return qkv;
     }
-    if (own) {
-        run_qkv(p, i, SKV_PART_K, end, n_kv);
-        place_own(p, i, none, skv_rows_as(p->ws->qkv, n_kv));
-    }
+    if (own) make_own_kv(p, i);
     if (wanted_only) skv_pass_keep_wanted(p);
-    const skv_rows q = skv_rows_as(p->ws->qkv, n_q);
-    if (p->n_alive == 0) return q;
-    run_qkv(p, i, SKV_PART_Q, SKV_PART_K, n_q);
-    skv_pass_place(p, i, projections_of(p, i), q, none, none);
-    return q;
+    return make_q(p, i);
 }
 
 /* ---- the block ---- */
@@ -367,8 +378,7 @@ static void run_dense(const skv_pass *p, size_t i, skv_rows x, size_t n, skv_row
                         .x = x,
                         .n_rows = n,
                         .norm = skv_pass_norm(p, layer->ffn_norm),
-                        .epilogue = p->c->activation == SKV_ACT_SILU ? SKV_EPILOGUE_SILU_GLU
-                                                                     : SKV_EPILOGUE_GELU_GLU,
+                        .epilogue = skv_pass_activation(p->c),
                     });
     project(p, i, SKV_PRODUCT_DOWN,
             &(skv_linear_args){.w = layer->down, .y = sum, .x = h, .n_rows = n},
@@ -394,6 +404,7 @@ void skv_pass_run_block(const skv_pass *p, size_t i, skv_rows x, size_t n)
 
 static void feed_forward(skv_pass *p, size_t i)
 {
+    if (p->c->layers[i].ffn == 0) return;
     for (size_t h = 0; h < p->f->n_hooks; h++) {
         const skv_hook *hook = p->f->hooks[h];
         if (hook->feed_forward && hook->feed_forward(hook->user, p, i)) return;
@@ -437,26 +448,51 @@ static void add_embedding(const skv_pass *p, size_t i)
     p->work->mlp += skv_work_product(p->n_alive, D, 3 * P);
 }
 
-/* ws->o [n_alive, n] of layer i, with what it keeps of all rows brought up to date. Returns n. */
-static size_t mix(skv_pass *p, size_t i)
+/* x += w o [n_alive, n] by way of ws->o. */
+static void project_o(const skv_pass *p, size_t i, const skv_linear *w, size_t n)
+{
+    project(p, i, SKV_PRODUCT_O,
+            &(skv_linear_args){
+                .w = w, .y = p->ws->x, .x = skv_rows_as(p->ws->o, n), .n_rows = p->n_alive},
+            p->m->layers[i].post_attn_norm, 1);
+    p->work->o += skv_work_product(p->n_alive, n, p->c->hidden);
+}
+
+/* Attention beside a state: both read x as it enters the layer. Rows drop out when both have seen
+ * all of them, and queries are made before x changes. */
+static void mix_both(skv_pass *p, size_t i, bool wanted_only)
+{
+    make_own_kv(p, i);
+    const size_t n = skv_pass_mix(p, i, wanted_only);
+    const skv_rows q = make_q(p, i);
+    if (p->n_alive == 0) return;
+    project_o(p, i, p->m->layers[i].delta.out, n);
+    attend(p, i, q);
+}
+
+/* What the layer's tokens learn of each other is added to x, and what it keeps of all rows is
+ * brought up to date. */
+static void mix(skv_pass *p, size_t i)
 {
     const bool wanted_only = p->f->plan->skip && i >= p->f->plan->last_boundary;
-    if (p->f->plan->layers[i].kept == SKV_KEPT_STATE) return skv_pass_mix(p, i, wanted_only);
-    const skv_rows q = make_qkv(p, i, wanted_only);
-    if (p->n_alive > 0) attend(p, i, q);
-    return skv_config_q_columns(p->c, i);
+    size_t n = skv_config_q_columns(p->c, i);
+    switch (p->f->plan->layers[i].kept) {
+    case SKV_KEPT_NOTHING: return;
+    case SKV_KEPT_STATE: n = skv_pass_mix(p, i, wanted_only); break;
+    case SKV_KEPT_BOTH: mix_both(p, i, wanted_only); break;
+    case SKV_KEPT_PAGES: {
+        const skv_rows q = make_qkv(p, i, wanted_only);
+        if (p->n_alive > 0) attend(p, i, q);
+        break;
+    }
+    }
+    if (p->n_alive > 0) project_o(p, i, p->m->layers[i].o, n);
 }
 
 static void run_layer(skv_pass *p, size_t i)
 {
-    const skv_layer *layer = &p->m->layers[i];
-    const size_t n = mix(p, i);
+    mix(p, i);
     if (p->n_alive == 0) return;
-    project(p, i, SKV_PRODUCT_O,
-            &(skv_linear_args){
-                .w = layer->o, .y = p->ws->x, .x = skv_rows_as(p->ws->o, n), .n_rows = p->n_alive},
-            layer->post_attn_norm, 1);
-    p->work->o += skv_work_product(p->n_alive, n, p->c->hidden);
     feed_forward(p, i);
     if (p->c->per_layer > 0) add_embedding(p, i);
 }

@@ -35,7 +35,7 @@ static delta delta_of(const skv_pass *p, size_t i)
                    .layer = &p->m->layers[i],
                    .m = m,
                    .i = i,
-                   .mamba = p->c->layers[i].mixer == SKV_MIXER_MAMBA,
+                   .mamba = skv_config_is_mamba(p->c, i),
                    .n_gates = skv_config_gate_columns(p->c, i),
                    .n_keys = skv_mixer_key_columns(m),
                    .n_values = skv_mixer_value_columns(m),
@@ -133,7 +133,7 @@ static void gate(const delta *d, skv_rows z)
                                                     .n = d->n_values / n_groups,
                                                     .norm = norm,
                                                     .weight_per_group = d->mamba,
-                                                    .gate_first = d->mamba});
+                                                    .gate_first = d->m->gate_first});
 }
 
 /* Operations of n_rows rows of which n_out come out. */

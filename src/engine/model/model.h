@@ -22,6 +22,7 @@ typedef struct skv_matrix {
     float scale;              /* random: uniform in (-scale, scale) around `center` */
     float center;
     size_t n_rows, n_columns;
+    float times;    /* what is read is multiplied by it; 0: by 1 */
     size_t row0;    /* row 0 of what is read is this one */
     size_t column0; /* and column 0 this one: n_columns are read, of a tensor that may have more */
 } skv_matrix;
@@ -68,10 +69,11 @@ void skv_rope_read_angles(const void *table, size_t position, size_t context, fl
 
 /* ---- moe.c ---- */
 
-/** The n_active experts of a row by logits [n_experts]: chosen [n_active], the most likely first,
+/** The n_active experts of a row by logits [n_experts] and, where the model has any, numbers of the
+ * experts: chosen [n_active], the most likely first,
  * and what each counts, weights [n_active]. */
-void skv_experts_choose(const skv_config *c, const float *logits, size_t n_experts,
-                        uint32_t *chosen, float *weights);
+void skv_experts_choose(const skv_config *c, const float *logits, const float *choice_bias,
+                        size_t n_experts, uint32_t *chosen, float *weights);
 
 /* ---- load.c ---- */
 
@@ -86,7 +88,7 @@ typedef struct skv_projections {
 } skv_projections;
 
 typedef struct skv_expert {
-    skv_linear *gate_up; /* paired [2 F, D] */
+    skv_linear *gate_up; /* paired [2 F, D]; RELU2: up alone, [F, D] */
     skv_linear *down;    /* [D, F] */
 } skv_expert;
 
@@ -101,6 +103,7 @@ typedef struct skv_delta {
     skv_vec norm;                      /* [dv]; Mamba-2: [nv dv] */
     skv_vec rate, dt_bias;             /* [nv] */
     skv_vec skip;                      /* Mamba-2: [nv] */
+    skv_linear *out;                   /* [D, nv dv], where the layer has attention too; or NULL */
 } skv_delta;
 
 /* Parts of skv_delta.in. */
@@ -127,7 +130,7 @@ typedef struct skv_layer {
     skv_delta delta;         /* in place of the four before, */
     skv_conv_layer conv;     /* or this */
     skv_linear *o;           /* [D, H Dh], [D, nv dv] or [D, D] */
-    skv_linear *gate_up;     /* paired [2 F, D]; NULL where experts stand alone, as the next */
+    skv_linear *gate_up;     /* as an expert's; NULL where these stand alone, as the next */
     skv_linear *down;        /* [D, F] */
 
     /* Gemma 4: what the token's embedding of this layer adds, and a number times all of x. */
@@ -146,6 +149,9 @@ typedef struct skv_layer {
     skv_vec post_expert_norm; /* [D] or none */
     skv_vec post_dense_norm;  /* [D] or none */
     float *expert_scale;      /* owned, the host's, [E]: of each expert's result; or NULL */
+    float *choice_bias;       /* owned, the host's, [E]: added when experts are chosen; or NULL */
+    skv_linear *latent_in;    /* [Dl, D], before the experts of such models, */
+    skv_linear *latent_out;   /* [D, Dl], and behind them; or NULL */
 } skv_layer;
 
 /* The keys and values of several layers, as one product of one normed hidden state. */

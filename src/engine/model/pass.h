@@ -97,6 +97,8 @@ size_t skv_pass_mix(skv_pass *p, size_t i, bool wanted_only);
 
 /** The block of layer i for rows x [n, D], n at most the step's. */
 void skv_pass_run_block(const skv_pass *p, size_t i, skv_rows x, size_t n);
+/** What follows a block's first product. */
+skv_epilogue skv_pass_activation(const skv_config *c);
 /** Its experts, without counting work: moe.c. Where a dense block stands beside them, the result is
  * ws->ffn_sum instead of being added to x. */
 void skv_pass_run_experts(const skv_pass *p, size_t i, skv_rows x, size_t n);

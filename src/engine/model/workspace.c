@@ -53,6 +53,7 @@ static workspace_shape shape_of(const skv_config *c)
     }
     s.q_columns = skv_max_size(s.q_columns, c->hidden);
     s.qkv_columns = skv_max_size(s.qkv_columns, skv_max_size(c->per_layer, c->hidden));
+    s.qkv_columns = skv_max_size(s.qkv_columns, 2 * c->moe_latent);
     s.h_columns = skv_max_size(s.h_columns, c->per_layer);
     if (c->swiftkv) {
         size_t all = 2 * (c->n_layers - c->kv_layers) * c->layers[0].n_kv_heads * c->head_dim;

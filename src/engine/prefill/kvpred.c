@@ -22,7 +22,8 @@ static size_t kv_width(const skv_config *c, size_t i)
 void skv_fill_predicted(const skv_config *config, skv_plan_layer *layers)
 {
     for (size_t i = 0; i < config->n_layers; i++) {
-        layers[i] = (skv_plan_layer){.source = SKV_KV_SOURCE_MODEL, .slot = i};
+        layers[i] =
+            (skv_plan_layer){.kept = SKV_KEPT_PAGES, .source = SKV_KV_SOURCE_MODEL, .slot = i};
     }
 }
 
