@@ -242,8 +242,11 @@ void skv_pass_describe_states(const skv_pass *p)
     size_t row0 = 0;
     for (size_t s = 0; p->f->states && s < p->f->n_spans; s++) {
         const skv_forward_span *span = &p->spans[s];
-        p->ws->state_spans[s] = (skv_state_span){
-            .state = span->state, .row0 = row0, .n = span->n, .n_past = span->n_past};
+        p->ws->state_spans[s] = (skv_state_span){.state = span->state,
+                                                 .row0 = row0,
+                                                 .n = span->n,
+                                                 .n_past = span->n_past,
+                                                 .n_undo = span->n_undo};
         row0 += span->n;
     }
 }
