@@ -118,7 +118,9 @@ static size_t wanted_place(const skv_scheduler *s, const skv_lane *lane)
      * end. */
     if (!keeps(s, lane) || lane->sequence->cache.kept || lane->sequence->votes.votes) return 0;
     if (!skv_sequence_reaches(lane->sequence, at)) return 0;
-    const bool answers = n >= lane->n_prompt && at + SKV_PAGE_ROWS > lane->n_prompt;
+    /* Of several answers one is likely to go on. */
+    const bool answers =
+        lane->i_answer == 0 && n >= lane->n_prompt && at + SKV_PAGE_ROWS > lane->n_prompt;
     return is_place(lane, at) || (answers && at > lane->checkpoints.answer) ? at : 0;
 }
 
