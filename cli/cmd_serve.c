@@ -388,6 +388,8 @@ static skv_status open_engine(const serve_models *models, serve_model *one, size
                                     ? options->state_checkpoints
                                     : CLI_SERVE_CHECKPOINTS * n;
         if (options->no_prefix_cache) engine.kv_checkpoints = 0;
+        const skv_speculation drafts = cli_speculation_of(options);
+        engine.draft_tokens = drafts.source != SKV_DRAFT_NONE ? drafts.most : 0;
     }
     engine.prompt_only = is_reader(options);
     engine.with_teacher = !options->no_teacher && !engine.prompt_only;

@@ -53,6 +53,18 @@ static size_t count_teacher(const char *path, const skv_engine_options *engine,
     return both.weight_bytes > own->weight_bytes ? both.weight_bytes - own->weight_bytes : 0;
 }
 
+/* Of the answers of a hybrid model, and of what the prefix cache keeps. */
+static size_t count_states(const char *path, const skv_engine_options *engine,
+                           const skv_model_info *info)
+{
+    skv_memory_plan plan;
+    skv_engine_options options = *engine;
+    options.kv_sequences = CLI_SERVE_STATES;
+    options.kv_checkpoints = CLI_SERVE_CHECKPOINTS * CLI_SERVE_STATES;
+    if (info->state_layers == 0) return 0;
+    return skv_memory_plan_make(path, &options, 0, &plan, NULL) == SKV_OK ? plan.state_bytes : 0;
+}
+
 skv_status cli_memory_plan(const char *path, const cli_options *options, const skv_model_info *info,
                            cli_memory *out, skv_error *err)
 {
@@ -76,6 +88,7 @@ skv_status cli_memory_plan(const char *path, const cli_options *options, const s
     if (out->i_own == SIZE_MAX) return skv_memory_plan_make(path, &engine, 0, &own, err);
     out->i_chosen = choose(out);
     out->teacher_bytes = count_teacher(path, &engine, info, &own);
+    out->states_bytes = count_states(path, &engine, info);
     return SKV_OK;
 }
 
@@ -149,6 +162,11 @@ static void print_choice(const cli_memory *m)
         printf("serve and compare hold the teacher too, %.1f MiB more (serve --no-teacher: not)\n",
                mib(m->teacher_bytes));
     }
+    if (m->states_bytes > 0) {
+        printf("serve holds states of %d answers, and %d for its prefix cache, %.1f MiB together "
+               "(--max-running, --state-checkpoints)\n",
+               CLI_SERVE_STATES, CLI_SERVE_CHECKPOINTS * CLI_SERVE_STATES, mib(m->states_bytes));
+    }
 }
 
 void cli_memory_print(const cli_memory *m)
@@ -216,6 +234,7 @@ void cli_memory_put(skv_json_out *json, const cli_memory *m)
         skv_json_out_integer(json, (int64_t)m->i_chosen);
     }
     if (m->teacher_bytes > 0) skv_json_out_put_integer(json, "teacher_bytes", m->teacher_bytes);
+    if (m->states_bytes > 0) skv_json_out_put_integer(json, "states_bytes", m->states_bytes);
     skv_json_out_close(json, '}');
 }
 

@@ -16,6 +16,7 @@ typedef struct cli_memory {
     size_t i_chosen;      /* the most exact one that fits, from i_own on; SIZE_MAX: none */
     size_t context;       /* of the model */
     size_t teacher_bytes; /* of weights that serve and compare hold beside the student's; 0: none */
+    size_t states_bytes;  /* of the states that serve holds by itself; 0: none */
 } cli_memory;
 
 /** Plans one sequence of --context tokens (0: the default) in --available bytes. */

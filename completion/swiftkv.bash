@@ -119,7 +119,11 @@ _swiftkv_values() {
         | *:--scored | *:--floor | *:--stages | *:--checkpoint-every | *:--tau | *:--hidden-loss-mult | *:--router-loss \
         | *:--layers | *:--base-loss | *:--auxiliary-loss | *:--consistency-loss | *:--beta1 | *:--beta2 | *:--eps \
         | *:--weight-decay | *:--clip | *:--held-out | *:--steps | *:--rows | *:--fuse | *:--accumulate | *:--lr \
+<<<<<<< HEAD
         | *:--final-lr | *:--first | *:--tokens-min | *:--tokens-max | *:--questions | *:--size | *:--preset) ;;
+=======
+        | *:--final-lr | *:--first | *:--tokens-min | *:--tokens-max | *:--questions | *:--size) ;;
+>>>>>>> h-states
     *:--text | *:--svg | *:--file | *:--ids-file | *:--json-schema | *:--grammar | *:--draft | *:--dump-kept \
         | *:--messages | *:--tools | *:--vars | *:--api-key-file | *:--request-log | *:--cache-dir | *:--cache-key-file \
         | *:--cache-store-auth | *:--cache-store-ca | *:--cache-store-cert | *:--cache-store-key | *:--model \

@@ -298,13 +298,6 @@ static void test_refusals(void **state)
     options.pruning = (skv_pruning){.kind = SKV_PRUNE_RANDOM, .keep = 0.5};
     expect_refusal(&options, "a state cannot take tokens back");
     options = hybrid_options();
-    options.eviction =
-        (skv_eviction){.method = SKV_EVICT_SNAPKV, .capacity = 64, .window = 16, .kernel = 5};
-    expect_refusal(&options, "a state takes each token once");
-    options = hybrid_options();
-    options.speculation = (skv_speculation){.source = SKV_DRAFT_TEXT, .most = 4};
-    expect_refusal(&options, "a state cannot take rejected tokens back");
-    options = hybrid_options();
     options.prefill = SKV_PREFILL_MERGED;
     expect_refusal(&options, "layers with states have none");
     options = hybrid_options();

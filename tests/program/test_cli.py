@@ -141,6 +141,11 @@ class MemoryTest(CliTest):
         self.assertEqual({row["kv"] for row in self.plan(PLAIN, "--kv", "fp8")["plans"]}, {"fp8"})
         self.assertIn("teacher_bytes", self.plan(SWIFTKV))
         self.assertNotIn("teacher_bytes", self.plan(PLAIN))
+        self.assertNotIn("states_bytes", self.plan(PLAIN))
+        hybrid = MODELS / "qwen3-5"  # 8 answers, and two states for each that the prefix cache keeps
+        state = self.json_of("info", hybrid, "--json")["state_bytes"]
+        self.assertGreaterEqual(self.plan(hybrid)["states_bytes"], 24 * state)
+        self.assertIn("serve holds states of 8 answers, and 16 for its prefix cache", run("info", hybrid).stdout)
 
     def test_what_to_choose(self):
         model = "preset:llama-3.1-8b"

@@ -35,6 +35,7 @@ typedef struct skv_forward_span {
     const struct skv_adapter_mix *adapters; /* of its sequence; NULL: none */
     size_t deep_from; /* rows from here on run every layer, since they vote; n: none */
     size_t state;     /* of its sequence, among skv_forward.states; not read where there are none */
+    size_t n_undo;    /* its last rows that a later span may take back out of the state */
     const float *x; /* [n, D], the host's: the rows as they enter the first layer, when that is not
                      * 0; NULL: as skv_forward.rows says */
 } skv_forward_span;

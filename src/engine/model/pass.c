@@ -84,7 +84,8 @@ static skv_backend_step_spec describe(skv_pass *p)
                                                .position0 = span->position0,
                                                .context = span->context,
                                                .table = span->cache->table,
-                                               .state = span->state};
+                                               .state = span->state,
+                                               .n_undo = span->n_undo};
         p->n_rows += span->n;
     }
     assert(p->n_rows <= ws->max_rows);

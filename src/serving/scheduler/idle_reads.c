@@ -215,19 +215,19 @@ static size_t chunk_of(const skv_scheduler *s, size_t n_seen, size_t n)
     return s->engine->checkpoints.n > 0 && end > n_seen ? end - n_seen : n_chunk;
 }
 
-/* Hybrid models continue a text at a checkpoint only: the read has one, which moves with it. */
+/* Of a hybrid model one state goes along with what was read. */
 static void keep_state(skv_scheduler *s, skv_idle_read *r, size_t n)
 {
-    const uint64_t domain = r->job->domain;
-    const int32_t *ids = r->job->params.ids;
+    const skv_job *job = r->job;
+    const int32_t *ids = job->params.ids;
     if (s->engine->checkpoints.n == 0 || n % SKV_PAGE_ROWS != 0) return;
-    if (skv_prefix_index_has_state(s->prefix, domain, ids, n)) return;
-    if (!skv_prefix_index_keep_state(s->prefix, domain, ids, n, s->engine->states.states,
+    const bool is_new = !skv_prefix_index_has_state(s->prefix, job->domain, ids, n);
+    if (!skv_prefix_index_keep_state(s->prefix, job->domain, ids, n, s->engine->states.states,
                                      s->idle.sequence->state)) {
         return;
     }
-    if (r->checkpoint > 0) skv_prefix_index_drop_state(s->prefix, domain, ids, r->checkpoint);
-    r->checkpoint = n;
+    if (r->kept > 0) skv_prefix_index_drop_state(s->prefix, job->domain, ids, r->kept);
+    r->kept = is_new ? n : 0; /* others' stay */
 }
 
 /* Rows in front of windows are gone with the next step, so the index gets blocks after each. */

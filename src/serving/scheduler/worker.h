@@ -107,8 +107,8 @@ struct skv_scheduler {
     skv_draft_domains drafts;   /* what drafts are made from */
     skv_past_prompts past;      /* what misses are told from */
     skv_arrivals arrivals[2];   /* for the disk and for the store */
-    skv_idle idle;              /* what is read while nothing waits; has the lock's fields too */
     size_t queue_bytes;         /* of each of them */
+    skv_idle idle;              /* what is read while nothing waits; has the lock's fields too */
     unsigned char *step_rows;   /* owned, of the step's rows at boundary l; NULL: not wanted */
 
     /* masks, */
