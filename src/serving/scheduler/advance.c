@@ -297,13 +297,11 @@ static bool begin_step(skv_scheduler *s, const skv_job *job)
     return steps;
 }
 
-/* A step that ended before it noticed that it was cut leaves nothing for the next one, whose it may
- * be. */
-static void end_step(skv_scheduler *s)
+void skv_worker_end_step(skv_scheduler *s)
 {
     pthread_mutex_lock(&s->lock);
     if (s->cuts) skv_uncancel(s->engine);
-    s->steps = s->cuts = false;
+    s->steps = s->cuts = s->idle.stepping = false;
     s->stepping = NULL;
     pthread_mutex_unlock(&s->lock);
 }
@@ -325,7 +323,7 @@ static void run_pass(pass *p)
     const skv_hook tap = {.user = p, .on_hidden = take_hidden};
     const skv_step_sink sink = {.on_rows = take_rows, .user = p, .tap = keeps ? &tap : NULL};
     skv_status status = skv_engine_step(s->engine, s->spans + p->first, p->n, &sink, &err);
-    end_step(s);
+    skv_worker_end_step(s);
     if (status == SKV_CANCELLED) return; /* whoever it was not meant for is run again */
     for (size_t i = p->first; i < p->first + p->n; i++) {
         skv_lane *lane = s->span_lanes[i];

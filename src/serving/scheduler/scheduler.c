@@ -444,7 +444,7 @@ static skv_status enqueue(skv_scheduler *s, skv_lane *lane, skv_error *err)
     s->n_queued_tokens += p->n_ids;
     *(s->inbox_last ? &s->inbox_last->queue.next : &s->inbox) = lane;
     s->inbox_last = lane;
-    if (s->idle.stepping) skv_cancel(s->engine);
+    if (s->idle.stepping) cut_step(s);
     (void)pthread_cond_signal(&s->wake);
     return SKV_OK;
 }

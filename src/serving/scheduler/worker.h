@@ -378,5 +378,8 @@ void skv_worker_tell_vector(const skv_scheduler *s, skv_lane *lane);
 
 /** Runs the composed step and what follows from it. */
 void skv_worker_advance(skv_scheduler *s);
+/** After a step of the engine for which s->steps was set. One that ended before it noticed that it
+ * was cut leaves nothing for the next one, whose it may be. */
+void skv_worker_end_step(skv_scheduler *s);
 
 #endif
