@@ -194,16 +194,6 @@ static bool begin_read(skv_scheduler *s, skv_idle_read *r)
     return true;
 }
 
-/* False: somebody has come. */
-static bool begin_step(skv_scheduler *s)
-{
-    pthread_mutex_lock(&s->lock);
-    const bool steps = !s->inbox && !s->nudged && !s->stopping && !s->draining;
-    s->steps = s->idle.stepping = steps;
-    pthread_mutex_unlock(&s->lock);
-    return steps;
-}
-
 static size_t chunk_of(const skv_scheduler *s, size_t n_seen, size_t n)
 {
     const double ns = skv_step_clock_room(&s->clock, 0, 0);
@@ -239,7 +229,7 @@ static void step(skv_scheduler *s, skv_idle_read *r)
     const uint64_t begun_ns = skv_clock_ns();
     const size_t n_pages = skv_kv_cache_needs(&span.sequence->cache, n_seen + span.n);
     if (skv_worker_make_room(s, n_pages)) {
-        if (!begin_step(s)) return;
+        if (!skv_worker_begin_idle_step(s)) return;
         status = skv_engine_step(s->engine, &span, 1, &sink, NULL);
         skv_worker_end_step(s);
     }
