@@ -127,8 +127,8 @@ static const cli_option rows[] = {
     OPTION(ON(DOCTOR), "--report", NULL, FLAG, report,
            .help = "print instead what to send with a report of a problem (no user, host or file "
                    "is named; takes a minute)"),
-    OPTION(ON(DOCTOR), "--preset", "NAME", TEXT, preset,
-           .help = "the shape that --report measures (llama-3.2-1b, where it fits)"),
+    OPTION(ON(DOCTOR), "--quick", NULL, FLAG, quick,
+           .help = "--report: measure a small shape and not what the machine can do, in seconds"),
     OPTION(ON(INFO), "--as-papers", NULL, FLAG, as_papers,
            .help = "count as the papers do: vocabulary twice, attention in units of 2^30"),
 

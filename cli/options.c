@@ -116,7 +116,7 @@ static int check_doctor(const cli_options *o)
         return cli_usage("doctor: --report is of the machine: '%s' does not go with it",
                          o->operands[0]);
     }
-    if (o->preset && !o->report) return cli_usage("doctor: --preset needs --report");
+    if (o->quick && !o->report) return cli_usage("doctor: --quick needs --report");
     return CLI_DONE;
 }
 

@@ -71,7 +71,7 @@ _swiftkv_options() {
     documents) echo '--seed --count --first --tasks --tokens-min --tokens-max --questions --evaluation
         --held-out --vocab --prose --help' ;;
     vocab) echo '--seed --count --tasks --tokens-min --tokens-max --prose --size --data --help' ;;
-    doctor) echo '--context --available --threads --report --preset --kv --download --help' ;;
+    doctor) echo '--context --available --threads --report --quick --kv --download --help' ;;
     # end of options
     esac
 }
@@ -108,6 +108,7 @@ _swiftkv_values() {
         | *:--stop | *:--regex | *:--kv-tokens | *:--system | *:--prompt-strip | *:--host | *:--port | *:--rpm | *:--tpm \
         | *:--max-loaded | *:--models-memory | *:--name | *:--cors-origin | *:--chat-template-kwargs | *:--idle-read \
         | *:--step-ms | *:--mask-seconds | *:--max-running | *:--max-queue | *:--max-queue-tokens | *:--queue-timeout \
+<<<<<<< HEAD
         | *:--state-checkpoints | *:--cache-disk-bytes | *:--cache-store | *:--cache-store-timeout | *:--prefill-from \
         | *:--prefill-above | *:--prefill-timeout | *:--connections | *:--connections-per-ip | *:--max-body \
         | *:--memory | *:--request-memory | *:--request-work | *:--request-seconds | *:--connection-stack \
@@ -124,6 +125,20 @@ _swiftkv_values() {
 =======
         | *:--final-lr | *:--first | *:--tokens-min | *:--tokens-max | *:--questions | *:--size) ;;
 >>>>>>> h-states
+=======
+        | *:--cache-disk-bytes | *:--cache-store | *:--cache-store-timeout | *:--prefill-from | *:--prefill-above \
+        | *:--prefill-timeout | *:--connections | *:--connections-per-ip | *:--max-body | *:--memory \
+        | *:--request-memory | *:--request-work | *:--request-seconds | *:--connection-stack | *:--header-timeout \
+        | *:--body-timeout | *:--stall-timeout | *:--ping-interval | *:--shutdown-timeout | *:--watchdog | *:--prompt \
+        | *:--gen | *:--vocab | *:--rate | *:--time-scale | *:--length-scale | *:--clients | *:--requests | *:--duration \
+        | *:--warmup | *:--timeout | *:--cancel | *:--cancel-within | *:--goodput | *:--methods | *:--extra-body \
+        | *:--machines | *:--designs | *:--readers | *:--read-above | *:--share | *:--link-gbs | *:--store-gbs \
+        | *:--store-gb | *:--batch | *:--repeat | *:--lengths | *:--count | *:--depths | *:--scored | *:--floor \
+        | *:--stages | *:--checkpoint-every | *:--tau | *:--hidden-loss-mult | *:--router-loss | *:--layers \
+        | *:--base-loss | *:--auxiliary-loss | *:--consistency-loss | *:--beta1 | *:--beta2 | *:--eps | *:--weight-decay \
+        | *:--clip | *:--held-out | *:--steps | *:--rows | *:--fuse | *:--accumulate | *:--lr | *:--final-lr | *:--first \
+        | *:--tokens-min | *:--tokens-max | *:--questions | *:--size) ;;
+>>>>>>> h-mac
     *:--text | *:--svg | *:--file | *:--ids-file | *:--json-schema | *:--grammar | *:--draft | *:--dump-kept \
         | *:--messages | *:--tools | *:--vars | *:--api-key-file | *:--request-log | *:--cache-dir | *:--cache-key-file \
         | *:--cache-store-auth | *:--cache-store-ca | *:--cache-store-cert | *:--cache-store-key | *:--model \

@@ -195,16 +195,6 @@ static bool begin_read(skv_scheduler *s, skv_idle_read *r)
     return true;
 }
 
-/* False: somebody has come. */
-static bool set_stepping(skv_scheduler *s, bool stepping)
-{
-    pthread_mutex_lock(&s->lock);
-    const bool goes_on = !stepping || (!s->inbox && !s->nudged && !s->stopping && !s->draining);
-    s->idle.stepping = stepping && goes_on;
-    pthread_mutex_unlock(&s->lock);
-    return goes_on;
-}
-
 /* In hybrid models a step ends where a checkpoint may stand, at the end of a block. */
 static size_t chunk_of(const skv_scheduler *s, size_t n_seen, size_t n)
 {
@@ -259,9 +249,9 @@ static void step(skv_scheduler *s, skv_idle_read *r)
     const uint64_t begun_ns = skv_clock_ns();
     const size_t n_pages = skv_kv_cache_needs(&span.sequence->cache, n_seen + span.n);
     if (skv_worker_make_room(s, n_pages)) {
-        if (!set_stepping(s, true)) return;
+        if (!skv_worker_begin_idle_step(s)) return;
         status = skv_engine_step(s->engine, &span, 1, &sink, NULL);
-        (void)set_stepping(s, false);
+        skv_worker_end_step(s);
     }
     if (status == SKV_CANCELLED) return;
     if (status == SKV_OK) keep_rows(s, r, span.n);

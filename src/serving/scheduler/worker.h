@@ -407,6 +407,19 @@ void skv_worker_tell_stored_block(const skv_scheduler *s, skv_lane *lane, const 
 /** Tells the vector; the lane fails where it is not finite. */
 void skv_worker_tell_vector(const skv_scheduler *s, skv_lane *lane);
 
+/* ---- step_cut.c: every step of the engine stands between a beginning and skv_worker_end_step ----
+ */
+
+/** `job`: the only one of the step, NULL: none. False: the scheduler stops, and it must not run. */
+bool skv_worker_begin_step(skv_scheduler *s, const skv_job *job);
+/** The same for a step that reads ahead; false where there is something else to do. */
+bool skv_worker_begin_idle_step(skv_scheduler *s);
+/** Has the step that is running, if any, end early; the caller holds the lock. */
+void skv_worker_cut_step(skv_scheduler *s);
+/** A step that ended before it noticed that it was cut leaves nothing for the next one, whose it
+ * may be. */
+void skv_worker_end_step(skv_scheduler *s);
+
 /* ---- advance.c ---- */
 
 /** Runs the composed step and what follows from it. */
