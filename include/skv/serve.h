@@ -220,6 +220,12 @@ typedef struct skv_prompt_text {
     size_t n_matched; /* ids at the beginning that an earlier answer's text was matched to */
 } skv_prompt_text;
 
+/* A beginning of a prompt that stays in the prefix cache. */
+typedef struct skv_pin {
+    size_t n_bytes; /* of the prompt's text. Without a vocabulary: tokens */
+    double seconds; /* so long */
+} skv_pin;
+
 typedef struct skv_logit_bias {
     int32_t id;
     float bias; /* added to the token's logit */
@@ -231,6 +237,8 @@ typedef struct skv_logit_bias {
  * SwiftKV skips and known prompts help; MEAN needs every token in every layer.
  */
 typedef enum skv_pooling { SKV_POOLING_NONE, SKV_POOLING_LAST, SKV_POOLING_MEAN } skv_pooling;
+
+enum { SKV_JOB_PINS = 4 };
 
 typedef struct skv_job_params {
     const int32_t *ids; /* [n_ids], the prompt; n_ids >= 1 */
@@ -263,15 +271,17 @@ typedef struct skv_job_params {
     const skv_eviction *eviction; /* behind the prompt, for its answers; NULL: the scheduler's. Not
                                    * by query head: that is another method's memory */
     const skv_speculation *speculation; /* NULL: the scheduler's */
-    uint64_t tenant;           /* who asks: cached prompts are shared, and turns are taken, by it */
-    uint64_t salt;             /* the same for cache_dir: skv_scheduler_salt. 0: prompts of a tenant
-                                * other than 0 are not found again after a restart */
-    skv_account *account;      /* borrowed as long as the job is there: its tenant's part of the
-                                * scheduler's; NULL: the scheduler's */
-    bool no_prefix_cache;      /* for this prompt */
-    double pin_seconds;        /* so long the prefix cache gives up other prompts first: up to a
-                                * quarter of it for a tenant. 0: the least recently used goes */
-    uint64_t pin_key;          /* of a tenant's prompts with this key the last is pinned; 0: each */
+    uint64_t tenant;      /* who asks: cached prompts are shared, and turns are taken, by it */
+    uint64_t salt;        /* the same for cache_dir: skv_scheduler_salt. 0: prompts of a tenant
+                           * other than 0 are not found again after a restart */
+    skv_account *account; /* borrowed as long as the job is there: its tenant's part of the
+                           * scheduler's; NULL: the scheduler's */
+    bool no_prefix_cache; /* for this prompt */
+    double pin_seconds;   /* so long the prefix cache gives up other prompts first: up to a
+                           * quarter of it for a tenant. 0: the least recently used goes */
+    uint64_t pin_key;     /* of a tenant's prompts with this key the last is pinned; 0: each */
+    skv_pin pins[SKV_JOB_PINS]; /* [n_pins]: beginnings that stay as long as they say */
+    size_t n_pins;
     bool tries_again;          /* who submits it waits where the queue is full: none is refused */
     skv_prompt_text text;      /* from skv_scheduler_recall; zeros: none */
     skv_constraint constraint; /* begin == NULL: none. Taken over when submitted */
