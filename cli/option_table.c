@@ -340,6 +340,9 @@ static const cli_option rows[] = {
            .help = "seconds that a request may wait; after that 503"),
     OPTION(ON(SERVE), "--no-prefix-cache", NULL, FLAG, no_prefix_cache,
            .help = "compute every prompt from its first token"),
+    OPTION(ON(SERVE), "--slot-save-path", "DIR", TEXT, slot_save_path,
+           .help = "folder that POST /slots/ID?action=save and restore keep files in (none: they "
+                   "are refused)"),
     OPTION(ON(SERVE), "--cache-dir", "DIR", TEXT, cache_dir,
            .help = "folder for cached prompts that leave memory; survives restarts"),
     OPTION(ON(SERVE), "--cache-disk-bytes", "N", SIZE, cache_disk_bytes, 1, 1e15,

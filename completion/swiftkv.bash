@@ -30,8 +30,8 @@ _swiftkv_options() {
         --top-k --top-p --min-p --repeat-penalty --presence-penalty --frequency-penalty --repeat-last-n --seed
         --no-generation-config --cors-origin --tool-format --chat-template-kwargs --reasoning-format
         --prompt-strip --prompt-sort --prompt-keep --idle-read --reranker --kv-tokens --step-ms --mask-seconds
-        --max-running --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache --cache-dir
-        --cache-disk-bytes --cache-disk-form --cache-store --cache-key-file --cache-store-timeout
+        --max-running --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache --slot-save-path
+        --cache-dir --cache-disk-bytes --cache-disk-form --cache-store --cache-key-file --cache-store-timeout
         --cache-store-auth --cache-store-ca --cache-store-cert --cache-store-key --role --prefill-from
         --prefill-above --prefill-timeout --no-text-match --no-teacher --connections --connections-per-ip
         --max-body --memory --request-memory --request-work --request-seconds --connection-stack
@@ -121,10 +121,10 @@ _swiftkv_values() {
         | *:--clip | *:--held-out | *:--steps | *:--rows | *:--fuse | *:--accumulate | *:--lr | *:--final-lr | *:--first \
         | *:--tokens-min | *:--tokens-max | *:--questions | *:--size) ;;
     *:--text | *:--svg | *:--file | *:--ids-file | *:--json-schema | *:--grammar | *:--draft | *:--dump-kept \
-        | *:--messages | *:--tools | *:--vars | *:--api-key-file | *:--request-log | *:--cache-dir | *:--cache-key-file \
-        | *:--cache-store-auth | *:--cache-store-ca | *:--cache-store-cert | *:--cache-store-key | *:--model \
-        | *:--trace | *:--log | *:--out | *:--replay | *:--prose | *:--primer | *:--also | *:--work | *:--recipe \
-        | *:--auxiliary) echo 'FILES' ;;
+        | *:--messages | *:--tools | *:--vars | *:--api-key-file | *:--request-log | *:--slot-save-path | *:--cache-dir \
+        | *:--cache-key-file | *:--cache-store-auth | *:--cache-store-ca | *:--cache-store-cert | *:--cache-store-key \
+        | *:--model | *:--trace | *:--log | *:--out | *:--replay | *:--prose | *:--primer | *:--also | *:--work \
+        | *:--recipe | *:--auxiliary) echo 'FILES' ;;
     *:--role) echo 'answer read' ;;
     *:--kv) echo 'auto bf16 f32 int8 fp8' ;;
     *:--weights) echo 'auto file bf16 int8 int4 f32' ;;
