@@ -98,7 +98,7 @@ static bool read_file(const slot_request *r, skv_buf *out, api_error *error)
         while ((n = read(fd, piece, sizeof piece)) > 0) skv_buf_append(out, piece, (size_t)n);
     }
     (void)close(fd);
-    if (n != 0) return fail_restore(error);
+    if (n != 0 || (out->size == 0 && !out->failed)) return fail_restore(error);
     return !out->failed || request_lacks(r->ex, "filename", error);
 }
 
