@@ -146,6 +146,7 @@ struct cli_options {
     const char *role, *prefill_from;
     size_t prefill_above;
     size_t max_loaded, models_mib; /* MiB 0: not given */
+    const char *slot_save_path;
     const char *reranker, *prompt_strip, *prompt_sort, *prompt_keep;
     const char *host, *cache_disk_form, *tool_format, *reasoning_format, *template_vars;
     size_t kv_tokens, max_queued_tokens; /* 0: not given */

@@ -30,7 +30,11 @@ _swiftkv_options() {
         --top-k --top-p --min-p --repeat-penalty --presence-penalty --frequency-penalty --repeat-last-n --seed
         --no-generation-config --cors-origin --tool-format --chat-template-kwargs --reasoning-format
         --prompt-strip --prompt-sort --prompt-keep --idle-read --reranker --kv-tokens --step-ms --mask-seconds
+<<<<<<< HEAD
         --max-running --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache --state-checkpoints
+=======
+        --max-running --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache --slot-save-path
+>>>>>>> h-agents
         --cache-dir --cache-disk-bytes --cache-disk-form --cache-store --cache-key-file --cache-store-timeout
         --cache-store-auth --cache-store-ca --cache-store-cert --cache-store-key --role --prefill-from
         --prefill-above --prefill-timeout --no-text-match --no-teacher --connections --connections-per-ip
@@ -140,10 +144,10 @@ _swiftkv_values() {
         | *:--tokens-min | *:--tokens-max | *:--questions | *:--size) ;;
 >>>>>>> h-mac
     *:--text | *:--svg | *:--file | *:--ids-file | *:--json-schema | *:--grammar | *:--draft | *:--dump-kept \
-        | *:--messages | *:--tools | *:--vars | *:--api-key-file | *:--request-log | *:--cache-dir | *:--cache-key-file \
-        | *:--cache-store-auth | *:--cache-store-ca | *:--cache-store-cert | *:--cache-store-key | *:--model \
-        | *:--trace | *:--log | *:--out | *:--replay | *:--prose | *:--primer | *:--also | *:--work | *:--recipe \
-        | *:--auxiliary) echo 'FILES' ;;
+        | *:--messages | *:--tools | *:--vars | *:--api-key-file | *:--request-log | *:--slot-save-path | *:--cache-dir \
+        | *:--cache-key-file | *:--cache-store-auth | *:--cache-store-ca | *:--cache-store-cert | *:--cache-store-key \
+        | *:--model | *:--trace | *:--log | *:--out | *:--replay | *:--prose | *:--primer | *:--also | *:--work \
+        | *:--recipe | *:--auxiliary) echo 'FILES' ;;
     *:--role) echo 'answer read' ;;
     *:--kv) echo 'auto bf16 f32 int8 fp8' ;;
     *:--weights) echo 'auto file bf16 int8 int4 f32' ;;
