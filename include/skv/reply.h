@@ -71,6 +71,9 @@ typedef enum skv_thought_marks {
     SKV_THOUGHTS_SEED,
     SKV_THOUGHTS_MINIMAX,
     SKV_THOUGHTS_APRIEL,
+    SKV_THOUGHTS_KIMI_K3,
+    SKV_THOUGHTS_SOLAR,
+    SKV_THOUGHTS_MUSE,
     SKV_THOUGHTS_HARMONY, /* messages of the channel analysis */
     SKV_THOUGHTS_COUNT
 } skv_thought_marks;
@@ -80,6 +83,11 @@ typedef struct skv_reply_format {
     skv_thought_marks thinks;
 } skv_reply_format;
 
+/** The marks around `thought` in a text; NONE: none that are known. */
+SKV_API skv_thought_marks skv_reply_thought_marks(const char *text, const char *thought);
+/** The marks around a thought, NULL where there are none. */
+SKV_API const char *skv_thought_marks_begin(skv_thought_marks marks);
+SKV_API const char *skv_thought_marks_end(skv_thought_marks marks);
 /** What the answers to a chat template look like. */
 SKV_API skv_reply_format skv_reply_format_of(const char *template_text, size_t n);
 /** "none", "llama3", "hermes" ... */
@@ -87,7 +95,7 @@ SKV_API const char *skv_call_syntax_name(skv_call_syntax syntax);
 /** Whether calls do not tell "3" and 3 apart, so that their reader needs types. */
 SKV_API bool skv_call_syntax_lacks_types(skv_call_syntax syntax);
 SKV_CHECKED bool skv_call_syntax_parse(const char *name, skv_call_syntax *out);
-enum { SKV_REPLY_MARKS_MAX = 16 };
+enum { SKV_REPLY_MARKS_MAX = 24 };
 
 /** The marks of a format, and how many there are; where the tokenizer has them as special tokens,
  * the reader needs the text of these (skv_job_params.special_text). */
@@ -154,8 +162,17 @@ typedef struct skv_reply_memory {
     void *user; /* borrowed */
 } skv_reply_memory;
 
+/* What a template writes around the text of an answer: neither text nor a call, and no thought.
+ * Rendering a conversation shows it. NULL: nothing. */
+typedef struct skv_reply_frame {
+    const char *lead;   /* between a prompt and the text of its answer */
+    const char *behind; /* between a thought's end and the text */
+    const char *tail;   /* behind the text, in front of the mark that ends the answer */
+} skv_reply_frame;
+
 typedef struct skv_reply_options {
     skv_reply_format format;
+    skv_reply_frame frame;    /* borrowed; for formats whose answers are no messages */
     bool no_calls;            /* what would be one is text */
     bool in_thought;          /* the prompt has opened a thought */
     bool one_call;            /* what follows the first call is dropped */

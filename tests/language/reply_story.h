@@ -39,6 +39,7 @@ typedef struct how {
     skv_thought_marks thinks;
     bool in_thought, one_call;
     unsigned types; /* of every parameter; 0: nobody knows */
+    skv_reply_frame frame;
 } how;
 
 static unsigned types_of(const void *functions, const char *function, size_t n_function,
@@ -58,6 +59,7 @@ static void tell_story(const how *h, const char *text, bool (*cut)(size_t i, siz
                        story *out)
 {
     const skv_reply_options options = {.format = {h->calls, h->thinks},
+                                       .frame = h->frame,
                                        .in_thought = h->in_thought,
                                        .one_call = h->one_call,
                                        .names = functions,

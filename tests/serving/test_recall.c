@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -290,6 +291,46 @@ static void test_nothing_to_keep(void **state)
     skv_vocab_close(vocab);
 }
 
+/* A text of added tokens is walked along in time that does not grow with their number. */
+static void test_many_added_tokens(void **state)
+{
+    enum { N_ADDED = 1 << 14, N_IDS = 1 << 17, TOKEN_BYTES = 8 };
+    (void)state;
+    skv_buf json;
+    skv_tokenizer *t = NULL;
+    skv_error err;
+    skv_buf_init(&json, 1 << 24);
+    skv_buf_text(&json, "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},"
+                         "\"decoder\":{\"type\":\"ByteLevel\"},\"added_tokens\":[");
+    for (int i = 1; i <= N_ADDED; i++) {
+        skv_buf_printf(&json,
+                       "%s{\"id\":%d,\"content\":\"<%06d>\",\"special\":false,\"normalized\":false,"
+                       "\"lstrip\":false,\"rstrip\":false,\"single_word\":false}",
+                       i > 1 ? "," : "", i, i);
+    }
+    skv_buf_text(&json, "]}");
+    if (skv_tokenizer_parse_json(json.data, json.size, NULL, 0, "many", &t, &err) != SKV_OK) {
+        fail_msg("%s", err.text);
+    }
+    skv_buf_clear(&json);
+    int32_t *ids = test_calloc(N_IDS, sizeof *ids);
+    size_t *ends = test_calloc(N_IDS, sizeof *ends), n_walked = 0;
+    for (int i = 0; i < N_IDS; i++) {
+        ids[i] = N_ADDED - i % 100;
+        skv_buf_printf(&json, "<%06d>", ids[i]);
+    }
+    const clock_t begun = clock();
+    assert_int_equal(
+        skv_token_walk(t, ids, N_IDS, json.data, json.size, ends, &n_walked, &err), SKV_OK);
+    assert_true(clock() - begun < CLOCKS_PER_SEC / 2);
+    assert_int_equal(n_walked, N_IDS);
+    assert_int_equal(ends[N_IDS - 1], (size_t)N_IDS * TOKEN_BYTES);
+    test_free(ids);
+    test_free(ends);
+    skv_buf_release(&json);
+    skv_tokenizer_free(t);
+}
+
 /* Ids that are known for a text are not kept from the first special one on that covers data. */
 static void test_data_keep_no_special(void **state)
 {
@@ -435,6 +476,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_answers_are_kept),        cmocka_unit_test(test_nothing_to_keep),
+        cmocka_unit_test(test_many_added_tokens),
         cmocka_unit_test(test_data_keep_no_special),    cmocka_unit_test(test_data_keep_no_special),
         cmocka_unit_test(test_index_finds_the_longest), cmocka_unit_test(test_index_is_bounded),
         cmocka_unit_test(test_index_long_texts),        cmocka_unit_test(test_index_without_memory),

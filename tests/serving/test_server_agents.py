@@ -534,6 +534,28 @@ del case
 
 
 @unittest.skipUnless(STORIES.exists() and TEMPLATES.exists(), "../shared/assets is absent")
+class DeveloperTest(unittest.TestCase):
+    """Codex has instructions and a message of the developer: a template that writes one of them alone, or knows no such role,
+    gets one system message."""
+
+    def test_both_are_in_the_prompt(self):
+        names = ("openai-gpt-oss-120b", "Apertus-8B-Instruct", "Qwen-Qwen3-0.6B", "google-gemma-2-2b-it")
+        for path in [TEMPLATES / f"{name}.jinja" for name in names]:
+            if not path.exists():
+                continue
+            server = Server(STORIES, "--ctx", 2048, "--template", path)
+            self.addCleanup(server.stop)
+            for role in ("developer", "system"):
+                messages = [{"role": "system", "content": "SKVFIRST"}, {"role": role, "content": "SKVSECOND"},
+                            {"role": "user", "content": "SKVUSER"}]  # fmt: skip
+                prompt = server.post("/apply-template", messages=messages)["prompt"]
+                with self.subTest(template=path.stem, role=role, prompt=prompt):
+                    at = [prompt.index(word) for word in ("SKVFIRST", "SKVSECOND", "SKVUSER")]
+                    self.assertEqual(at, sorted(at))
+                    if path.stem in ("openai-gpt-oss-120b", "Apertus-8B-Instruct"):
+                        self.assertIn("<", prompt[at[1] : at[2]], "the second one became the user's")
+
+
 class ChatAgentTest(AgentTest):
     read_tool = {"type": "function", "function": {"name": "read", "description": "Reads.", "parameters": READ}}
 

@@ -295,6 +295,46 @@ class TemplateTest(unittest.TestCase):
             self.assertEqual(server.complete(prompt="a", max_tokens=1)["usage"]["completion_tokens"], 1)
 
 
+class FrameTest(unittest.TestCase):
+    """What a template writes between its prompt and an answer is no part of the answer: sent back it would be written twice."""
+
+    BLANK = "{% for m in messages %}{{ m.role }}: {{ m.content }}<sep>{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
+    NAMED = ("{% for m in messages %}{% if m.reasoning_content %}<|start|>assistant to=self<|message|>{{ m.reasoning_content }}"
+             "<|eom|>{% endif %}<|start|>{{ m.role }}{% if m.role == 'assistant' %} to=user{% endif %}<|message|>{{ m.content }}"
+             "<|eot|>{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}")  # fmt: skip
+    OPEN = ("{% for m in messages %}<|open|>{{ m.role }}<|sep|>{% if m.role == 'assistant' %}<|open|>think<|sep|>"
+            "{{ m.reasoning_content }}<|close|>think<|sep|>{% endif %}{{ m.content }}<|close|>message<|sep|><|end_of_msg|>"
+            "{% endfor %}{% if add_generation_prompt %}<|open|>assistant<|sep|>{% endif %}")  # fmt: skip
+
+    def check_answer(self, template, said, content, thought):
+        with tempfile.TemporaryDirectory() as folder:
+            server = Server(STORIES, "--ctx", 2048, "--template", with_template(template, folder))
+            self.addCleanup(server.stop)
+            body = {"messages": HELLO, "grammar": f'root ::= {json.dumps(said)}', "temperature": 0}
+            message = server.post(CHAT, **body)["choices"][0]["message"]
+            self.assertEqual((message["content"], message.get("reasoning_content") or ""), (content, thought))
+            deltas = [c["choices"][0]["delta"] for c in server.chunks(CHAT, **body) if c["choices"]]
+            self.assertEqual("".join(d.get("content") or "" for d in deltas), content)
+            history = [*HELLO, message, *HELLO]
+            prompts = [server.post("/apply-template", messages=m)["prompt"] for m in (HELLO, history)]
+            self.assertTrue(prompts[1].startswith(prompts[0] + said), prompts)
+            # An answer that goes on with a message is its own beginning.
+            prefix = {"role": "assistant", "content": "A"}
+            body |= {"messages": [*HELLO, prefix], "continue_final_message": True, "add_generation_prompt": False}
+            self.assertEqual(server.post(CHAT, **{**body, "grammar": 'root ::= " b"'})["choices"][0]["message"]["content"], " b")
+
+    def test_a_blank(self):
+        self.check_answer(self.BLANK, " Done", "Done", "")
+
+    def test_the_name_of_the_reader(self):
+        self.check_answer(self.NAMED, " to=user<|message|>Done", "Done", "")
+        self.check_answer(self.NAMED, " to=self<|message|>hm<|eom|><|start|>assistant to=user<|message|>Done", "Done", "hm")
+
+    def test_marks_at_both_ends(self):
+        said = "<|open|>think<|sep|>hm<|close|>think<|sep|>Done"
+        self.check_answer(self.OPEN, said + "<|close|>message<|sep|>", "Done", "hm")
+
+
 class QueueTest(ServerTest):
     words = ("--ctx", 512, "--kv-tokens", 1024, "--max-running", 1, "--max-queue", 1)
 

@@ -374,6 +374,11 @@ CLIENTS = {"openai": OpenaiChat, "responses": OpenaiResponses, "anthropic": Anth
 # ---- the conversation ----
 
 
+def thinking(on):
+    """What templates call it."""
+    return {"enable_thinking": on, "thinking": on}
+
+
 def a_text(draw):
     return "".join(draw.choice(BITS) for _ in range(draw.randint(1, 6)))
 
@@ -479,10 +484,12 @@ class Conversation:
         """The answer begins with a thought, where the template writes one that it is told to have."""
         if not self.client.thinks or self.draw.random() > 0.3:
             return message
-        self.more = {"chat_template_kwargs": {"enable_thinking": True}}
+        self.more = {"chat_template_kwargs": thinking(True)}
         thinker = {**message, "reasoning_content": self.draw.choice(["Let me see.", "One, two:\n1,5 \"x\" {}"])}
         text = self.wanted(thinker)
-        if text and thinker["reasoning_content"] in text and text != self.wanted(message):
+        thought = thinker["reasoning_content"]
+        opened = text and text.lstrip().startswith(thought)  # by the prompt: answers are free until its end, so none can be forced
+        if text and thought in text and not opened and text != self.wanted(message):
             self.n_thoughts += 1
             return thinker
         self.more = {}
@@ -578,7 +585,7 @@ def main():
     bad = 0
     for template in [path.stem for path in EVERY] if args.template == "all" else args.template.split(","):
         server = Server(STORIES, "--ctx", 65536, "--kv-tokens", 131072, "--name", "m", "--template", find_template(template),
-                        "--chat-template-kwargs", '{"enable_thinking": false}')  # fmt: skip
+                        "--chat-template-kwargs", json.dumps(thinking(False)))  # fmt: skip
         try:
             if thinks_anyway(server):
                 print(f"{template}: left out, its prompts open a thought whatever is asked", flush=True)

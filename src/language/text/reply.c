@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "text/reply_call.h"
 #include "text/reply_form.h"
+#include "text/reply_frame.h"
 
 enum {
     TEXT_BYTES_MAX = 1 << 28,
@@ -53,6 +54,7 @@ struct skv_reply {
     size_t n_looked;          /* bytes that were looked at for marks: a test holds them linear */
     skv_raw_scan scan;
     skv_reply_call call;
+    skv_frame_filter frame; /* every piece goes through it */
 };
 
 static reply_place place_of_text(const skv_reply *r)
@@ -77,6 +79,8 @@ skv_status skv_reply_create(const skv_reply_options *options, skv_reply **out, s
     r->form = skv_reply_form_at(harmony ? SKV_CALLS_HARMONY : options->format.calls);
     r->thought = skv_thought_form_at(thinks);
     r->held = empty;
+    const bool messages = r->form && r->form->spelling == SKV_SPELL_MESSAGE;
+    skv_frame_init(&r->frame, options, messages ? (skv_reply_frame){NULL} : options->frame, &empty);
     skv_reply_call_init(&r->call, options->names, options->n_names, &empty);
     r->call.wants_id = r->form && r->form->own_id == SKV_ID_MEMBER;
     r->skips_blanks = options->in_thought;
@@ -91,6 +95,7 @@ void skv_reply_free(skv_reply *reply)
     if (!reply) return;
     const skv_reply_memory memory = reply->options.memory;
     skv_buf_release(&reply->held);
+    skv_frame_release(&reply->frame);
     skv_reply_call_release(&reply->call);
     skv_free(reply);
     if (memory.give) memory.give(memory.user, sizeof *reply);
@@ -163,10 +168,10 @@ static size_t find_mark(skv_reply *r, const char *text, size_t n, const char *ma
     return i;
 }
 
-static void tell(const skv_reply *r, skv_reply_kind kind, const char *text, size_t n)
+static void tell(skv_reply *r, skv_reply_kind kind, const char *text, size_t n)
 {
     const skv_reply_piece piece = {.kind = kind, .text = text, .n = n};
-    if (n > 0 || kind == SKV_REPLY_CALL_END) r->options.tell(r->options.user, &piece);
+    if (n > 0 || kind == SKV_REPLY_CALL_END) skv_frame_tell(&r->frame, &piece);
 }
 
 /* Drops blanks that nobody wants; false: there was nothing else. */
@@ -253,7 +258,7 @@ static void give_up_call(skv_reply *r)
     if (call->told) {
         const skv_reply_piece piece = {SKV_REPLY_CALL_BAD, call->raw.data, call->raw.size,
                                        call->raw.size - call->n_raw_told};
-        r->options.tell(r->options.user, &piece);
+        skv_frame_tell(&r->frame, &piece);
     } else {
         tell(r, SKV_REPLY_TEXT, call->raw.data, call->raw.size);
     }
@@ -734,7 +739,7 @@ static bool waits_with_blanks(const skv_reply *r)
 static skv_status run(skv_reply *r, skv_error *err)
 {
     while (step(r)) continue;
-    const bool failed = r->held.failed || r->call.failed || r->call.raw.failed ||
+    const bool failed = r->held.failed || r->frame.held.failed || r->call.failed || r->call.raw.failed ||
                         r->call.args.failed || r->call.name.failed;
     SKV_REQUIRE(!failed, err, SKV_MEMORY, "reply: no memory for its text");
     const size_t n = n_held(r);
@@ -778,12 +783,12 @@ skv_status skv_reply_finish(skv_reply *reply, skv_error *err)
 {
     reply->last = true;
     SKV_TRY(run(reply, err));
-    if (reply->place != PLACE_CALL) return SKV_OK;
-    if (skv_reply_call_lacks_bracket(&reply->call)) {
+    if (reply->place == PLACE_CALL && skv_reply_call_lacks_bracket(&reply->call)) {
         tell_call(reply, true);
         end_call(reply);
-    } else {
+    } else if (reply->place == PLACE_CALL) {
         give_up_call(reply);
     }
+    skv_frame_end(&reply->frame);
     return SKV_OK;
 }

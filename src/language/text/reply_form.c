@@ -242,6 +242,9 @@ static const skv_thought_form thoughts[SKV_THOUGHTS_COUNT] = {
     [SKV_THOUGHTS_COHERE] = {"<|START_THINKING|>", "<|END_THINKING|>"},
     [SKV_THOUGHTS_SEED] = {"<seed:think>", "</seed:think>"},
     [SKV_THOUGHTS_MINIMAX] = {"<mm:think>", "</mm:think>"},
+    [SKV_THOUGHTS_KIMI_K3] = {"<|open|>think<|sep|>", "<|close|>think<|sep|>"},
+    [SKV_THOUGHTS_SOLAR] = {"<|think|>", "<|end|>"},
+    [SKV_THOUGHTS_MUSE] = {"to=self<|message|>", "<|eom|>"},
     [SKV_THOUGHTS_APRIEL] = {"Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"},
 };
 

@@ -36,9 +36,38 @@ static bool fits(const skv_reply_form *form, const char *text, size_t n)
 static skv_thought_marks thoughts_of(skv_call_syntax calls, const char *text, size_t n)
 {
     if (calls == SKV_CALLS_HARMONY) return SKV_THOUGHTS_HARMONY;
-    for (int i = SKV_THOUGHTS_HARMONY - 1; i > SKV_THOUGHTS_NONE; i--) {
+    /* Those behind it are told apart by what a template writes, not by its text. */
+    for (int i = SKV_THOUGHTS_APRIEL; i > SKV_THOUGHTS_NONE; i--) {
         const skv_thought_marks marks = (skv_thought_marks)i;
         if (contains(text, n, skv_thought_form_at(marks)->end)) return marks;
+    }
+    return SKV_THOUGHTS_NONE;
+}
+
+const char *skv_thought_marks_begin(skv_thought_marks marks)
+{
+    return skv_thought_form_at(marks)->begin;
+}
+
+const char *skv_thought_marks_end(skv_thought_marks marks)
+{
+    return skv_thought_form_at(marks)->end;
+}
+
+skv_thought_marks skv_reply_thought_marks(const char *text, const char *thought)
+{
+    const char *at = strstr(text, thought);
+    if (!at) return SKV_THOUGHTS_NONE;
+    const char *behind = at + strlen(thought);
+    while (at > text && (at[-1] == '\n' || at[-1] == ' ')) at--;
+    while (*behind == '\n' || *behind == ' ') behind++;
+    for (int i = SKV_THOUGHTS_NONE + 1; i < SKV_THOUGHTS_HARMONY; i++) {
+        const skv_thought_form *form = skv_thought_form_at((skv_thought_marks)i);
+        const size_t n_begin = strlen(form->begin), n_front = (size_t)(at - text);
+        if (n_front >= n_begin && memcmp(at - n_begin, form->begin, n_begin) == 0 &&
+            strncmp(behind, form->end, strlen(form->end)) == 0) {
+            return (skv_thought_marks)i;
+        }
     }
     return SKV_THOUGHTS_NONE;
 }
@@ -544,7 +573,18 @@ static skv_status add_bare(skv_buf *out, const skv_reply_rules *rules, const skv
 static void add_thought(skv_buf *out, skv_reply_format format)
 {
     const char *end = skv_thought_form_at(format.thinks)->end;
-    add_until(out, end ? end : "</think>");
+    if (!end) end = "</think>";
+    /* A grammar looks for a mark whose first byte does not come again; the rest has to follow. */
+    const char *rest = strchr(end + 1, end[0]);
+    const size_t n = rest ? (size_t)(rest - end) : strlen(end);
+    skv_buf_byte(out, UNTIL_BEGIN);
+    skv_buf_json_text(out, end, n);
+    skv_buf_byte(out, MARK_END);
+    if (rest) {
+        skv_buf_text(out, ",\"");
+        put_mark(out, rest);
+        skv_buf_byte(out, '"');
+    }
     skv_buf_text(out, ",{\"any\":[\"\",\"\\n\",\"\\n\\n\",\" \"]}");
 }
 

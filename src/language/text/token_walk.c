@@ -69,8 +69,12 @@ static bool is_mark(const walk *w, int32_t id)
            (w->t->vocab.flags[id] & marks) != 0;
 }
 
-static const skv_added_token *find_added(const skv_tokenizer *t, int32_t id)
+/* The added token if it takes white space; NULL: it takes none. Few do, and a text has many others.
+ */
+static const skv_added_token *find_stripping(const skv_tokenizer *t, int32_t id)
 {
+    if (id < 0 || !skv_vocab_has(&t->vocab, (uint32_t)id)) return NULL;
+    if ((t->vocab.flags[id] & SKV_TOKEN_STRIPS) == 0) return NULL;
     for (size_t i = 0; i < t->added.n; i++) {
         if ((int32_t)t->added.tokens[i].id == id) return &t->added.tokens[i];
     }
@@ -116,7 +120,7 @@ static size_t pass(const walk *w, size_t at, const char *bytes, size_t n)
 static size_t pass_mark(const walk *w, int32_t id, size_t at, const char *bytes, size_t n)
 {
     size_t end = pass(w, at, bytes, n);
-    const skv_added_token *added = end == SIZE_MAX ? find_added(w->t, id) : NULL;
+    const skv_added_token *added = end == SIZE_MAX ? find_stripping(w->t, id) : NULL;
     if (!added || !added->lstrip) return end;
     return pass(w, skip_blanks(w, at), bytes, n);
 }
@@ -183,7 +187,7 @@ skv_status skv_token_walk(const skv_tokenizer *t, const int32_t *ids, size_t n, 
     skv_buf_init(&w.bytes, TOKEN_BYTES_MAX);
     size_t i = 0;
     while (i < n) {
-        const skv_added_token *before = i > 0 ? find_added(t, ids[i - 1]) : NULL;
+        const skv_added_token *before = i > 0 ? find_stripping(t, ids[i - 1]) : NULL;
         size_t at = i > 0 ? ends[i - 1] : 0;
         size_t stop = walk_best(&w, i, at, before && before->rstrip);
         if (stop == i) break;

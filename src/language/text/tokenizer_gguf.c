@@ -163,6 +163,7 @@ static skv_status put_token(skv_tokenizer *t, const gguf_vocab *v, size_t i, skv
                              .special = (flags & SKV_TOKEN_SPECIAL) != 0,
                              .rstrip = strips_right(v->gguf, text, n),
                              .trim_ascii = true};
+    if (token.rstrip) t->vocab.flags[i] |= SKV_TOKEN_STRIPS;
     return skv_added_put(&t->added, text, n, token, false, err);
 }
 

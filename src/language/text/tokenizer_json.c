@@ -233,6 +233,7 @@ static skv_status put_added(skv_tokenizer *t, const added_entry *entry, skv_norm
                 err, SKV_FORMAT, "%s: added token '%.64s' has the id %u of another one", t->name,
                 entry->text, (unsigned)entry->id);
     if (entry->special) t->vocab.flags[entry->id] |= SKV_TOKEN_SPECIAL;
+    if (entry->lstrip || entry->rstrip) t->vocab.flags[entry->id] |= SKV_TOKEN_STRIPS;
     return search_for(t, entry, work, err);
 }
 

@@ -18,7 +18,8 @@ enum skv_token_flags {
     SKV_TOKEN_UNKNOWN = 1 << 3, /* stands for what the vocabulary cannot spell */
     SKV_TOKEN_LITERAL = 1 << 4, /* decoded as spelled: control, user-defined */
     SKV_TOKEN_UNUSED = 1 << 5,  /* SentencePiece: never produced */
-    SKV_TOKEN_ADDED = 1 << 6    /* no token of the model: only found as an added token */
+    SKV_TOKEN_ADDED = 1 << 6,   /* no token of the model: only found as an added token */
+    SKV_TOKEN_STRIPS = 1 << 7   /* an added token that takes white space beside it */
 };
 
 #define SKV_NO_TOKEN UINT32_MAX

@@ -91,6 +91,10 @@ static bool open_parts(answer *a, reply_parts *parts)
     options.functions = &a->tools;
     if (a->params.keep_thoughts) options.format.thinks = SKV_THOUGHTS_NONE;
     options.in_thought = options.format.thinks && begins_in_thought(a);
+    if (!a->prompts.at[0].continues) {
+        const answer_frame *frame = &a->ex->model->frame;
+        options.frame = (skv_reply_frame){frame->lead, frame->behind, frame->tail};
+    }
     const bool streams = a->params.stream && !a->dialect->whole_calls;
     if (!reply_parts_open(parts, a->ex, &a->tools, &options, streams)) return false;
     if (a->params.keep_thoughts) keep_opening(a, parts);

@@ -609,24 +609,36 @@ static bool render_calls(const exchange *ex, json_t *vars, rendered_text *out, a
     return false;
 }
 
-/* Renders the conversation as the template can take it. */
+/* The same; *shown: with the system messages from there on. */
+static bool render_shown(const exchange *ex, json_t *vars, size_t from, rendered_text *out,
+                         bool *shown, api_error *error)
+{
+    *shown = false;
+    return render_calls(ex, vars, out, error) &&
+           system_is_shown(ex, json_object_get(vars, "messages"), from, &out->text, shown, error);
+}
+
+/* Renders the conversation as the template can take it: the system messages at its beginning are
+ * one, or all are the user's. */
 static bool render_folded(const exchange *ex, json_t *vars, rendered_text *out, api_error *error)
 {
     json_t *messages = json_object_get(vars, "messages");
-    const bool ok = render_calls(ex, vars, out, error);
-    bool shown = false, any = false;
+    bool shown;
     api_error other;
-    const bool spent = ex->budget->exceeded != SKV_EXCEEDED_NONE; /* nothing else can be tried */
-    if (!ok && (error->status != 400 || spent)) return false;
-    if (ok && !system_is_shown(ex, messages, &out->text, &shown, error)) return false;
-    if (shown) return true;
-    if (!system_fold(ex, messages, &any, &other)) {
-        *error = other;
-        return false;
+    bool ok = render_shown(ex, vars, 1, out, &shown, error);
+    for (int step = 0; step < 2 && !shown; step++) {
+        const bool spent = ex->budget->exceeded != SKV_EXCEEDED_NONE; /* nothing can be tried */
+        bool any = false;
+        if (!ok && (error->status != 400 || spent)) return false;
+        const bool changed = step == 0 ? system_join(ex, messages, &any, &other)
+                                       : system_fold(ex, messages, &any, &other);
+        if (!changed) *error = other;
+        if (!changed) return false;
+        if (!any) continue;
+        clear_rendered(ex, out);
+        ok = render_shown(ex, vars, 0, out, &shown, error);
     }
-    if (!any) return ok;
-    clear_rendered(ex, out);
-    return render_calls(ex, vars, out, error);
+    return ok;
 }
 
 /* What a template may have refused a history for is mended, and then its calls and results are told
@@ -700,6 +712,7 @@ bool messages_render(const exchange *ex, const json_t *body, rendered_text *out,
     const bool ok = make_vars(ex, body, vars, &continues, error) &&
                     render_thoughts(ex, vars, out, error) && find_pins(ex, vars, out, error) &&
                     (!continues || cut_at_mark(out, continue_mark, error));
+    out->continues = continues;
     json_decref(vars);
     return ok;
 }
@@ -723,6 +736,7 @@ static bool read_messages(const exchange *ex, const json_t *body, size_t max_ids
         ok =
             set_text(ex, &out->at[0], text->size > 0 ? text->data : "", text->size, flags, error) &&
             check_empty(out, "messages", error);
+        out->at[0].continues = rendered.continues;
         if (!all) out->at[0].data = rendered.data;
         if (!all) rendered.data = (skv_text_marks){0};
         memcpy(out->at[0].pins, rendered.pins, sizeof rendered.pins);

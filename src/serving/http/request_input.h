@@ -13,6 +13,7 @@ typedef struct api_prompt {
     size_t n_text;
     bool add_special;      /* how the text was encoded, */
     skv_text_marks data;   /* owned: and where it is the client's; of the chat template's text */
+    bool continues;        /* the answer goes on with its last message */
     bool is_cut;           /* it has more ids than the context holds, and n_ids is one more */
     skv_prompt_text known; /* what prompts_recall found out */
     skv_pin pins[SKV_JOB_PINS]; /* [n_pins]: what of the text is to stay in the prefix cache */
@@ -63,10 +64,12 @@ void text_ids_free(const exchange *ex, int32_t *ids, size_t n_ids);
 
 /* ---- system_fold.c: templates that know no system message, or none behind others ---- */
 
-/** *shown: the prompt has the text of every system message behind the first message; some templates
+/** *shown: the prompt has the text of every system message from messages[from] on; some templates
  * leave them out without a word. */
-bool system_is_shown(const exchange *ex, const json_t *messages, const skv_buf *prompt, bool *shown,
-                     api_error *error);
+bool system_is_shown(const exchange *ex, const json_t *messages, size_t from,
+                     const skv_buf *prompt, bool *shown, api_error *error);
+/** Makes the system messages at the beginning one. *any: there were several. */
+bool system_join(const exchange *ex, json_t *messages, bool *any, api_error *error);
 /** Makes the text of system messages a part of the user's around them. *any: there were some, and
  * messages of the user. */
 bool system_fold(const exchange *ex, json_t *messages, bool *any, api_error *error);
@@ -202,6 +205,15 @@ bool tool_template_ignores(const skv_vocab *vocab, const char *text, size_t n);
  * reads what it writes. */
 skv_call_syntax tool_template_calls(const skv_vocab *vocab, const char *text, size_t n,
                                     skv_call_syntax signs);
+/** The marks around the thoughts that it writes; NONE: it writes none, or with other marks. */
+skv_thought_marks tool_template_thoughts(const skv_vocab *vocab, const char *text, size_t n);
+/** What it writes around the text of an answer. */
+answer_frame tool_template_frame(const skv_vocab *vocab, const char *text, size_t n,
+                                 skv_thought_marks thinks);
+void answer_frame_release(answer_frame *frame);
+/** Whether it writes messages of the role developer, behind a system message too. Its text alone
+ * does not tell: some only have a mark of that name. */
+bool tool_template_knows_developer(const skv_vocab *vocab, const char *text, size_t n);
 /** What it does with the calls of earlier turns. */
 tool_habits tool_template_habits(const skv_vocab *vocab, const char *text, size_t n);
 /** Makes a message of several calls one for each, with its result behind it (tool_turns.c). */

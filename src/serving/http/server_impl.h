@@ -74,6 +74,11 @@ typedef struct tool_habits {
     bool one_call;      /* of several calls in one message it writes the first, or refuses them */
 } tool_habits;
 
+/* What a chat template writes around the text of an answer: see skv_reply_frame. */
+typedef struct answer_frame {
+    char *lead, *behind, *tail; /* owned; NULL: nothing */
+} answer_frame;
+
 /* A model that may be asked for. A request that has taken it (model_take) may read all of what is
  * set while it is loaded: it stays until the request gives it back. */
 typedef struct server_model {
@@ -104,9 +109,10 @@ typedef struct server_model {
     char template_error[SKV_ERROR_TEXT_MAX]; /* why it cannot be read; "": it can */
     size_t n_template;
     skv_reply_format reply_format;      /* of the answers to it */
-    bool knows_developer;               /* the template has messages of that role */
+    bool knows_developer;               /* the template writes messages of that role */
     bool generic_tools;                 /* the template has none that are known: tool_generic.c */
     tool_habits habits;                 /* of the template, where there are */
+    answer_frame frame;                 /* of the template */
     bool special_marks;                 /* some of its marks are special tokens: */
     char *special[SKV_REPLY_MARKS_MAX]; /* owned, [n_special] */
     size_t n_special;

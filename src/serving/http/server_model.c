@@ -34,6 +34,20 @@ static void log_line(void *user, const char *line)
     fprintf(stderr, "swiftkv: %s\n", line);
 }
 
+/* What the template writes around answers, which its text alone does not tell. */
+static void learn_frame(const server_options *o, server_model *model)
+{
+    skv_reply_format *format = &model->reply_format;
+    const skv_vocab *vocab = model->vocab;
+    if (!model->template_text || !vocab || model->template_error[0]) return;
+    if (format->thinks == SKV_THOUGHTS_HARMONY) return;
+    if (!o->reasoning_format && format->thinks == SKV_THOUGHTS_NONE) {
+        format->thinks = tool_template_thoughts(vocab, model->template_text, model->n_template);
+    }
+    model->frame =
+        tool_template_frame(vocab, model->template_text, model->n_template, format->thinks);
+}
+
 /* A template without calls that are known gets them in texts. */
 static void choose_generic_tools(const server_options *o, server_model *model)
 {
@@ -93,7 +107,11 @@ static void keep_special(server_model *model, char *text)
 static void find_special(server_model *model)
 {
     const char *marks[SKV_REPLY_MARKS_MAX];
-    const size_t n = skv_reply_marks(model->reply_format, marks);
+    const char *const frame[] = {model->frame.lead, model->frame.behind, model->frame.tail};
+    size_t n = skv_reply_marks(model->reply_format, marks);
+    for (size_t i = 0; i < 3 && n < SKV_REPLY_MARKS_MAX; i++) {
+        if (frame[i]) marks[n++] = frame[i];
+    }
     for (size_t i = 0; model->vocab && i < n; i++) {
         int32_t *ids = NULL;
         size_t n_ids = 0;
@@ -112,7 +130,6 @@ static void find_special(server_model *model)
 static bool copy_template(server_model *model, const server_template *template, char *error)
 {
     model->guesses_template = template->is_guess;
-    model->knows_developer = template->text && strstr(template->text, "developer");
     if (!template->text) return true;
     model->n_template = strlen(template->text);
     model->template_text = malloc(model->n_template + 1);
@@ -164,6 +181,10 @@ skv_status model_read_template(http_server *server, server_model *model,
     if (!set_reply_format(o, model, error)) return SKV_ARGUMENT;
     check_template(model);
     choose_generic_tools(o, model);
+    learn_frame(o, model);
+    model->knows_developer =
+        model->vocab && model->template_text && !model->template_error[0] &&
+        tool_template_knows_developer(model->vocab, model->template_text, model->n_template);
     find_special(model);
     return SKV_OK;
 }
@@ -197,6 +218,7 @@ skv_status model_open(http_server *server, server_model *model, size_t memory_ma
 void model_drop_template(server_model *model)
 {
     free(model->template_text);
+    answer_frame_release(&model->frame);
     for (size_t i = 0; i < model->n_special; i++) skv_text_free(model->special[i]);
     model->n_special = 0;
     model->template_text = NULL;

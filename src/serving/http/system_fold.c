@@ -33,12 +33,12 @@ static skv_text_piece inner_text(const json_t *content)
 }
 
 /* They are looked for in their order, each behind the one before. */
-bool system_is_shown(const exchange *ex, const json_t *messages, const skv_buf *prompt, bool *shown,
-                     api_error *error)
+bool system_is_shown(const exchange *ex, const json_t *messages, size_t from,
+                     const skv_buf *prompt, bool *shown, api_error *error)
 {
     const char *at = prompt->data ? prompt->data : "", *end = at + prompt->size;
     *shown = true;
-    for (size_t i = 1; *shown && i < json_array_size(messages); i++) {
+    for (size_t i = from; *shown && i < json_array_size(messages); i++) {
         const json_t *content = text_of(json_array_get(messages, i), "system");
         if (!request_work(ex, 1, "messages", error)) return false;
         if (!content) continue;
@@ -126,6 +126,41 @@ static bool fold_all(folding *f, bool *any)
     return true;
 }
 
+static bool has_role(const json_t *message, const char *role)
+{
+    return json_text_is(json_object_get(message, "role"), role);
+}
+
+/* The first message that is not the system's. */
+static size_t first_turn(const json_t *messages)
+{
+    size_t i = 0;
+    while (has_role(json_array_get(messages, i), "system")) i++;
+    return i;
+}
+
+bool system_join(const exchange *ex, json_t *messages, bool *any, api_error *error)
+{
+    const size_t n = first_turn(messages);
+    folding f = {.ex = ex, .messages = messages, .text = request_text(ex), .error = error};
+    bool ok = true;
+    *any = false;
+    for (size_t i = 0; ok && n > 1 && i < json_array_size(messages); i++) {
+        json_t *message = json_array_get(messages, i);
+        const json_t *text = text_of(message, "system");
+        const json_t *before = f.n_kept > 0 ? json_array_get(messages, f.n_kept - 1) : NULL;
+        const bool joins = i < n && text && text_of(before, "system");
+        ok = request_work(ex, 1, "messages", error);
+        if (ok && joins) join(&f, text);
+        if (ok && !joins) ok = keep(&f, message);
+        *any = *any || joins;
+    }
+    ok = ok && close_joined(&f);
+    if (ok && *any) json_array_cut(messages, f.n_kept);
+    skv_buf_release(&f.text);
+    return ok;
+}
+
 bool system_fold(const exchange *ex, json_t *messages, bool *any, api_error *error)
 {
     folding f = {.ex = ex, .messages = messages, .text = request_text(ex), .error = error};
@@ -140,11 +175,6 @@ bool system_fold(const exchange *ex, json_t *messages, bool *any, api_error *err
 }
 
 /* ---- turns in a row ---- */
-
-static bool has_role(const json_t *message, const char *role)
-{
-    return json_text_is(json_object_get(message, "role"), role);
-}
 
 /* Whether a message goes on with the one before: both are texts of the user, or of the assistant.
  */
@@ -163,14 +193,6 @@ static bool put_user(const exchange *ex, json_t *messages, size_t i, api_error *
     }
     json_t *user = json_pack("{s:s,s:s}", "role", "user", "content", "");
     return json_array_insert_new(messages, i, user) == 0 || api_fail(error, 503, NULL, "no memory");
-}
-
-/* The first message that is not the system's. */
-static size_t first_turn(const json_t *messages)
-{
-    size_t i = 0;
-    while (has_role(json_array_get(messages, i), "system")) i++;
-    return i;
 }
 
 bool turns_begin(const exchange *ex, json_t *messages, api_error *error)

@@ -3,6 +3,7 @@
  * no more of itself than its text.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "request_input.h"
@@ -90,6 +91,18 @@ bool tool_template_ignores(const skv_vocab *vocab, const char *text, size_t n)
     return ignores;
 }
 
+bool tool_template_knows_developer(const skv_vocab *vocab, const char *text, size_t n)
+{
+    const probed p = {vocab, {text, n}};
+    if (!strstr(text, "developer")) return false; /* any role is written as it is named */
+    char *shown = render(&p, "{\"messages\":[{\"role\":\"system\",\"content\":\"skv_system\"},"
+                             "{\"role\":\"developer\",\"content\":\"skv_developer\"},"
+                             "{\"role\":\"user\",\"content\":\"x\"}]," PROBE "}");
+    const bool knows = shown && strstr(shown, "skv_system") && strstr(shown, "skv_developer");
+    skv_text_free(shown);
+    return knows;
+}
+
 tool_habits tool_template_habits(const skv_vocab *vocab, const char *text, size_t n)
 {
     const probed p = {vocab, {text, n}};
@@ -105,6 +118,126 @@ tool_habits tool_template_habits(const skv_vocab *vocab, const char *text, size_
         shown && !habits.loses_calls && !shows_second(&p, habits.short_ids ? short_id : long_id);
     skv_text_free(shown);
     return habits;
+}
+
+/* ---- what it writes around answers ---- */
+
+static const char answer_mark[] = "skv_answer", thought_mark[] = "skv_thought";
+
+/* The prompt of a question, to be freed; NULL: the template refuses it. */
+static char *render_prompt(const probed *p)
+{
+    return render(p, "{\"messages\":[{\"role\":\"user\",\"content\":\"skv_question\"}],"
+                     "\"add_generation_prompt\":true}");
+}
+
+/* The question with an answer, which may have a thought. */
+static char *render_answer(const probed *p, const char *thought)
+{
+    char vars[512];
+    (void)snprintf(vars, sizeof vars,
+                   "{\"messages\":[{\"role\":\"user\",\"content\":\"skv_question\"},{\"role\":"
+                   "\"assistant\",\"content\":\"skv_answer\"%s}],\"add_generation_prompt\":false}",
+                   thought);
+    return render(p, vars);
+}
+
+#define WITH_THOUGHT ",\"reasoning_content\":\"skv_thought\",\"reasoning\":\"skv_thought\""
+
+skv_thought_marks tool_template_thoughts(const skv_vocab *vocab, const char *text, size_t n)
+{
+    const probed p = {vocab, {text, n}};
+    char *shown = render_answer(&p, WITH_THOUGHT);
+    const skv_thought_marks marks =
+        shown ? skv_reply_thought_marks(shown, thought_mark) : SKV_THOUGHTS_NONE;
+    skv_text_free(shown);
+    return marks;
+}
+
+enum { FRAME_MAX = 128 }; /* bytes of marks: what is longer is another turn */
+
+/* A copy of from[0..to); NULL where there is nothing. */
+static char *copy_between(const char *from, const char *to)
+{
+    const size_t n = (size_t)(to - from);
+    char *copy = n > 0 && n <= FRAME_MAX ? malloc(n + 1) : NULL;
+    if (!copy) return NULL;
+    memcpy(copy, from, n);
+    copy[n] = 0;
+    return copy;
+}
+
+static bool is_blank(const char *from, const char *to)
+{
+    while (from < to && strchr(" \n\r\t", *from)) from++;
+    return from == to;
+}
+
+/* Where text[from..to) goes on behind the mark that ends a thought, if it has one; blanks are that
+ * mark's. */
+static const char *skip_thought(const char *from, const char *to, skv_thought_marks thinks)
+{
+    const char *end = skv_thought_marks_end(thinks);
+    const char *at = end ? strstr(from, end) : NULL;
+    if (!at || at >= to) return from;
+    at += strlen(end);
+    return is_blank(at, to) ? to : at;
+}
+
+/* What stands in front of the answer. */
+static char *find_lead(const char *shown, const char *prompt, skv_thought_marks thinks)
+{
+    const size_t n = prompt ? strlen(prompt) : 0;
+    if (!prompt || strncmp(shown, prompt, n) != 0) return NULL;
+    const char *answer = strstr(shown + n, answer_mark);
+    return answer ? copy_between(skip_thought(shown + n, answer, thinks), answer) : NULL;
+}
+
+/* What stands between a thought and the answer, behind the mark that ends the thought. */
+static char *find_behind(const char *shown, skv_thought_marks thinks)
+{
+    const char *thought = strstr(shown, thought_mark);
+    const char *answer = thought ? strstr(thought, answer_mark) : NULL;
+    if (!answer) return NULL;
+    const char *from = thought + sizeof thought_mark - 1;
+    const char *behind = skip_thought(from, answer, thinks);
+    return behind > from ? copy_between(behind, answer) : NULL;
+}
+
+/* What stands behind the answer in front of the last mark, which ends it; and the mark that ends
+ * thoughts where it ends answers too. */
+static char *find_tail(const char *shown, skv_thought_marks thinks)
+{
+    const char *answer = strstr(shown, answer_mark), *end = skv_thought_marks_end(thinks);
+    const char *from = answer ? answer + sizeof answer_mark - 1 : NULL;
+    const char *last = from ? strrchr(from, '<') : NULL;
+    if (!last) return NULL;
+    if (end && strncmp(from, end, strlen(end)) == 0) return copy_between(from, from + strlen(end));
+    return is_blank(from, last) ? NULL : copy_between(from, last);
+}
+
+answer_frame tool_template_frame(const skv_vocab *vocab, const char *text, size_t n,
+                                 skv_thought_marks thinks)
+{
+    const probed p = {vocab, {text, n}};
+    answer_frame frame = {NULL};
+    char *prompt = render_prompt(&p), *shown = render_answer(&p, ""),
+         *thinking = render_answer(&p, WITH_THOUGHT);
+    if (shown) frame.lead = find_lead(shown, prompt, thinks);
+    if (shown) frame.tail = find_tail(shown, thinks);
+    if (thinking) frame.behind = find_behind(thinking, thinks);
+    skv_text_free(prompt);
+    skv_text_free(shown);
+    skv_text_free(thinking);
+    return frame;
+}
+
+void answer_frame_release(answer_frame *frame)
+{
+    free(frame->lead);
+    free(frame->behind);
+    free(frame->tail);
+    *frame = (answer_frame){NULL};
 }
 
 /* ---- the form of its calls ---- */

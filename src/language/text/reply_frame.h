@@ -1,0 +1,29 @@
+/*
+ * What a template writes around the text of an answer: see skv_reply_frame. Pieces of a reply pass
+ * through here on their way to its reader. Text that may be the beginning of such marks is held.
+ */
+#ifndef SKV_TEXT_REPLY_FRAME_H
+#define SKV_TEXT_REPLY_FRAME_H
+
+#include <stdbool.h>
+
+#include "base/buf.h"
+#include "skv/reply.h"
+
+typedef struct skv_frame_filter {
+    skv_reply_frame frame; /* borrowed texts */
+    const char *lead;      /* that may come now; NULL: none */
+    skv_buf held;          /* text that was not told */
+    skv_reply_fn *tell;
+    void *user; /* for tell */
+} skv_frame_filter;
+
+/** empty: a buffer to begin with. Of the options, `tell` counts. */
+void skv_frame_init(skv_frame_filter *filter, const skv_reply_options *options,
+                    skv_reply_frame frame, const skv_buf *empty);
+void skv_frame_release(skv_frame_filter *filter);
+void skv_frame_tell(skv_frame_filter *filter, const skv_reply_piece *piece);
+/** Nothing comes any more: tells what is held, but for marks that were cut off. */
+void skv_frame_end(skv_frame_filter *filter);
+
+#endif
