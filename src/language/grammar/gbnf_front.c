@@ -58,7 +58,7 @@ static bool is_name_byte(char c)
            c == '_';
 }
 
-/* Blanks and comments; line ends too where the rule may go on behind them. */
+/* Skips blanks and comments; also line ends if the rule may continue after them. */
 static void skip_space(parser *p, bool lines)
 {
     for (; p->at < p->n; p->at++) {

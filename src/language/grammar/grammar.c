@@ -32,7 +32,8 @@ static skv_status read_both(skv_exprs *exprs, const skv_grammar_source *source, 
     return SKV_OK;
 }
 
-/* A limit of the budget is what went wrong, whatever the code that met it has made of it. */
+/* If a limit of the budget was exceeded, that is the error, whatever status the caller made of
+ * it. */
 static skv_status compile(skv_exprs *exprs, const skv_grammar_source *source, skv_grammar **out,
                           skv_error *err)
 {

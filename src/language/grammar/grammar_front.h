@@ -1,4 +1,4 @@
-/* Front ends: what reads a text of one kind and makes expressions of it, and what they share. */
+/* Front ends: the parsers that turn a text of one kind into expressions, and their shared code. */
 #ifndef SKV_GRAMMAR_FRONT_H
 #define SKV_GRAMMAR_FRONT_H
 
@@ -30,8 +30,8 @@ SKV_MUST_CHECK skv_status skv_schema_read_json(skv_exprs *exprs, const json_t *j
  *
  * Literals, '.', classes with ranges and negation, \d \w \s and their opposites (ASCII), escapes,
  * groups (named ones too), alternatives, and the repetitions * + ? {m} {m,} {,n} {m,n}, also in
- * their lazy spelling, which describes the same texts. ^ and $ stand at the ends only. What looks
- * around or back (lookahead, lookbehind, backreferences, \b) is refused by its name.
+ * their lazy spelling, which describes the same texts. ^ and $ stand at the ends only. Lookahead,
+ * lookbehind, backreferences and \b are refused by name.
  */
 typedef struct skv_regex_options {
     const char *name; /* of the text, for messages */

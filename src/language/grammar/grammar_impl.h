@@ -1,9 +1,9 @@
 /*
  * A compiled grammar: a pushdown automaton over bytes.
  *
- * Every rule is a graph of states. An edge reads a byte of a range, or reads nothing, or calls a
- * rule and goes on at its target when that one has ended. All rules end in the one state
- * SKV_STATE_END. A call whose target is SKV_STATE_END is a jump: right recursion takes no stack.
+ * Every rule is a graph of states. An edge reads a byte of a range, reads nothing, or calls a rule
+ * and continues at its target when the rule has ended. All rules end in the one state
+ * SKV_STATE_END. A call with the target SKV_STATE_END is a jump: right recursion takes no stack.
  *
  * From every state the end of its rule can be reached: the builder makes no others.
  */
@@ -53,14 +53,14 @@ struct skv_grammar {
 };
 
 /*
- * What the builder has to know of every expression before it builds any: whether it may be the
- * empty text, whether it may be another text, and how large it is.
+ * Facts that the builder needs about every expression before it builds any: whether it may match
+ * the empty text, whether it may match another text, and how large it is.
  *
- * Facts of an expression follow from those of its parts, and of a call from those of its rule. So
- * they spread from parts to wholes, each expression being looked at once for each of its parts:
- * the time is linear, and nothing recurses.
+ * The facts of an expression follow from those of its parts, and those of a call from its rule's.
+ * They are propagated from parts to wholes, visiting each expression once for each of its parts:
+ * linear time, without recursion.
  */
-enum { SKV_COST_MAX = 64 /* of what is copied into a loop */ };
+enum { SKV_COST_MAX = 64 /* of a body that is copied into a loop */ };
 
 typedef enum skv_fact {
     SKV_FACT_EMPTY = 1, /* it may be the empty text */
@@ -70,8 +70,9 @@ typedef enum skv_fact {
 
 typedef struct skv_grammar_facts {
     uint8_t *facts; /* owned, [n] bits of skv_fact */
-    uint8_t *costs; /* owned, [n] expressions it is when its rules are copied, at most
-                       SKV_COST_MAX + 1: what calls itself, and long repetitions, are that */
+    uint8_t *costs; /* owned, [n] number of expressions after its rules are copied, at most
+                     * SKV_COST_MAX + 1, the cost of recursive expressions and of long
+                     * repetitions */
     size_t n;       /* expressions, never and empty among them */
 } skv_grammar_facts;
 
@@ -79,7 +80,7 @@ typedef struct skv_grammar_facts {
 SKV_MUST_CHECK bool skv_grammar_facts_find(skv_grammar_facts *facts, const skv_exprs *exprs);
 void skv_grammar_facts_release(skv_grammar_facts *facts, skv_budget *budget);
 
-/** Makes the automaton of expressions whose first rule is the root. */
+/** Builds the automaton of expressions; the first rule is the root. */
 SKV_MUST_CHECK skv_status skv_grammar_build(skv_exprs *exprs, skv_grammar **out, skv_error *err);
 
 /**

@@ -1,6 +1,6 @@
 /*
- * JSON values of front ends, within a budget: reading them, comparing them, and sets of them. What
- * they hold, jansson's memory too, and look at counts there.
+ * JSON values of front ends, within a budget: reading them, comparing them, and sets of them. Their
+ * memory, including jansson's, and the work on them count there.
  */
 #ifndef SKV_GRAMMAR_JSON_SET_H
 #define SKV_GRAMMAR_JSON_SET_H

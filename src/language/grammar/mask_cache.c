@@ -5,7 +5,7 @@
 #include "base/rng.h"
 #include "grammar/mask_maker.h"
 
-enum { HEADS = 1024, BLOCK_BYTES = 16 /* what the allocator adds to an entry */ };
+enum { HEADS = 1024, BLOCK_BYTES = 16 /* the allocator's overhead for an entry */ };
 
 skv_parse_limit skv_mask_cache_init(skv_mask_cache *c, const skv_token_table *table,
                                     skv_account *account)

@@ -65,8 +65,8 @@ static inline void add_tokens(const skv_mask_walk *w, const skv_token_node *node
     }
 }
 
-/* What is wanted besides the tokens, of node i behind which the position is `next`; false without
- * memory. */
+/* Records the wanted facts, besides tokens, of node i with the position `next` after it; false if
+ * out of memory. */
 static bool note_node(skv_mask_walk *w, uint32_t i, uint32_t next)
 {
     const skv_token_node *node = &w->table->nodes[i];

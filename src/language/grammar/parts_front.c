@@ -1,14 +1,14 @@
 /*
- * Texts and JSON schemas put together. What comes one after the other is an array, the rest is
- * said by an object with one of these members:
+ * Combinations of texts and JSON schemas. A sequence is an array; everything else is an object with
+ * one of these members:
  *
  *     "text"                                              that text
  *     {"token": "text"}                                   the special token of this text
  *     [part, ...]                                         these, in order
  *     {"any": [part, ...]}                                one of these
  *     {"schema": {...}}                                   a JSON value
- *     {"schema": {...}, "loose": true}                    the same; what cannot be followed of the
- *                                                         schema is left out, not refused
+ *     {"schema": {...}, "loose": true}                    the same; unsupported parts of the schema
+ *                                                         are ignored, not refused
  *     {"repeat": part, "min": m, "max": n, "between": part}
  *     {"until": "mark"}                                   any text that ends with its first mark
  *     {"without": "mark"}                                 any text without the mark

@@ -211,7 +211,7 @@ static skv_status take_group_name(parser *p, size_t begin)
     return SKV_OK;
 }
 
-/* What stands behind "(?" . */
+/* Parses the characters after "(?" . */
 static skv_status take_group_kind(parser *p, size_t begin)
 {
     if (looking_at(p, ":")) {

@@ -1,10 +1,10 @@
 /*
- * What the files that read JSON schemas share: see docs/reference/grammar.md for what a schema may
- * say.
+ * Declarations shared by the files that read JSON schemas. docs/reference/grammar.md describes the
+ * supported keywords.
  *
  * Everything counts in the budget of `exprs`: work, the values of jansson, depth. Objects, arrays
- * and what a $ref names become rules that are filled one after the other (tasks), so that schemas
- * inside them take no stack. What does recurse, a choice in a choice, enters the budget's depth.
+ * and targets of $ref become rules that are filled one after the other (tasks), so that schemas
+ * inside them take no stack. Nested choices do recurse, and count in the budget's depth.
  */
 #ifndef SKV_GRAMMAR_SCHEMA_IMPL_H
 #define SKV_GRAMMAR_SCHEMA_IMPL_H
@@ -15,7 +15,7 @@
 #include "grammar/json_rules.h"
 #include "grammar/json_set.h"
 
-/* What of a schema a rule is. */
+/* The part of a schema that a rule represents. */
 typedef enum skv_schema_part {
     SKV_SCHEMA_ALL,    /* every value */
     SKV_SCHEMA_OBJECT, /* the objects */
@@ -40,12 +40,13 @@ typedef struct skv_shared_string {
 typedef struct skv_schema {
     skv_exprs *exprs; /* borrowed */
     skv_json_rules rules;
-    bool loose;                 /* what cannot be followed is left out, not refused */
+    bool loose;                 /* unsupported keywords are ignored, not refused */
     const json_t *root;         /* borrowed */
     json_t **made;              /* owned, [n_made] the joined schemas, all kept to the end */
     skv_schema_task *tasks;     /* owned, [n_tasks], done in order */
     char *paths;                /* owned, [n_paths] */
-    skv_json_set refs;          /* by identity: the schemas that have a rule, what a $ref names */
+    skv_json_set refs;          /* by identity: the schemas with a rule, which are targets of
+                                 * $ref */
     uint32_t *ref_rules;        /* owned, [refs.n] */
     skv_shared_string *strings; /* owned, [n_strings] */
     size_t n_made, n_tasks, n_paths, n_strings;
@@ -58,7 +59,7 @@ typedef struct skv_schema {
     skv_error *err;
 } skv_schema;
 
-/** Fails with the path in front: "json schema: /items: what". */
+/** Fails with the path as prefix: "json schema: /items: MESSAGE". */
 SKV_MUST_CHECK skv_status skv_schema_fail(skv_schema *s, skv_status status, const char *format, ...)
     SKV_PRINTF(3, 4);
 /** The same for a keyword that is known but cannot be had here. */
@@ -73,9 +74,9 @@ SKV_MUST_CHECK skv_status skv_schema_compile(skv_schema *s, const json_t *node, 
                                              skv_expr *out);
 /** Only the keywords that concern one type. */
 SKV_MUST_CHECK skv_status skv_schema_object(skv_schema *s, const json_t *node, skv_expr *out);
-/** An object without declared names, where the schema says something of all its names or of their
- * number; `followed` false: it does not, or that is left out. `declares`: names are declared, and
- * what is said beside them is refused. */
+/** An object without declared names, if the schema restricts all its names or their number.
+ * `followed` false: it does not, or the restriction is ignored. `declares`: there are declared
+ * names, and such restrictions beside them are refused. */
 SKV_MUST_CHECK skv_status skv_schema_map(skv_schema *s, const json_t *node, bool declares,
                                          bool *followed, skv_expr *out);
 SKV_MUST_CHECK skv_status skv_schema_array(skv_schema *s, const json_t *node, skv_expr *out);
@@ -91,11 +92,12 @@ typedef struct skv_schema_name {
     size_t n;
     skv_expr after; /* the colon and the value */
 } skv_schema_name;
-/** The rest of a member behind its first quotation mark: a canonical name that is none of the names
- * with `after`, or one of them with what belongs to it. Sorts them; no two are equal. */
+/** The rest of a member after its first quotation mark: a canonical name that is none of `names`,
+ * followed by `after`, or one of `names` with its own continuation. Sorts names; no two are
+ * equal. */
 skv_expr skv_schema_other_member(skv_schema *s, skv_schema_name *names, size_t n, skv_expr after);
 
-/** What the "$ref" of a schema names. */
+/** Returns the target of a schema's "$ref". */
 SKV_MUST_CHECK skv_status skv_schema_resolve(skv_schema *s, const json_t *referrer,
                                              const json_t **out);
 /**
@@ -131,8 +133,8 @@ bool skv_schema_format_holds(int format, uint32_t min, uint32_t max);
 /** The pattern of a format that is not free, for strings of at most max characters. */
 void skv_schema_format_pattern(int format, uint32_t max, char out[SKV_FORMAT_PATTERN_MAX]);
 
-/** A pattern without lookahead: what pydantic writes for decimals says the same without one, and is
- * written to `out`; any other stays as it is. */
+/** Returns an equivalent pattern without lookahead for pydantic's patterns of decimals, written to
+ * `out`; returns any other pattern unchanged. */
 const char *skv_schema_plain_pattern(const char *pattern, char out[SKV_FORMAT_PATTERN_MAX]);
 
 /* Strings of all these expressions over characters (of skv_expr_set), with min to max of them. */

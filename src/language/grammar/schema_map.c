@@ -5,7 +5,7 @@
  */
 #include "grammar/schema_impl.h"
 
-/* What a schema says of a map. */
+/* The keywords of a schema that restrict a map. */
 typedef struct map {
     const json_t *names;    /* propertyNames; NULL: nothing */
     const json_t *patterns; /* patternProperties; NULL: nothing */

@@ -128,7 +128,7 @@ static skv_status read_format(skv_schema *s, const json_t *node, int *out)
     return SKV_OK;
 }
 
-/* What a string must be: each is optional. */
+/* The constraints of a string; each is optional. */
 typedef struct string_rules {
     const char *pattern;
     int format;
@@ -267,7 +267,7 @@ static skv_status read_bounds(skv_schema *s, const json_t *node, bool upper, boo
     return SKV_OK;
 }
 
-/* What a number is a multiple of; *given false: nothing that has to be followed. */
+/* Reads the "multipleOf" of a number; *given false: none that has to be followed. */
 static skv_status read_multiple(skv_schema *s, const json_t *node, bool *given, skv_decimal *out)
 {
     SKV_TRY(read_bound(s, node, "multipleOf", given, out));
