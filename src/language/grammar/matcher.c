@@ -320,7 +320,7 @@ static void make_empty(skv_matcher *m)
 }
 
 /* Continues with the current mask. Near a limit, walks the position as a whole, with the same steps
- * as accept; if memory runs out, retries without unused memory. */
+ * as accept; if memory runs out, frees unused memory and retries. */
 static skv_status make_mask(skv_matcher *m, skv_budget *budget, bool *ready, skv_error *err)
 {
     skv_matcher_shared *shared = m->shared;

@@ -235,7 +235,7 @@ static void join(const skv_bpe *bpe, skv_bpe_work *work, uint32_t i, size_t *n_h
     if (node->previous != SKV_BPE_NONE) look_up_node(bpe, work, node->previous, n_heap);
 }
 
-/* Merges what stands in the nodes' list; false: the budget says no. */
+/* Merges the symbols in the nodes' list; false: the budget is used up. */
 static bool merge_nodes(const skv_bpe *bpe, skv_bpe_work *work, size_t n)
 {
     size_t n_heap;

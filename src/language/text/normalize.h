@@ -1,6 +1,4 @@
-/*
- * Normalisation: what is done to the text before it is split into words.
- */
+/* Normalisation: transforms a text before it is split into words. */
 #ifndef SKV_TEXT_NORMALIZE_H
 #define SKV_TEXT_NORMALIZE_H
 
@@ -56,12 +54,12 @@ typedef struct skv_norm_work {
     skv_buf spare; /* a stretch between two of them */
 } skv_norm_work;
 
-/** The most that a text of n bytes may become on its way to the model: what Unicode's forms and
- * published tokenizers make is far below it, what chained replacements can make is not. */
+/** Returns the largest size that a text of n bytes may reach on its way to the model. The Unicode
+ * forms and published tokenizers stay far below it; chained replacements may exceed it. */
 size_t skv_text_growth(size_t n);
 
 void skv_normalizer_release(skv_normalizer *normalizer);
-/** budget: what the steps may take; NULL: no limit. */
+/** budget: NULL: no limit. */
 void skv_norm_work_init(skv_norm_work *work, skv_budget *budget);
 void skv_norm_work_release(skv_norm_work *work);
 /** Makes room for n marks, and sets n_marks; false: no memory, or the budget says no. */

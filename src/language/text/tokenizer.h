@@ -64,8 +64,8 @@ SKV_MUST_CHECK skv_status skv_tokenizer_parse_spm(const void *data, size_t n, co
 void skv_tokenizer_free(skv_tokenizer *t);
 
 /** Appends the ids of text[0..n), or the first options.max_ids of them. Any bytes are accepted;
- * what is not UTF-8 is taken as the original tokenizer takes it (byte tokens where there are any,
- * U+FFFD otherwise). */
+ * invalid UTF-8 is encoded as the original tokenizer does (byte tokens if there are any, else
+ * U+FFFD). */
 SKV_MUST_CHECK skv_status skv_tokenizer_encode(const skv_tokenizer *t, const char *text, size_t n,
                                                skv_encode_options options, skv_ids *out,
                                                skv_error *err);
@@ -75,8 +75,8 @@ SKV_MUST_CHECK skv_status skv_tokenizer_decode(const skv_tokenizer *t, const int
                                                skv_error *err);
 
 /*
- * Decoding as tokens arrive: `push` appends to out the bytes that the new id makes certain
- * (whole UTF-8 characters), `finish` what is left. The concatenation equals skv_tokenizer_decode.
+ * Decoding as tokens arrive: `push` appends to out the bytes that the new id completes (whole UTF-8
+ * characters), `finish` the remaining ones. The concatenation equals skv_tokenizer_decode.
  */
 typedef struct skv_stream_decoder {
     const skv_tokenizer *tokenizer; /* borrowed */
@@ -103,7 +103,7 @@ int32_t skv_tokenizer_find(const skv_tokenizer *t, const char *text, size_t n);
 /** Appends the bytes that the id adds to a text in progress, which may be a part of a character;
  * false for special, unknown and unused tokens, which are no text, and when out is full. */
 SKV_MUST_CHECK bool skv_tokenizer_piece(const skv_tokenizer *t, int32_t id, skv_buf *out);
-/** The same with special and unknown tokens as they are spelled; false for what is no id. */
+/** As above, with special and unknown tokens as they are spelled; false for an invalid id. */
 SKV_MUST_CHECK bool skv_tokenizer_bytes(const skv_tokenizer *t, int32_t id, skv_buf *out);
 /** The vocabulary's spelling of an id; NULL when there is none. */
 const char *skv_tokenizer_text(const skv_tokenizer *t, int32_t id, size_t *n);
@@ -127,8 +127,8 @@ const char *skv_tokenizer_chat_template(const skv_tokenizer *t);
 size_t skv_token_walk_prefix(const skv_tokenizer *t);
 
 /**
- * ends[i]: bytes of text[0..n_text) behind ids[0..i]; ends [n]. *n_walked ids cover text; those
- * behind do not.
+ * ends[i]: bytes of text[0..n_text) that ids[0..i] cover; ends [n]. Only the first *n_walked ids
+ * cover text.
  */
 SKV_MUST_CHECK skv_status skv_token_walk(const skv_tokenizer *t, const int32_t *ids, size_t n,
                                          const char *text, size_t n_text, size_t *ends,

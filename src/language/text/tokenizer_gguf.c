@@ -1,7 +1,8 @@
 /*
  * The tokenizer in the metadata of a GGUF file, as llama.cpp runs it: "llama" is SentencePiece's
  * BPE by scores, "gpt2" a byte-level BPE whose splitting has a name (tokenizer.ggml.pre), "gemma4"
- * a BPE by merges over characters, where a space is U+2581 and bytes stand in for what is no token.
+ * a BPE by merges over characters, where a space is U+2581 and bytes stand in for unknown
+ * characters.
  */
 #include <math.h>
 #include <string.h>
@@ -129,7 +130,7 @@ static unsigned flags_of(int type, const char *text, size_t n)
     return 0;
 }
 
-/* Phi-3's control tokens take the white space behind them, but for these. */
+/* Phi-3's control tokens consume the white space after them, except these. */
 static bool strips_right(const skv_gguf *gguf, const char *text, size_t n)
 {
     static const char *const keep[] = {"<unk>", "<s>", "<|endoftext|>"};

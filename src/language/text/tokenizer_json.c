@@ -311,8 +311,8 @@ static skv_status read_config(skv_tokenizer *t, const json_t *root, skv_error *e
     return SKV_OK;
 }
 
-/* SentencePiece files leave it to the configuration what is added; tokenizer.json says it itself.
- */
+/* In SentencePiece files the configuration decides which tokens are added; tokenizer.json says it
+ * itself. */
 static skv_status read_adding(skv_tokenizer *t, const json_t *root, skv_error *err)
 {
     bool bos, eos;

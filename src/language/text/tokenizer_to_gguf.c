@@ -18,7 +18,7 @@ typedef struct merge {
     uint32_t rank, left, right, id;
 } merge;
 
-/* What all attempts share. */
+/* State shared by all attempts. */
 typedef struct converter {
     const skv_tokenizer *t;
     size_t n_ids;
@@ -34,7 +34,7 @@ typedef struct attempt {
     bool space_prefix; /* "llama": a space comes before the text */
 } attempt;
 
-/* ---- what is converted ---- */
+/* ---- input of the conversion ---- */
 
 static int by_rank(const void *a, const void *b)
 {
@@ -58,8 +58,8 @@ static skv_status list_merges(converter *c, skv_error *err)
     return SKV_OK;
 }
 
-/* Appends a character unless the vocabulary lacks it: what becomes of such ones, GGUF cannot say.
- */
+/* Adds a character to the probe unless the vocabulary lacks it: GGUF cannot express its encoding
+ * then. */
 static skv_status add_character(converter *c, const char *text, size_t n, skv_error *err)
 {
     skv_ids ids = {0};

@@ -20,14 +20,14 @@ enum { SKV_CUT_CLASSES = 129 }; /* ASCII, and U+2581 */
 
 typedef struct skv_bpe_model {
     skv_bpe merges;
-    bool byte_level;     /* a word is raw bytes, each the symbol byte_symbol[b] */
-    bool ignore_merges;  /* a word that is a token is that token */
-    bool whole_newlines; /* the same, for words of newlines alone */
-    bool byte_fallback;  /* what is no token becomes <0xXX> tokens, where all of them are there */
-    bool fuse_unk;       /* neighbouring unknown characters are one unknown token */
-    bool late_unknown;   /* SentencePiece: unknown characters are written after merging */
-    bool can_cut;        /* `cut` may be used */
-    uint32_t unk;        /* SKV_NO_TOKEN: unknown characters vanish */
+    bool byte_level;           /* a word is raw bytes, each the symbol byte_symbol[b] */
+    bool ignore_merges;        /* a word that is a token is that token */
+    bool whole_newlines;       /* the same, for words of newlines alone */
+    bool byte_fallback;        /* unknown characters become <0xXX> tokens, if all of these exist */
+    bool fuse_unk;             /* neighbouring unknown characters are one unknown token */
+    bool late_unknown;         /* SentencePiece: unknown characters are written after merging */
+    bool can_cut;              /* `cut` may be used */
+    uint32_t unk;              /* SKV_NO_TOKEN: unknown characters vanish */
     uint32_t byte_symbol[256]; /* byte-level: the token of the byte's character */
     uint32_t byte_token[256];  /* <0xXX>; SKV_NO_TOKEN where it is missing */
     uint32_t ascii[128];       /* the symbol of an ASCII character */

@@ -183,7 +183,7 @@ static void write_value(skv_jrun *r, skv_jout *out, skv_jv v)
     }
 }
 
-/* What stands between its values counts as data, as they mostly are. */
+/* Containers: the punctuation between their values counts as data, as most values do. */
 static bool holds_values(skv_jv v)
 {
     return skv_j_is_sequence(v) || v.kind == SKV_J_DICT || v.kind == SKV_J_VIEW ||

@@ -55,7 +55,7 @@ static skv_jblock *new_block(skv_jarena *arena, size_t n)
     return block;
 }
 
-/* A large piece gets a block of its own behind the head, so that the head's rest stays in use. */
+/* A large piece gets a block of its own after the head, so that the head's rest stays in use. */
 static skv_jblock *block_for(skv_jarena *arena, size_t n)
 {
     skv_jblock *head = arena->head;
