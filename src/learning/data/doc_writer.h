@@ -1,6 +1,6 @@
 /*
- * What writes a document: random words and numbers of the right set, a context of lines within a
- * budget of tokens, and questions with their answers. One file a family of tasks uses it.
+ * The writer of a document: random words and numbers of the right set, a context of lines within a
+ * budget of tokens, and questions with their answers. Each family of tasks has a file that uses it.
  *
  * A family fills the context with skv_doc_line until that returns false, then asks until
  * skv_doc_ask returns false. Failures (memory) are kept in `status` and end both loops.
@@ -22,11 +22,11 @@ typedef enum skv_word_list {
     SKV_WORDS_FIRST_NAMES,
     SKV_WORDS_LAST_NAMES,
     SKV_WORDS_CITIES,
-    SKV_WORDS_TRADES,   /* what companies are called after their founder's name */
+    SKV_WORDS_TRADES,   /* names of companies, after their founder's name */
     SKV_WORDS_SERVICES, /* that write logs */
     SKV_WORDS_ONSETS,   /* of syllables */
     SKV_WORDS_RIMES,
-    /* From here on nouns by category: what labels are learnt for. */
+    /* The remaining lists are nouns by category, for learning labels. */
     SKV_WORDS_ANIMALS,
     SKV_WORDS_FOODS,
     SKV_WORDS_TOOLS,
@@ -82,7 +82,7 @@ typedef struct skv_doc_writer {
     uint64_t *taken; /* owned; hashes of the keys in use, open addressing, 0: free */
     size_t n_taken, taken_capacity;
     skv_buf scratch;
-    skv_ids ids; /* of what is counted */
+    skv_ids ids; /* scratch, for counting tokens */
     skv_status status;
     skv_error *err;
 } skv_doc_writer;

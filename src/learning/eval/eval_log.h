@@ -9,7 +9,7 @@
 #include "eval/example.h"
 #include "skv/eval.h"
 
-/* FNV-1a over what is added. */
+/* FNV-1a over the added data. */
 typedef struct skv_eval_hash {
     uint64_t value;
 } skv_eval_hash;
@@ -19,10 +19,10 @@ void skv_eval_hash_add(skv_eval_hash *hash, const void *data, size_t n);
 void skv_eval_hash_text(skv_eval_hash *hash, const char *text); /* NULL is a text too */
 /** Of the model's files: names, sizes, times. The weights themselves are not read. */
 void skv_eval_hash_files(skv_eval_hash *hash, const char *path);
-/** Of what an example asks. */
+/** Hashes the requests of an example. */
 void skv_eval_hash_example(skv_eval_hash *hash, const skv_eval_example *e);
 
-/* What the log tells of an example. */
+/* The log's entry for an example. */
 typedef struct skv_eval_entry {
     uint64_t key;
     size_t order; /* of its line: a later one goes before an earlier one */

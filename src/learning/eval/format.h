@@ -1,6 +1,6 @@
 /*
- * What records look like and how they are asked: one table. A record belongs to the first format
- * whose fields it has; a new data set is a new row.
+ * The formats of records and their questions: one table. A record belongs to the first format whose
+ * fields it has; a new data set is a new row.
  */
 #ifndef SKV_EVAL_FORMAT_H
 #define SKV_EVAL_FORMAT_H
@@ -75,7 +75,8 @@ typedef struct skv_eval_window {
     size_t scored; /* how many count, at the end; 0: all but the first */
 } skv_eval_window;
 
-/** The tokens of a text without what begins it, and that token (-1: the tokenizer adds none). */
+/** Returns the tokens of a text without its first special token, and that token (-1: the tokenizer
+ * adds none). */
 SKV_MUST_CHECK skv_status skv_eval_text_tokens(const skv_eval_prompter *p, skv_eval_text text,
                                                skv_ids *ids, int32_t *begin, skv_error *err);
 /** How many tokens of text a window has. */

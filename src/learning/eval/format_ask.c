@@ -1,4 +1,4 @@
-/* Formats that are judged by what the model writes. */
+/* Formats scored by the text that the model writes. */
 #include <stdio.h>
 #include <string.h>
 

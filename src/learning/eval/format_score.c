@@ -68,7 +68,7 @@ void skv_format_make_choices(const skv_eval_maker *m, const skv_eval_format *for
     skv_buf_release(&context);
 }
 
-/* Winogrande and WSC: the beginnings differ, what follows is the same and alone is scored. */
+/* Winogrande and WSC: the beginnings differ; the common continuation alone is scored. */
 void skv_format_make_partial(const skv_eval_maker *m, const skv_eval_format *format,
                              skv_json_reader *r, skv_eval_example *e)
 {

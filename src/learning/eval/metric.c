@@ -82,7 +82,7 @@ skv_eval_estimate skv_metric_estimate(skv_metric metric, const skv_metric_value 
     const double reach = z_95 * ratio_error(e.value, weight, values, n);
     e.low = e.value - reach;
     e.high = e.value + reach;
-    if (e.is_share || row->kind == SKV_METRIC_PART) { /* what is nowhere else ends there */
+    if (e.is_share || row->kind == SKV_METRIC_PART) { /* cannot lie outside [0, 1] */
         if (e.low < 0) e.low = 0;
         if (e.high > 1) e.high = 1;
     }

@@ -16,7 +16,7 @@ typedef struct skv_eval_prompter {
     skv_error why;  /* it cannot be used: told when a question is asked; status SKV_OK: it can */
     char *primer;   /* owned; before every prompt; NULL: none */
     size_t n_primer;
-    int32_t begin; /* what begins a text where the tokenizer adds nothing; -1: none */
+    int32_t begin; /* the first token of a text if the tokenizer adds none; -1: none */
 } skv_eval_prompter;
 
 SKV_MUST_CHECK skv_status skv_eval_prompter_init(skv_eval_prompter *p, const skv_vocab *vocab,
@@ -24,7 +24,7 @@ SKV_MUST_CHECK skv_status skv_eval_prompter_init(skv_eval_prompter *p, const skv
                                                  skv_error *err);
 void skv_eval_prompter_release(skv_eval_prompter *p);
 
-/* A text, a choice, a question: bytes that somebody else owns. */
+/* A text, a choice, a question: borrowed bytes. */
 typedef struct skv_eval_text {
     const char *at;
     size_t n;

@@ -32,7 +32,7 @@ void skv_records_release(skv_records *records);
 
 /** "WHERE: KEY: expected ..." unless something failed before. */
 void skv_record_wrong(skv_json_reader *r, const char *key, const char *expected);
-/** Keeps a failure of what was called, with the place before it. */
+/** Records the failure of a called function, with the place as prefix. */
 void skv_record_note(skv_json_reader *r, skv_status status);
 /** A text, never NULL. */
 const char *skv_record_text(skv_json_reader *r, const char *key);

@@ -12,14 +12,14 @@
 /* A beginning shorter than this is not worth a sequence of its own. */
 enum { SHARED_MIN = 32 };
 
-/* Tokens that a sequence has to be given, and who wants to know what follows them. */
+/* Tokens to append to a sequence, and the request that needs the results after them. */
 typedef struct job {
     skv_sequence *sequence; /* owned */
     const int32_t *ids;     /* [n], borrowed */
     size_t n;
-    size_t n_prompt;           /* rows are evicted behind it; 0: it is the beginning of prompts */
+    size_t n_prompt;           /* rows are evicted after it; 0: it is the beginning of prompts */
     size_t wanted;             /* logits are wanted after tokens wanted..n-1 */
-    skv_eval_request *request; /* borrowed; NULL: nobody wants any */
+    skv_eval_request *request; /* borrowed; NULL: no request */
     int32_t next;              /* of a generation: the most likely token */
     int32_t chosen[1 + SKV_DRAFT_MAX]; /* of a step: the one before it, and a draft */
     size_t n_drafted, n_right;
@@ -96,7 +96,7 @@ static size_t common(const skv_ids *a, const int32_t *b, size_t n_b, size_t limi
     return n;
 }
 
-/* What is asked about: what comes behind it has a probability, or is generated. */
+/* Returns the length of the prompt: the tokens after it have a probability, or are generated. */
 static size_t prompt_of(const skv_eval_request *q)
 {
     return q->max_new > 0 ? q->ids.n : q->n_context;
@@ -178,8 +178,8 @@ static void take_logits(void *user, size_t i_span, size_t i_token, const float *
     q->greedy = q->greedy && best == q->ids.data[next];
 }
 
-/* The next span of a job within `room` tokens. Tokens whose logits nobody wants go alone, so that
- * a method that skips layers can skip them; only a single wanted one may end such a span. */
+/* Returns the next span of a job within `room` tokens. Tokens without wanted logits go alone, so
+ * that a method that skips layers can skip them; only a single wanted one may end such a span. */
 static skv_span span_of(const job *j, size_t room)
 {
     const size_t at = skv_sequence_length(j->sequence);
@@ -197,7 +197,7 @@ static skv_span span_of(const job *j, size_t room)
     return span;
 }
 
-/* Behind the prompts that are complete with this step. */
+/* Evicts rows after the prompts that are complete with this step. */
 static skv_status evict_prompts(const skv_eval_runner *r, job *jobs, size_t n_spans, skv_error *err)
 {
     for (size_t i = 0; i < n_spans; i++) {
@@ -240,7 +240,7 @@ static skv_status holds(const skv_eval_runner *r, const skv_ids *ids, const char
     size_t n;
     SKV_TRY(skv_vocab_decode(r->vocab, (skv_id_piece){ids->data, ids->n}, (skv_decode_options){0},
                              &said, &n, err));
-    /* What comes first may be white space that only separates. */
+    /* The text may begin with white space that only separates. */
     const size_t n_space = strspn(said, " \n");
     *found = strstr(said + n_space, text);
     skv_text_free(said);
@@ -261,7 +261,7 @@ static skv_status take_token(const skv_eval_runner *r, job *j, bool *go_on, skv_
     return SKV_OK;
 }
 
-/* The same for what was drafted right, and then for the token behind it. */
+/* As above for the accepted drafts, and then for the token after them. */
 static skv_status take_tokens(const skv_eval_runner *r, job *j, bool *go_on, skv_error *err)
 {
     const int32_t last = j->next;
@@ -285,7 +285,7 @@ static skv_draft_request ask_draft(job *j, size_t most)
         .sequence = j->sequence, .next = j->next, .out = j->chosen + 1, .most = most};
 }
 
-/* The spans of the step's n jobs: their tokens, and what is drafted for all of them at once. */
+/* Builds the spans of the step's n jobs: their tokens, and the drafts for all of them at once. */
 static void draft(skv_eval_runner *r, job *jobs, size_t n)
 {
     skv_sequences_draft(r->requests, n);

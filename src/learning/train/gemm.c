@@ -1,8 +1,8 @@
 /*
  * Dense products for training: see gemm.h.
  *
- * K is cut into pieces of at most KC and M into slabs whose packed rows stay in the shared cache.
- * A slab is packed by all threads; then a task takes one panel of columns, packs it into its own
+ * K is cut into pieces of at most KC, and M into slabs whose packed rows fit the shared cache. A
+ * slab is packed by all threads; then a task takes one panel of columns, packs it into its own
  * scratch, where it stays near, and runs it against all blocks of the slab. Few panels are shared
  * by several tasks, each with a part of the blocks.
  */

@@ -63,7 +63,7 @@ typedef struct skv_net_options {
     skv_pool *pool;             /* to share; NULL: its own */
     bool foreign_kv;            /* every layer has a backward pass, to keys and values of others */
     uint64_t seed;              /* of random weights */
-    bool plan; /* only count what it takes: nothing is loaded and nothing can be run */
+    bool plan;                  /* only count the memory: loads nothing, and nothing can be run */
 } skv_net_options;
 
 /* Sums of one batch; divided by the denominators they are the losses. */
@@ -84,7 +84,7 @@ typedef struct skv_net_sums {
 /** to += from. */
 void skv_net_sums_add(skv_net_sums *to, const skv_net_sums *from);
 
-/* What a batch's sums are divided by, so that several batches can make one step. */
+/* The denominators of a batch's sums, so that several batches can make one step. */
 typedef struct skv_net_scale {
     double positions; /* of the loss */
     double hidden;    /* elements of the hidden loss */

@@ -7,7 +7,7 @@
  *          p = softmax(z_teacher / tau), q = softmax(z / tau)
  *
  * An early exit (arXiv:2410.03960, B.4) is a second head with the same loss, on norm_swiftkv(x_l):
- * what a model would answer that stopped at layer l.
+ * the answer of a model that stops at layer l.
  */
 #include <math.h>
 #include <string.h>
@@ -20,7 +20,7 @@ enum { EXIT_SAMPLE = 16 /* of so many rows the exit's probability is looked at i
 /* A head with a loss. */
 typedef struct lossy_head {
     const skv_net_linear *linear;
-    const float *x;   /* [T, D]: what it is applied to */
+    const float *x;   /* [T, D]: its input */
     float *dx;        /* [T, D] */
     double *row_loss; /* [T] */
     bool exit;
@@ -34,7 +34,7 @@ typedef struct loss_job {
     const float *from; /* [T, D] */
     float scale;       /* of gathered rows */
     const lossy_head *head;
-    double positions; /* what the sum is divided by */
+    double positions; /* the denominator of the sum */
     bool backward;
 } loss_job;
 

@@ -190,7 +190,7 @@ typedef struct reading {
     skv_error *err;
 } reading;
 
-/* Puts file and line before what went wrong. */
+/* Prefixes an error with file and line. */
 static skv_status at_line(const reading *in, const yaml_node_t *node, skv_status status)
 {
     if (status == SKV_OK) return SKV_OK;
@@ -348,7 +348,7 @@ static skv_status read_recipe(const reading *in, const yaml_node_t *root)
     const yaml_node_t *stages = find_value(in, root, "stages");
     if (task) {
         SKV_TRY(set_node(in, find_key(HOME_RUN, "task"), "task", task, o));
-        const bool open = o->stages[0].rate <= 0; /* the caller chooses what nobody says */
+        const bool open = o->stages[0].rate <= 0; /* the caller chooses unspecified values */
         *o = skv_train_options_default(o->task);
         if (open && o->task == SKV_TRAIN_DISTILL) {
             o->stages[0].rate = 0;

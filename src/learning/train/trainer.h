@@ -14,7 +14,7 @@
 /* Where the batches of a stage come from. */
 typedef struct skv_trainer_feed {
     void *ctx;
-    /* Opens the data of a stage; what the last call gave is closed. */
+    /* Opens the data of a stage and closes those of the previous call. */
     skv_status (*open)(void *ctx, size_t i_stage, skv_batch_source *out, skv_error *err);
 } skv_trainer_feed;
 
@@ -82,7 +82,7 @@ SKV_MUST_CHECK skv_status skv_trainer_open(skv_trainer *trainer, const skv_train
 SKV_MUST_CHECK skv_status skv_trainer_plan(skv_trainer *trainer, const skv_train_options *options,
                                            skv_error *err);
 void skv_trainer_close(skv_trainer *trainer);
-/** What it takes, or would take. */
+/** Counts the memory and work that it takes, or would take. */
 void skv_trainer_count(skv_trainer *trainer, skv_train_cost *out);
 /** Takes the steps that are left, from the last checkpoint where options->resume says so. */
 SKV_MUST_CHECK skv_status skv_trainer_run(skv_trainer *trainer, const skv_trainer_feed *feed,
@@ -97,7 +97,7 @@ void skv_train_copy_clear(skv_train_copy *copy);
 
 /* ---- trainer_held.c: rows that are held out; all of it is nothing where there are none ---- */
 
-/** Takes the first batches of the data away; what is trained on begins behind them. */
+/** Removes the first batches of the data; training begins after them. */
 SKV_MUST_CHECK skv_status skv_trainer_hold_out(skv_trainer *trainer, skv_error *err);
 void skv_trainer_release_held(skv_trainer *trainer);
 /** Their loss before the first step, unless a checkpoint had it. */
@@ -118,7 +118,8 @@ SKV_MUST_CHECK skv_status skv_trainer_enter_stage(skv_trainer *trainer, skv_erro
  */
 SKV_MUST_CHECK skv_status skv_checkpoint_write(const skv_trainer *trainer, skv_error *err);
 SKV_MUST_CHECK skv_status skv_checkpoint_read(skv_trainer *trainer, skv_error *err);
-/** What a run must have in common with the one that it continues; NULL when out of memory. */
+/** Returns the options that a run must share with the one that it continues; NULL when out of
+ * memory. */
 json_t *skv_checkpoint_options(const skv_trainer *trainer);
 
 /* ---- trainer_team.c: all of it is nothing or the plain thing for one process ---- */
@@ -126,8 +127,8 @@ json_t *skv_checkpoint_options(const skv_trainer *trainer);
 SKV_MUST_CHECK skv_status skv_trainer_check_team(const skv_train_options *options, skv_error *err);
 /** The most tokens of a batch that this process works on. */
 size_t skv_trainer_tokens(const skv_train_options *options);
-/** This process's rows of batch i of a step; doc_start [n_tokens] takes what they need of their
- * own, and may be the batch's. */
+/** Returns this process's rows of batch i of a step. doc_start [n_tokens] receives values relative
+ * to these rows, and may be the batch's own. */
 skv_train_batch skv_trainer_cut(const skv_trainer *trainer, size_t i, const skv_train_batch *whole,
                                 uint32_t *doc_start);
 /** All processes have the same options and weights, and processors that round alike. */
@@ -142,7 +143,7 @@ SKV_MUST_CHECK skv_status skv_trainer_restore(skv_trainer *trainer, skv_error *e
 
 /* ---- auxiliary.c: KV Prediction ---- */
 
-/** Opens what options->auxiliary names, for the base that is open. */
+/** Opens the model options->auxiliary for the base that is open. */
 SKV_MUST_CHECK skv_status skv_auxiliary_open(skv_trainer *trainer, skv_error *err);
 void skv_auxiliary_close(skv_auxiliary *auxiliary);
 /** Which layer predicts which, as a JSON list; NULL when out of memory. */

@@ -1,6 +1,6 @@
 /*
- * Rows that are held out of a run: their loss before and after it tells what it brought, and, with
- * until_flat, when to end it. On several processes each measures its own part of them.
+ * Rows that are held out of a run: their loss before and after measures its gain and, with
+ * until_flat, decides when to end it. With several processes, each measures its own part of them.
  */
 #include <string.h>
 

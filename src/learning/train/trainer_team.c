@@ -92,7 +92,7 @@ static uint64_t hash_weights(const skv_trainer *t)
     return hash;
 }
 
-/* What this processor makes of one step of the optimiser. */
+/* Hashes the results of one optimiser step on this processor. */
 static uint64_t hash_arithmetic(const skv_trainer *t)
 {
     float w[SAMPLE], m[SAMPLE], v[SAMPLE], g[SAMPLE];
@@ -209,7 +209,7 @@ skv_status skv_trainer_save(const skv_trainer *t, skv_error *err)
     return skv_team_agree(team, status, err);
 }
 
-/* Process 0 has read the checkpoint: the others get what it holds. */
+/* Distributes the checkpoint, which only process 0 has read, to the others. */
 static skv_status share_state(skv_trainer *t, skv_error *err)
 {
     const skv_team *team = t->options->team;

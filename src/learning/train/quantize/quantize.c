@@ -14,8 +14,8 @@
 
 /* ---- which tensors there are, and which are quantised ---- */
 
-/* A layer's matrix in a GGUF file, but for a router of experts and for what a token's embedding of
- * the layer passes through (Gemma 4): 4 bits cost those most. */
+/* A layer's matrix in a GGUF file, except a router of experts and the matrices on the path of a
+ * token's layer embedding (Gemma 4), which lose most at 4 bits. */
 static bool is_gguf_projection(const char *name)
 {
     return strncmp(name, "blk.", 4) == 0 && !strstr(name, "_inp.") && !strstr(name, ".inp_gate.") &&
@@ -40,7 +40,8 @@ static bool is_projection(const char *name)
     return false;
 }
 
-/* What is added to norm weights: GGUF's of Gemma hold the 1 that published ones leave out. */
+/* The offset of written norm weights: GGUF's of Gemma include the 1 that published ones leave
+ * out. */
 static float norm_offset(const skv_quantizer *q)
 {
     const skv_config *c = skv_source_config(q->source);
@@ -51,7 +52,7 @@ static float norm_offset(const skv_quantizer *q)
     return c->norm_offset_one ? 0 : -1;
 }
 
-/* What a norm's weight lacks as it is written. */
+/* The part of a norm's weight that is missing as written. */
 static float norm_centre(const skv_quantizer *q)
 {
     return (skv_source_config(q->source)->norm_offset_one ? 1.0F : 0.0F) - norm_offset(q);
@@ -86,8 +87,8 @@ static const skv_tensor *find_expert(const skv_quantizer *q, const char *rest, s
     return skv_source_find(q->source, name);
 }
 
-/* What a fused tensor has of each expert, under the names that the family publishes for it: packed
- * layouts have two dimensions. Without such parts, or with rows that groups do not fill, it stays
+/* Adds each expert's part of a fused tensor under the family's published name, since packed layouts
+ * have two dimensions. A tensor without such parts, or with rows that groups do not fill, stays
  * whole. */
 static skv_status add_fused(skv_quantizer *q, const skv_tensor *t, skv_error *err)
 {
@@ -174,7 +175,7 @@ static skv_status check_memory(const skv_quantizer *q, const char *path, skv_err
 {
     const skv_rounding *r = &q->rounding;
     const size_t available = skv_memory_available();
-    uint64_t bytes = 0; /* less than twice what the files hold */
+    uint64_t bytes = 0; /* less than twice the size of the files */
     for (size_t i = 0; i < q->n; i++) {
         const skv_tensor *t = q->items[i].tensor;
         if (!skv_quantize_is_quantized(q, &q->items[i])) continue;
