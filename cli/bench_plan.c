@@ -38,7 +38,8 @@ static void name_variant(const cli_options *o, bench_variant *v)
     }
 }
 
-/* What the name and the counting need. Only presets take their form from the options. */
+/* Sets the fields that the name and the counting need. Only presets take their form from the
+ * options. */
 static int settle_variant(const cli_options *o, bench_variant *v)
 {
     const size_t l = v->options.kv_layers;

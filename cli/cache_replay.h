@@ -1,4 +1,4 @@
-/** What the prefix cache leaves to compute of prompts that come one after the other. */
+/** Simulates the prefix cache over a series of prompts: the tokens that are left to compute. */
 #ifndef SKV_CLI_CACHE_REPLAY_H
 #define SKV_CLI_CACHE_REPLAY_H
 
@@ -29,7 +29,7 @@ typedef struct cache_replay {
     size_t n_places, n_runs;
 } cache_replay;
 
-/** Looks at the next prompt, whose ids it takes over. */
+/** Looks up the next prompt and takes ownership of its ids. */
 void cache_replay_add(cache_replay *replay, int32_t *ids, size_t n, cache_look *out);
 void cache_replay_release(cache_replay *replay);
 /** Ids that are computed although an ideal cache, which has every run of an earlier prompt wherever

@@ -78,7 +78,7 @@ static int conversation_ids(const chat *c, cli_ids *out)
     return status;
 }
 
-/* Keeps of the cache what the new tokens begin with, but leaves one token to run. */
+/* Keeps the common prefix of cache and new tokens, but leaves one token to run. */
 static size_t keep_common(chat *c, const cli_ids *ids)
 {
     const int32_t *cached = skv_sequence_ids(c->sequence);

@@ -24,7 +24,7 @@ static int set(skv_recipe *recipe, const char *key, const char *value)
     return cli_usage("--%s", err.text);
 }
 
-/* The recipe's file, and what the command line says instead. */
+/* Reads the recipe's file; options of the command line take precedence. */
 static int fill_recipe(const cli_options *o, skv_recipe *recipe)
 {
     skv_error err = {0};
@@ -83,8 +83,9 @@ static bool has_data(const skv_train_options *train)
     return false;
 }
 
-/* As much text as the run reads, so that none of it is read twice. A model whose last layer alone
- * reads its own input computes what its teacher does, and its run ends with the first step. */
+/* Chooses as much text as the run reads, so that none is read twice. If only the last layer is
+ * replaced, it reads its own input: the model computes the same as its teacher, and its run ends
+ * with the first step. */
 static size_t choose_text(skv_train_options *train, const skv_model_info *info, size_t n,
                           char *chosen, size_t capacity)
 {
@@ -106,8 +107,8 @@ static size_t choose_text(skv_train_options *train, const skv_model_info *info, 
     return n + (more > 0 ? (size_t)more : 0);
 }
 
-/* What a distillation needs and nobody said: half of the layers, rows that fit the model, a rate,
- * text. One line says what was chosen. */
+/* Chooses defaults for a distillation: half of the layers, rows that fit the model, a rate, text.
+ * Prints one line with the choices. */
 static int choose(const cli_options *o, skv_train_options *train)
 {
     skv_error err = {0};
@@ -199,9 +200,9 @@ static int dry_run(const skv_train_options *options)
 typedef struct watcher {
     const char *log_path;
     FILE *log;     /* opened with the first step: the folder exists by then */
-    int log_error; /* errno of what went wrong with it */
+    int log_error; /* errno of its failure */
     bool speaks, terminal;
-    bool distils; /* by the teacher's distribution, whose loss is 0 */
+    bool distils; /* from the teacher's distribution, so its loss can be 0 */
     uint64_t shown_ns, printed_ns;
     cli_interrupt *interrupt; /* borrowed */
 } watcher;
@@ -277,7 +278,7 @@ static void print_step(FILE *stream, const skv_train_progress *p)
             cli_time_text(p->flat ? 0 : p->eta, left));
 }
 
-/* What the run brought, at its end. */
+/* Prints the run's gain, at its end. */
 static void print_held(const watcher *w, const skv_train_progress *p)
 {
     if (p->flat && p->held_first <= 0) {
@@ -408,12 +409,12 @@ static int run_in_team(const cli_options *options, skv_train_options *train)
     return status;
 }
 
-/* Runs the task with what the command line says of it. */
+/* Runs the task with the options of the command line. */
 static int train(const cli_options *options, skv_train_task task)
 {
     skv_recipe recipe;
     skv_recipe_init(&recipe, task);
-    if (task == SKV_TRAIN_DISTILL) { /* what stays 0 is chosen by the model */
+    if (task == SKV_TRAIN_DISTILL) { /* the model chooses values that stay 0 */
         skv_train_stage *stage = &recipe.options.stages[0];
         stage->rate = 0;
         stage->steps = stage->seq = stage->rows = 0;

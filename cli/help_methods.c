@@ -1,7 +1,7 @@
 /*
- * The tables of docs/reference/methods.md. Methods: what evicts rows, and what it does to the rest
- * of the program. Combinations: every combination of the axes in skv/combine.h, asked one by one;
- * those that work somewhere, and rows that say the same joined.
+ * The tables of docs/reference/methods.md. Methods: the eviction methods and their effect on the
+ * rest of the program. Combinations: checks every combination of the axes in skv/combine.h, lists
+ * those that work somewhere, and joins equal rows.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -62,7 +62,7 @@ void cli_help_methods(void)
 
 enum { WORKS = 255, AXES = SKV_AXIS_WHERE, PLACES_MAX = 32 };
 
-/* Values of every axis but where, and what each place says to all of their combinations. */
+/* Values of every axis except WHERE, and the result of each place for all of their combinations. */
 typedef struct joined {
     uint32_t values[AXES];
     uint8_t said[PLACES_MAX]; /* the number of a rule, or WORKS */
@@ -74,7 +74,7 @@ typedef struct table {
     bool limited[AXES]; /* some rule limits it */
 } table;
 
-/* Columns: what a request or a program asks for is none. */
+/* Columns: requests and programs are not places of their own. */
 static unsigned n_places(void)
 {
     return SKV_WHERE_SEQUENCE;
@@ -91,7 +91,8 @@ static void ask(const skv_combination *c, joined *out)
     }
 }
 
-/* What works nowhere is refused by a rule that names no place, so the list of rules tells it. */
+/* Combinations that work nowhere are refused by a rule that names no place; the list of rules
+ * covers them. */
 static bool works_somewhere(const joined *row)
 {
     bool works = false;
@@ -99,7 +100,8 @@ static bool works_somewhere(const joined *row)
     return works;
 }
 
-/* The next combination in order, false behind the last. Axes that no rule limits stand still. */
+/* Advances to the next combination in order; false after the last. Axes without a rule stay
+ * fixed. */
 static bool advance(const table *t, skv_combination *c)
 {
     for (unsigned axis = AXES; axis-- > 0;) {

@@ -103,7 +103,7 @@ static bool find_gguf(const hub_name *name, const char *snapshot, char path[CLI_
 
 /* ---- all of it ---- */
 
-/* What the cache has of a model. */
+/* Finds a model in the cache. */
 static bool find(const hub_place *place, char path[CLI_HUB_PATH_MAX], hub_error *error)
 {
     const hub_name *name = &place->name;
@@ -164,7 +164,7 @@ int cli_hub_open(const char *given, bool download, char path[CLI_HUB_PATH_MAX])
     return found ? CLI_DONE : cli_fail("%s: %s", given, error.text);
 }
 
-/* ---- what is here ---- */
+/* ---- listing the cache ---- */
 
 /* "models--org--name" of the cache; names of two parts alone are looked up. */
 static bool name_of_folder(const char *folder, char out[CLI_HUB_PATH_MAX])

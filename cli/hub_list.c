@@ -111,7 +111,7 @@ static hub_file *find_file(const hub_list *list, const char *path)
 
 /* ---- choosing ---- */
 
-/* What stands beside the weights, as far as a model is read from it. */
+/* Chooses the files beside the weights that are needed for reading a model. */
 static bool choose_small(hub_list *list, hub_error *error)
 {
     static const char *const names[] = {"config.json",

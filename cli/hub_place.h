@@ -1,4 +1,4 @@
-/** The parts of a model's name, and where its files lie: what the files of the hub share. */
+/** The parts of a model's name and the places of its files, shared by the hub's files. */
 #ifndef SKV_CLI_HUB_PLACE_H
 #define SKV_CLI_HUB_PLACE_H
 
@@ -24,7 +24,7 @@ typedef struct hub_place {
     char repository[CLI_HUB_PATH_MAX]; /* cache/models--org--name */
 } hub_place;
 
-/** One line that says what failed; its beginning, the model's name, is the caller's. */
+/** One line that describes a failure; the caller adds the model's name as prefix. */
 typedef struct hub_error {
     char text[HUB_ERROR_MAX];
     bool missing;     /* the cache does not have it */
@@ -41,7 +41,7 @@ bool hub_name_parse(const char *text, hub_name *out);
 
 /** "folder/name"; false: too long. */
 bool hub_join(char out[CLI_HUB_PATH_MAX], const char *folder, const char *name);
-/** A path of the environment, whose ~ is the user's folder; NULL: not set. */
+/** Returns a path from the environment with ~ expanded to the user's home; NULL: not set. */
 const char *hub_environment(const char *name, char out[CLI_HUB_PATH_MAX]);
 
 /** The folder of the cache; false: nothing says where it is. */

@@ -15,11 +15,11 @@
 struct cli_interrupt {
     pthread_t thread;
     bool waits_for_all;   /* set before the thread is made: for SIGHUP too */
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the following fields */
     bool watched, raised;
-    skv_engine *engine; /* borrowed; NULL: who watches asks cli_interrupted */
+    skv_engine *engine; /* borrowed; NULL: the command polls cli_interrupted */
     uint64_t watched_until_ns, raised_ns;
-    cli_signal_fn *handle; /* NULL: nobody takes them */
+    cli_signal_fn *handle; /* NULL: signals are not handled */
     void *user;
 };
 

@@ -1,6 +1,6 @@
 /*
- * swiftkv: the program. It reads the command line, runs the command, and turns what became of it
- * into an exit status: 0 done, 1 the work failed, 2 the command line is wrong.
+ * swiftkv: the program. It reads the command line, runs the command, and turns the result into an
+ * exit status: 0 done, 1 the work failed, 2 the command line is wrong.
  */
 #include <errno.h>
 #include <signal.h>

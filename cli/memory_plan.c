@@ -41,7 +41,7 @@ static size_t choose(const cli_memory *m)
     return SIZE_MAX;
 }
 
-/* What serve and compare load beside a student that has its teacher's weights. */
+/* Counts the teacher's weights that serve and compare load beside a student that has them. */
 static size_t count_teacher(const char *path, const skv_engine_options *engine,
                             const skv_model_info *info, const skv_memory_plan *own)
 {

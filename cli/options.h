@@ -103,7 +103,7 @@ struct cli_options {
     bool peak, compare, costs;
     const char *replay;
     size_t cost_context; /* --context of info and doctor; 0: the model's */
-    size_t available;    /* bytes to plan for; 0: what this machine has */
+    size_t available;    /* bytes to plan for; 0: this machine's */
     bool as_papers;
 
     /* Training. */
@@ -186,9 +186,9 @@ void cli_help_overview(FILE *stream);
 void cli_help_first(FILE *stream);
 /** `swiftkv help COMMAND`. */
 void cli_help_command(cli_command command);
-/** What `--evict` takes, as a table in Markdown. */
+/** Prints the values of `--evict` as a table in Markdown. */
 void cli_help_methods(void);
-/** What goes with what: the table and the reasons, in Markdown. */
+/** Prints the combinations that work and the reasons against others, in Markdown. */
 void cli_help_combinations(void);
 
 /* ---- the rows of the option table, for the parser and the help texts ---- */

@@ -16,7 +16,7 @@ typedef struct writing {
     cli_progress progress;
 } writing;
 
-/* What a file had before takes no time. */
+/* The part that a file already had takes no time. */
 static void show(void *user, uint64_t done, uint64_t total)
 {
     cli_progress *progress = user;
@@ -79,8 +79,8 @@ static int write_first(writing *w, cli_self_data *out)
     return status == CLI_DONE ? write_all_alone(w, out) : status;
 }
 
-/* The first process of a team writes; the others then find what they would write. All go on, or
- * none does. */
+/* The first process of a team writes; the others then find its files. Either all continue or none
+ * does. */
 static int write_all(writing *w, cli_self_data *out)
 {
     const skv_team *team = w->train->team;
