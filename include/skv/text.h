@@ -49,15 +49,15 @@ typedef struct skv_encode_options {
     bool add_special;   /* add the tokenizer's own special tokens: BOS, sometimes EOS */
     bool parse_special; /* special tokens that are written in the text become their ids */
     skv_budget *budget; /* borrowed; NULL: no limit */
-    size_t max_ids;     /* the text is not read further than to so many ids; 0: to its end */
+    size_t max_ids;     /* stops reading the text after this many ids; 0: reads all */
     /* Borrowed: with parse_special, a special token is parsed only if none of its bytes is data.
      * Everything else is tokenized as without marks. NULL: there are no data. */
     const skv_text_marks *data;
 } skv_encode_options;
 
-/** The ids of a text on the heap (skv_text_free), which the budget no longer counts; the first
- * max_ids where there are more. Fails with SKV_RANGE where the tokenizer's own rules make the text
- * much longer than it was. */
+/** Encodes a text. The ids are allocated on the heap (skv_text_free) and not counted in the budget
+ * any more; at most max_ids are returned. Fails with SKV_RANGE if the tokenizer's own rules make
+ * the text much longer. */
 SKV_CHECKED skv_status skv_vocab_encode(const skv_vocab *vocab, skv_text_piece text,
                                         skv_encode_options options, int32_t **ids, size_t *n_ids,
                                         skv_error *err);
@@ -108,9 +108,9 @@ typedef struct skv_render_input {
     const skv_vocab *vocab; /* supplies bos_token and eos_token if vars lacks them; NULL:
                              * undefined */
     skv_budget *budget;     /* NULL: the default limits */
-    /* Texts in vars are data, but for the parts that stand between two of these, which are removed:
-     * a caller that writes into a message itself puts its own words there. It must be secret. n 0:
-     * there is none. */
+    /* Texts in vars are data, except the parts between two of these marks, which are removed: a
+     * caller that writes into a message itself encloses its own words in them. Must be secret. n 0:
+     * none. */
     skv_text_piece own_mark;
 } skv_render_input;
 
@@ -121,10 +121,10 @@ typedef struct skv_render_input {
 SKV_CHECKED skv_status skv_render(const skv_render_input *input, char **text, size_t *n_text,
                                   skv_error *err);
 /**
- * The same, and which bytes of the text come from vars, whatever the template has done with them;
- * the budget does not count them any more, and skv_text_free frees marks->at. Roles of messages
- * that templates know ("user", "tool" ...), bos_token and eos_token of the vocabulary, and numbers
- * are no data.
+ * As skv_render, and also returns the bytes of the text that come from vars, after any processing
+ * by the template. The budget no longer counts them; skv_text_free frees marks->at. Roles of
+ * messages that templates know ("user", "tool" ...), the vocabulary's bos_token and eos_token, and
+ * numbers do not count as data.
  */
 SKV_CHECKED skv_status skv_render_marked(const skv_render_input *input, char **text, size_t *n_text,
                                          skv_text_marks *marks, skv_error *err);

@@ -17,8 +17,8 @@ SKV_BEGIN
 typedef struct skv_model_info {
     char architecture[64];
     size_t layers, hidden, head_dim, vocab, context;
-    /* The longest text that it was trained for, as far as its files tell: below `context` where
-     * they allow more, above where its RoPE scaling stretches it (YaRN); else `context`. */
+    /* The longest text that it was trained for, if its files state it: less than `context` if they
+     * allow more, more than it if RoPE scaling stretches it (YaRN); otherwise `context`. */
     size_t trained;
     size_t heads, kv_heads, ffn; /* of layer 0; other layers may differ if `per_layer` */
     bool per_layer;
@@ -30,12 +30,12 @@ typedef struct skv_model_info {
     size_t kv_slots;       /* l + (L - l) / g */
     size_t exit_words;     /* tokens of the exit head: `vocab`, or fewer; 0: it has none */
     uint64_t parameters;   /* of the model that runs, without those of a teacher */
-    /* Mixtures of experts: experts of a layer, those that a token meets, and the parameters without
-     * those of the other experts. 0, 0 and all parameters where there are none. */
+    /* Mixtures of experts: experts of a layer, active experts for each token, and the parameters
+     * without the inactive experts'. For other models 0, 0 and all parameters. */
     size_t experts, active_experts;
     uint64_t active_parameters;
-    /* The types of the file's tensors with their numbers, "BF16 (26), F32 (3)", without those of
-     * `codes`; "" where there is no file. */
+    /* The types and numbers of the file's tensors except those in `codes`, like "BF16 (26), F32
+     * (3)"; "" without a file. */
     char stored[160];
     /* The storage of 8-bit and 4-bit matrices with separate scales, and the precision lost by it;
      * "" for other files. */
@@ -169,7 +169,7 @@ typedef enum skv_product {
 typedef void skv_product_fn(void *user, size_t i_layer, skv_product product, const float *x,
                             size_t n_rows, size_t n);
 
-/** The same with the inputs of the layers' products, but for those of experts. */
+/** As skv_step_hidden, with the inputs of the layers' products, except those of experts. */
 SKV_CHECKED skv_status skv_step_products(skv_engine *engine, const skv_span *spans, size_t n_spans,
                                          skv_product_fn *on_product, void *user, skv_error *err);
 
