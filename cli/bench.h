@@ -19,14 +19,14 @@ typedef struct bench_load {
     size_t prompt, gen, batch;
     bool measure_read;     /* measure the read bandwidth before and after decoding */
     const cli_ids *replay; /* pairs: tokens of a draft, and how many are right; NULL: as they are */
-    cli_progress *progress; /* borrowed; NULL: nothing is told */
+    cli_progress *progress; /* borrowed; NULL: no progress is shown */
     size_t i_run, n_runs;   /* of which this one is a part */
 } bench_load;
 
 typedef struct bench_times {
     double ttft_s;   /* until every sequence has its first token */
     double decode_s; /* of the gen - 1 tokens after it, */
-    size_t n_steps;  /* which took so many steps of each sequence */
+    size_t n_steps;  /* taking this many steps of each sequence */
     double read_gbs; /* the machine's at best, around decoding; NaN when not measured */
     size_t kv_bytes; /* of all sequences at the end */
     skv_work work;   /* of the prompts */

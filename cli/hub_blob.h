@@ -30,7 +30,7 @@ hub_blob_state hub_blob_open(const hub_place *place, const hub_file *file, hub_b
 bool hub_blob_write(hub_blob *blob, const void *data, size_t n, hub_error *error);
 /** Discards the fetched part. */
 bool hub_blob_restart(hub_blob *blob, hub_error *error);
-/** Whether all bytes are there and have the hash. */
+/** Whether the file is complete and has the right hash. */
 bool hub_blob_is_right(const hub_blob *blob);
 /** Gives a right file its name. */
 bool hub_blob_finish(hub_blob *blob, hub_error *error);
@@ -50,7 +50,7 @@ bool hub_write_ref(const hub_place *place, const char *commit, hub_error *error)
 /** The path of blobs/HASH. */
 bool hub_blob_path(const hub_place *place, const hub_file *file, const char *suffix,
                    char out[CLI_HUB_PATH_MAX]);
-/** Whether the disk has room for this many bytes more; true where it does not say. */
+/** Whether the disk has room for this many more bytes; true if unknown. */
 bool hub_has_room(const hub_place *place, uint64_t bytes, hub_error *error);
 
 #endif

@@ -1,6 +1,6 @@
 /**
- * Fetches the files of a model from the hub into the Hugging Face cache, in the form that Python's
- * tools know. A request leaves only from here, after --download or a yes on a terminal.
+ * Fetches the files of a model from the hub into the Hugging Face cache, in the layout of Python's
+ * tools. This is the only code that sends requests, after --download or a yes on a terminal.
  *
  *     CACHE/.locks/models--org--name/HASH.lock      held while this file is fetched
  *     CACHE/.locks/models--org--name/names.lock     held while files are linked

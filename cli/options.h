@@ -43,7 +43,7 @@ typedef struct cli_settings {
 
 enum { CLI_SAMPLING_FIELDS = 9 }; /* of skv_sampling */
 
-/* Everything a command line can say. Texts are borrowed from argv; NULL: not given. */
+/* All values of a command line. Texts are borrowed from argv; NULL: not given. */
 struct cli_options {
     cli_command command;
     size_t n_operands;
@@ -51,7 +51,7 @@ struct cli_options {
     const char
         *operand_names[CLI_OPERANDS_MAX]; /* serve: of NAME=MODEL, all of it; NULL: no name */
     const char *model_name;               /* the first operand as it was given */
-    char model_path[CLI_HUB_PATH_MAX];    /* where it is, if that was a name */
+    char model_path[CLI_HUB_PATH_MAX];    /* its path, if a name was given */
     char reference_path[CLI_HUB_PATH_MAX];
     bool help, json, download;
     cli_interrupt *interrupt;    /* borrowed from main */

@@ -18,7 +18,7 @@ enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
 /** "swiftkv: ..." on standard error; returns CLI_FAILED. Control characters become '?'. */
 int cli_fail(const char *format, ...) CLI_PRINTF(1, 2);
-/** The same for a wrong command line; returns CLI_USAGE. */
+/** As cli_fail, for a wrong command line; returns CLI_USAGE. */
 int cli_usage(const char *format, ...) CLI_PRINTF(1, 2);
 /** As above, for notes. */
 void cli_tell(const char *format, ...) CLI_PRINTF(1, 2);
@@ -37,7 +37,7 @@ void *cli_grow(void *old, size_t n, size_t item_bytes);
 typedef struct cli_progress {
     const char *what; /* "loading", "reading the prompt"; borrowed */
     bool terminal;    /* standard error is one */
-    bool visible;     /* a line stands there now */
+    bool visible;     /* a line is shown now */
     bool counts;      /* `first` is set */
     uint64_t first;   /* bytes or tokens that were there before */
     uint64_t start_ns, shown_ns;

@@ -25,14 +25,14 @@ void cli_note_length(const cli_model *model, const char *what, size_t n);
 /** Reads the configuration and the tokenizer of operands[0]: cheap, no weights; and checks the
  * methods. */
 CLI_CHECKED int cli_model_describe(cli_model *model, const cli_options *options);
-/** The same, and it is an error when there is no tokenizer. */
+/** As cli_model_describe; fails if there is no tokenizer. */
 CLI_CHECKED int cli_model_describe_text(cli_model *model, const cli_options *options);
 /** Engine options as the command line gives them. */
 skv_engine_options cli_engine_options(const cli_options *options);
 /** Opens the engine of `model` with these options, showing progress; prints no error. */
 CLI_CHECKED skv_status cli_model_try(cli_model *model, const skv_engine_options *options,
                                      skv_error *err);
-/** The same, and prints the error. */
+/** As above, and prints the error. */
 CLI_CHECKED int cli_model_start(cli_model *model, const skv_engine_options *options);
 /** Releases the members of `model`. */
 void cli_model_close(cli_model *model);

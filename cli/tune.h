@@ -53,7 +53,7 @@ typedef struct tune {
 cli_options tune_options_of(const tune *t, const tune_setting *how);
 /** Asks and times a setting, and appends its point. */
 CLI_CHECKED int tune_measure(tune *t, const tune_setting *how);
-/** Times the plain model once more, which tells whether the machine was quiet. */
+/** Times the plain model once more, to detect other work on the machine. */
 CLI_CHECKED int tune_time_again(tune *t);
 /** By more than times differ from run to run. */
 bool tune_is_cheaper(const tune_point *a, const tune_point *b);

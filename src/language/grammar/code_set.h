@@ -29,7 +29,7 @@ void skv_code_set_add_all(skv_code_set *set, const skv_code_range *ranges, size_
 void skv_code_set_tidy(skv_code_set *set);
 /** Everything but the set, which must be tidy; the result is. */
 void skv_code_set_invert(skv_code_set *set);
-/** The code points of a that lie in lo..hi, added to out. */
+/** Adds the code points of a within lo..hi to out. */
 void skv_code_set_cut(const skv_code_set *a, uint32_t lo, uint32_t hi, skv_code_set *out);
 
 /* Classes of the ASCII text that \d, \w and \s name. */

@@ -46,7 +46,7 @@ struct skv_grammar {
     skv_unrolled *unrolled; /* owned, [n_unrolled], by base */
     size_t n_states, n_edges, n_unrolled;
     uint32_t start;        /* of the first rule */
-    uint8_t classes[256];  /* of each byte: bytes that no edge tells apart share one */
+    uint8_t classes[256];  /* of each byte: bytes that all edges treat alike share one */
     uint8_t examples[256]; /* a byte of each class */
     uint16_t sizes[256];   /* bytes in each class */
     size_t n_classes;
@@ -85,9 +85,8 @@ SKV_MUST_CHECK skv_status skv_grammar_build(skv_exprs *exprs, skv_grammar **out,
 
 /**
  * Refuses rules that call themselves before they read anything, lets calls lead to first states
- * instead of rules, and finds the classes of bytes. starts: [2 * exprs->n_rules], 0 for rules that
- * are not used; a rule stands there twice, as it is and, n_rules further on, without the empty
- * text.
+ * instead of rules, and finds the classes of bytes. starts: [2 * exprs->n_rules], 0 for unused
+ * rules; each rule has two entries, [i] as it is and [n_rules + i] without the empty text.
  */
 SKV_MUST_CHECK skv_status skv_grammar_finish(skv_grammar *g, const skv_exprs *exprs,
                                              const skv_grammar_facts *facts, const uint32_t *starts,
@@ -97,7 +96,7 @@ SKV_MUST_CHECK skv_status skv_grammar_finish(skv_grammar *g, const skv_exprs *ex
  * to the last one; NULL: there is none. */
 const skv_unrolled *skv_grammar_far(const skv_grammar *g, uint32_t state, size_t n_bytes,
                                     uint32_t *copy);
-/** The state that stands for it where no more than n_bytes are to be read. */
+/** Returns the state's stand-in, valid if at most n_bytes will be read. */
 uint32_t skv_grammar_alias(const skv_grammar *g, uint32_t state, size_t n_bytes);
 
 #endif

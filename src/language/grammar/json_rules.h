@@ -42,7 +42,7 @@ skv_expr skv_json_string_rest(skv_json_rules *r);
 /** The string of a text, in its canonical spelling, with its quotation marks. */
 skv_expr skv_json_quoted(skv_exprs *exprs, const char *text, size_t n);
 
-/** open ws (items ws)? close; `items` may match "" and then only one ws stands there. */
+/** open ws (items ws)? close; if `items` matches "", there is only one ws. */
 skv_expr skv_json_bracket(skv_json_rules *r, const char *open, skv_expr items, bool may_be_empty,
                           const char *close);
 /** "," ws item */

@@ -20,7 +20,7 @@ typedef struct skv_mask_toll {
     uint32_t load;
     uint32_t depth; /* of the deepest frame */
     uint32_t ends;  /* nodes of one path, the most, where the rule has ended */
-    bool cut;       /* a step met a limit: the walk says less than the grammar */
+    bool cut;       /* a step met a limit: the walk may miss tokens that the grammar allows */
 } skv_mask_toll;
 
 /* Nodes of the trie, a list that grows. */
@@ -48,7 +48,7 @@ typedef struct skv_mask_walk {
 typedef enum skv_walk_state {
     SKV_WALK_DONE,
     SKV_WALK_PAUSED, /* the budget is used up */
-    SKV_WALK_STUCK   /* the step that comes next failed: the limit of the space tells why */
+    SKV_WALK_STUCK   /* the next step failed: the space's limit tells why */
 } skv_walk_state;
 
 /** From a position at the node `above` (SKV_TRIE_ROOT: the root) through everything below it. The
@@ -57,8 +57,8 @@ void skv_mask_walk_begin(skv_mask_walk *walk, uint32_t above, uint32_t place);
 /** Continues a walk within the budget (NULL: no limit), which also counts the space's uncounted
  * work. */
 SKV_MUST_CHECK skv_walk_state skv_mask_walk_on(skv_mask_walk *walk, skv_budget *budget);
-/** Writes pointers to the positions of a walk that has not ended to kept[0..n), NULL: it only tells
- * how many there are. */
+/** Writes pointers to the positions of an unfinished walk to kept[0..n) and returns n; NULL: only
+ * counts them. */
 size_t skv_mask_walk_list(skv_mask_walk *walk, uint32_t **kept);
 
 /*
@@ -84,7 +84,7 @@ typedef struct skv_mask_entry {
     uint32_t *tokens; /* as these do: ids [n_tokens], or bits [words] when n_tokens is UINT32_MAX */
     uint32_t *exits;  /* and these: [n_exits] nodes with children where the rule has ended */
     uint32_t n_states, n_tokens, n_exits;
-    skv_mask_toll toll; /* cut: neither tokens nor exits are there */
+    skv_mask_toll toll; /* cut: there are neither tokens nor exits */
     uint32_t hash;
     uint32_t n_pins;                      /* masks that are being made from it: it stays */
     struct skv_mask_entry *link;          /* of the same hash */
@@ -134,8 +134,8 @@ static inline size_t skv_mask_words(const skv_token_table *table)
  *     STACK   the next stack of the position: the entry of its states, from the cache, or
  *     ENTRY   made by a walk through the trie
  *     EXITS   from the places where the rule ends inside a token: walks on the real stack
- *     WHOLE   where limits come near, instead of all this: the position walked as it is, by the
- *             very steps that the matcher takes for a token
+ *     WHOLE   near a limit, instead of the above: walks the position as a whole, with the same
+ *             steps that the matcher takes for a token
  *
  * Each matcher has a maker of its own. All makers of a space may be active at the same time, so the
  * code that tidies the space first asks them for the positions that they refer to.
@@ -181,15 +181,16 @@ void skv_mask_maker_copy_ready(skv_mask_maker *maker, const skv_mask_maker *othe
 /** Begins the mask of another position and drops the unfinished one. */
 void skv_mask_maker_reset(skv_mask_maker *maker);
 /**
- * Goes on with the mask of a position as far as the budget (NULL: no limit) reaches. PAUSED: call
- * again, with the same position (tidying may have changed its index). STUCK: maker->limit tells
- * why; when room was made the call can be repeated.
+ * Continues the mask of a position within the budget (NULL: no limit). PAUSED: call again with the
+ * same position (tidying may have changed its index). STUCK: maker->limit tells why; the call can
+ * be repeated after making room.
  */
 SKV_MUST_CHECK skv_walk_state skv_mask_maker_go(skv_mask_maker *maker, uint32_t place,
                                                 skv_budget *budget);
 /** After STUCK: does without parts, which may need less; false when that was tried before. */
 SKV_MUST_CHECK bool skv_mask_maker_fall_back(skv_mask_maker *maker, uint32_t place);
-/** Writes pointers to the positions it stands on to kept[0..n), NULL: it only counts them. */
+/** Writes pointers to the positions that it refers to to kept[0..n) and returns n; NULL: only
+ * counts them. */
 size_t skv_mask_maker_list(skv_mask_maker *maker, uint32_t **kept);
 
 #endif

@@ -101,7 +101,7 @@ typedef struct skv_parse_space {
     skv_parse_limit limit; /* the gravest one that the call has met */
 } skv_parse_space;
 
-/** False without memory: `limit` tells whether it was the account's. */
+/** Returns false if out of memory: `limit` tells whether it was the account's. */
 SKV_MUST_CHECK bool skv_parse_space_init(skv_parse_space *space, const skv_grammar *g,
                                          skv_account *account);
 void skv_parse_space_release(skv_parse_space *space);

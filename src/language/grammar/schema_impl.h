@@ -28,7 +28,7 @@ typedef struct skv_schema_task {
     skv_schema_part part;
     uint32_t rule;
     size_t depth;        /* schemas around it */
-    size_t path, n_path; /* where it stands: a part of s->paths */
+    size_t path, n_path; /* its path: a part of s->paths */
 } skv_schema_task;
 
 /* Strings of a length or a format, which have a rule for all that ask for the same. */
@@ -62,14 +62,14 @@ typedef struct skv_schema {
 /** Fails with the path as prefix: "json schema: /items: MESSAGE". */
 SKV_MUST_CHECK skv_status skv_schema_fail(skv_schema *s, skv_status status, const char *format, ...)
     SKV_PRINTF(3, 4);
-/** The same for a keyword that is known but cannot be had here. */
+/** As skv_schema_fail, for a known keyword that is not supported here. */
 SKV_MUST_CHECK skv_status skv_schema_refuse(skv_schema *s, const char *keyword);
 /** Counts work, and memory of jansson that is held to the end; fails when a limit is exceeded. */
 SKV_MUST_CHECK skv_status skv_schema_count(skv_schema *s, uint64_t work, size_t n_bytes);
-/** Why something that the budget may have refused could not be had. */
+/** Returns the error of an allocation that the budget may have refused. */
 SKV_MUST_CHECK skv_status skv_schema_no_memory(skv_schema *s);
 
-/** The expression of a schema that stands at path/key (key NULL: at the path itself). */
+/** Compiles a schema at path/key (key NULL: at the path itself) to an expression. */
 SKV_MUST_CHECK skv_status skv_schema_compile(skv_schema *s, const json_t *node, const char *key,
                                              skv_expr *out);
 /** Only the keywords that concern one type. */
@@ -86,7 +86,7 @@ SKV_MUST_CHECK skv_status skv_schema_number(skv_schema *s, const json_t *node, b
 
 /** One value, spelled canonically, blanks where JSON has them. */
 skv_expr skv_schema_literal(skv_schema *s, const json_t *value);
-/* A declared name; NEVER after it: it may not stand where undeclared members do. */
+/* A declared name; NEVER after it: not allowed among undeclared members. */
 typedef struct skv_schema_name {
     const char *text; /* borrowed, zero-terminated, [n] */
     size_t n;
@@ -111,8 +111,8 @@ SKV_MUST_CHECK skv_status skv_schema_join(skv_schema *s, const json_t *node, con
 /** {"pattern": text}, borrowed from s. */
 SKV_MUST_CHECK skv_status skv_schema_new_pattern(skv_schema *s, const char *text, json_t **out);
 
-/** Whether the keyword says something about a value that this program can follow, nothing at all
- * (annotations), or something that it cannot. */
+/** Whether the keyword constrains values in a way that this program supports, is an annotation, or
+ * is unsupported. */
 typedef enum skv_keyword_use {
     SKV_KEYWORD_USED,
     SKV_KEYWORD_NOTE,
@@ -124,7 +124,7 @@ const char *skv_schema_keyword_type(const char *keyword);
 
 /* The formats of strings: schema_formats.c. */
 enum { SKV_FORMAT_UNKNOWN = -1, SKV_FORMAT_PATTERN_MAX = 4096 };
-/** SKV_FORMAT_UNKNOWN where there is none of this name. */
+/** Finds a format by name; SKV_FORMAT_UNKNOWN if there is none. */
 int skv_schema_format_find(const char *name);
 /** Whether any string is of it. */
 bool skv_schema_format_is_free(int format);

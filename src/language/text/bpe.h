@@ -61,8 +61,8 @@ void skv_bpe_find_margin(skv_bpe *bpe, const uint32_t *lengths, uint32_t *made, 
 SKV_MUST_CHECK bool skv_bpe_reserve(skv_bpe_work *work, size_t n);
 void skv_bpe_work_release(skv_bpe_work *work);
 /**
- * Merges work->symbols[0..*n) in place. Short words by scanning for the lowest rank, long ones
- * with a heap in O(n log n). False when out of memory, or when the budget says no.
+ * Merges work->symbols[0..*n) in place. Short words are scanned for the lowest rank, long ones use
+ * a heap in O(n log n). False when out of memory or budget.
  */
 SKV_MUST_CHECK bool skv_bpe_merge(const skv_bpe *bpe, skv_bpe_work *work, size_t *n);
 /**

@@ -72,7 +72,7 @@ typedef struct skv_pre_work {
     void *arg;
     skv_buf texts[SKV_PRE_STEPS_MAX]; /* the output of each step for its piece */
     skv_regex_work
-        regexes[SKV_PRE_STEPS_MAX]; /* one a step: a search goes on while later ones run */
+        regexes[SKV_PRE_STEPS_MAX]; /* one a step: a search continues while later ones run */
 } skv_pre_work;
 
 void skv_pretokenizer_release(skv_pretokenizer *pre);
@@ -92,7 +92,7 @@ SKV_MUST_CHECK skv_status skv_pretokenizer_add_regex(skv_pretokenizer *pre, cons
 /** Adds an empty step; NULL when there are too many. */
 skv_pre_step *skv_pretokenizer_add(skv_pretokenizer *pre, skv_pre_kind kind);
 
-/** GPT-2's alphabet: the character that stands for a byte; the byte of a character, -1: none. */
+/** GPT-2's alphabet: the character that represents a byte; the byte of a character, -1: none. */
 uint32_t skv_alphabet_char(unsigned char byte);
 int skv_alphabet_byte(uint32_t code);
 

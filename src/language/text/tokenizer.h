@@ -32,9 +32,9 @@ void skv_ids_release(skv_ids *ids);
 int32_t *skv_ids_give_away(skv_ids *ids);
 /** Room for more ids. */
 SKV_MUST_CHECK skv_status skv_ids_reserve(skv_ids *ids, size_t more, skv_error *err);
-/** SKV_FULL, without a text, where there are `max` of them. */
+/** Fails with SKV_FULL, without an error text, if there are `max` ids already. */
 SKV_MUST_CHECK skv_status skv_ids_push(skv_ids *ids, int32_t id, skv_error *err);
-/** The same of several; those that fit are there in any case. */
+/** As skv_ids_push for several ids; those that fit are appended in any case. */
 SKV_MUST_CHECK skv_status skv_ids_append(skv_ids *ids, const int32_t *more, size_t n,
                                          skv_error *err);
 
@@ -49,9 +49,9 @@ SKV_MUST_CHECK skv_status skv_tokenizer_open_gguf(const struct skv_gguf *gguf, s
                                                   skv_error *err);
 /**
  * Appends the entries of a GGUF file that describe this tokenizer, for a model with n_ids rows in
- * its embedding. GGUF names rules instead of spelling them out, so the rules are tried: those are
- * written with which skv_tokenizer_open_gguf makes the same ids of a text that tells them apart.
- * SKV_UNSUPPORTED where none does.
+ * its embedding. GGUF names rules instead of spelling them out, so they are found by trial: the
+ * rules are written for which skv_tokenizer_open_gguf produces the same ids on a distinguishing
+ * text. Fails with SKV_UNSUPPORTED if none do.
  */
 SKV_MUST_CHECK skv_status skv_tokenizer_to_gguf(const skv_tokenizer *t, size_t n_ids,
                                                 struct skv_gguf_out *out, skv_error *err);
@@ -85,7 +85,7 @@ typedef struct skv_stream_decoder {
     char held[16]; /* the unfinished character */
     size_t n_held;
     size_t n_stripped; /* characters that the decoder took from the start of the text */
-    skv_buf *raw;      /* borrowed: gets each token's bytes, cut as they are; NULL: not wanted */
+    skv_buf *raw;      /* borrowed: receives each token's raw bytes; NULL: not wanted */
 } skv_stream_decoder;
 
 void skv_stream_decoder_init(skv_stream_decoder *d, const skv_tokenizer *t, bool with_special);

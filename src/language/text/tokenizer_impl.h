@@ -79,7 +79,7 @@ typedef struct skv_unigram {
     float unk_score;
     uint32_t unk;
     bool byte_fallback;
-    uint32_t byte_token[256]; /* SKV_NO_TOKEN where it is missing */
+    uint32_t byte_token[256]; /* SKV_NO_TOKEN if missing */
 } skv_unigram;
 
 struct skv_tokenizer {

@@ -1,9 +1,9 @@
 /*
  * The BPE model: one word (or a whole SentencePiece text) -> ids.
  *
- * Symbols are token ids. Above them come two kinds that no vocabulary has: `virtual` ones, for
- * characters that are no token themselves but part of one, and `raw` ones, for characters and
- * bytes that no token contains. Both only live until a word is written out.
+ * Symbols are token ids. Above them are two kinds outside the vocabulary: `virtual` ones, for
+ * characters that are only a part of tokens, and `raw` ones, for characters and bytes that no token
+ * contains. Both only live until a word is written out.
  */
 #ifndef SKV_TEXT_TOKENIZER_WORD_H
 #define SKV_TEXT_TOKENIZER_WORD_H
@@ -29,7 +29,7 @@ typedef struct skv_bpe_model {
     bool can_cut;              /* `cut` may be used */
     uint32_t unk;              /* SKV_NO_TOKEN: unknown characters vanish */
     uint32_t byte_symbol[256]; /* byte-level: the token of the byte's character */
-    uint32_t byte_token[256];  /* <0xXX>; SKV_NO_TOKEN where it is missing */
+    uint32_t byte_token[256];  /* <0xXX>; SKV_NO_TOKEN if missing */
     uint32_t ascii[128];       /* the symbol of an ASCII character */
     /* cut[a][b]: no merge reaches from a character a to a character b after it. */
     uint8_t cut[SKV_CUT_CLASSES][SKV_CUT_CLASSES];

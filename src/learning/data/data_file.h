@@ -1,6 +1,6 @@
 /*
- * A file that documents are taken from, in an order that each epoch shuffles anew. A position is a
- * number that grows for ever: it says the epoch and the place in it, so nothing else is kept.
+ * A file of documents, read in an order that is shuffled for each epoch. A position is a number
+ * that only grows: it encodes the epoch and the place in it, so no other state is kept.
  */
 #ifndef SKV_DATA_DATA_FILE_H
 #define SKV_DATA_DATA_FILE_H

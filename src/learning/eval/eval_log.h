@@ -1,7 +1,7 @@
 /*
- * The log of a run: one line of JSON an example, found again by a key that is a hash of all that
- * decides the result. A line is written at once, so a run that is killed leaves whole lines; of a
- * machine that is, the last may be torn, and is cut off when the run goes on.
+ * The log of a run: one line of JSON an example, identified by a key that hashes everything the
+ * result depends on. Each line is written in one call, so a killed run leaves whole lines. After a
+ * crash of the machine the last line may be torn; it is cut off when the run continues.
  */
 #ifndef SKV_EVAL_EVAL_LOG_H
 #define SKV_EVAL_EVAL_LOG_H

@@ -40,7 +40,7 @@ typedef struct skv_eval_example {
     char **answers; /* owned: the accepted answers, [0] as in the record */
     size_t n_answers;
     size_t length; /* tokens of the prompt, or the length asked for; 0: none */
-    double depth;  /* where the answer stands in the prompt, 0 to 1; NaN: not known */
+    double depth;  /* the answer's place in the prompt, 0 to 1; NaN: unknown */
     /* The right text, to compare with a reference model on ids[n_right_context..). */
     skv_ids right;
     size_t n_right_context;

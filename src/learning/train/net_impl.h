@@ -21,7 +21,7 @@ typedef struct skv_net_codes {
 typedef struct skv_net_linear {
     skv_param *w;                  /* [N, K] */
     skv_param *bias;               /* [N] or NULL */
-    skv_gemm_packed forward, back; /* of a frozen W: for x W^T, and for dy W where it is needed */
+    skv_gemm_packed forward, back; /* of a frozen W: for x W^T, and for dy W if needed */
     skv_net_codes codes;           /* in place of both */
     bool exact;                    /* f32 products, whatever the others are: a router's */
 } skv_net_linear;
@@ -37,7 +37,7 @@ typedef struct skv_net_routes {
     float *logits;    /* [T, E]; in the backward pass their gradient */
     float *weights;   /* [T, k] */
     uint32_t *chosen; /* [T, k]: experts, the most likely first */
-    uint32_t *place;  /* [T, k]: where a pair stands among the sorted ones */
+    uint32_t *place;  /* [T, k]: the position of a pair among the sorted ones */
     uint32_t *row;    /* [T k]: the row of a sorted pair */
     uint32_t *first;  /* [E + 1]: where the pairs of an expert begin */
 } skv_net_routes;
@@ -247,7 +247,7 @@ size_t skv_net_codes_bytes(const skv_quant_form *form, size_t N, size_t K);
 SKV_MUST_CHECK skv_status skv_net_codes_read(skv_net_codes *c, skv_pool *pool, const skv_tensor *t,
                                              skv_error *err);
 void skv_net_codes_release(skv_net_codes *c);
-/* out [N, K]; codes [n_threads, K] is for use. */
+/* out [N, K]; codes [n_threads, K] is scratch. */
 void skv_net_codes_widen(const skv_net_codes *c, skv_pool *pool, float *out, uint8_t *codes);
 
 /* ---- net_ops.c: operations over rows, on all threads ---- */
@@ -273,13 +273,13 @@ void skv_net_unpack(skv_net *net);
 /* y [T, N] = x W^T + bias; with add, onto y. */
 void skv_net_mul(const skv_net_pass *p, float *y, const float *x, const skv_net_linear *l,
                  bool add);
-/* The same for two or three matrices of one x; y[i] NULL ends them. */
+/* As skv_net_mul, for two or three matrices of one x; a NULL y[i] ends the list. */
 void skv_net_mul_all(const skv_net_pass *p, float *const y[3], const float *x,
                      const skv_net_linear *const l[3]);
 /* dx [T, K] (+)= dy W. */
 void skv_net_mul_back(const skv_net_pass *p, float *dx, const float *dy, const skv_net_linear *l,
                       bool add);
-/* Gradients of W and bias, where they are trained; x is not read otherwise. */
+/* Gradients of W and bias, if they are trained; x is only read in that case. */
 void skv_net_mul_grad(const skv_net_pass *p, const float *dy, const float *x,
                       const skv_net_linear *l);
 bool skv_net_linear_trained(const skv_net_linear *l);
@@ -305,7 +305,7 @@ size_t skv_net_attention_tile_floats(void);
 
 /* ---- net_forward.c, net_backward.c, net_loss.c ---- */
 SKV_MUST_CHECK skv_status skv_net_embed(const skv_net_pass *p, float *x, skv_error *err);
-/* Layers [first, end); x_first lies in skv_net_boundary(p, first). */
+/* Runs layers [first, end); x_first is in skv_net_boundary(p, first). */
 void skv_net_forward(const skv_net_pass *p, size_t first, size_t end);
 float *skv_net_boundary(const skv_net_pass *p, size_t i);
 void skv_net_backward(const skv_net_pass *p, const skv_net_scale *scale);

@@ -1,6 +1,6 @@
 /*
- * One training run: steps of gradient descent over batches, from wherever they come, with
- * checkpoints that a run can be continued from bit for bit.
+ * One training run: steps of gradient descent over batches of any source, with checkpoints from
+ * which a run continues bit for bit.
  */
 #ifndef SKV_TRAIN_TRAINER_H
 #define SKV_TRAIN_TRAINER_H
@@ -11,7 +11,7 @@
 #include "train/net.h"
 #include "train/optim.h"
 
-/* Where the batches of a stage come from. */
+/* A source of the batches of a stage. */
 typedef struct skv_trainer_feed {
     void *ctx;
     /* Opens the data of a stage and closes those of the previous call. */
@@ -47,7 +47,7 @@ typedef struct skv_train_held {
     skv_train_copy *copies; /* owned, [n_copies] */
     size_t n_copies;
     skv_net_scale scale;               /* of all processes */
-    bool begun;                        /* `first` is there: measured, or of the checkpoint */
+    bool begun;                        /* `first` is set: measured, or from the checkpoint */
     double first;                      /* loss at the run's beginning */
     double best[SKV_TRAIN_FLAT_TIMES]; /* the best up to the last measurements, oldest first */
     size_t n;                          /* measurements after the first */
@@ -84,7 +84,7 @@ SKV_MUST_CHECK skv_status skv_trainer_plan(skv_trainer *trainer, const skv_train
 void skv_trainer_close(skv_trainer *trainer);
 /** Counts the memory and work that it takes, or would take. */
 void skv_trainer_count(skv_trainer *trainer, skv_train_cost *out);
-/** Takes the steps that are left, from the last checkpoint where options->resume says so. */
+/** Runs the remaining steps; continues from the last checkpoint if options->resume is set. */
 SKV_MUST_CHECK skv_status skv_trainer_run(skv_trainer *trainer, const skv_trainer_feed *feed,
                                           skv_error *err);
 
@@ -95,14 +95,14 @@ SKV_MUST_CHECK skv_status skv_trainer_fetch(skv_trainer *trainer, skv_train_copy
                                             skv_error *err);
 void skv_train_copy_clear(skv_train_copy *copy);
 
-/* ---- trainer_held.c: rows that are held out; all of it is nothing where there are none ---- */
+/* ---- trainer_held.c: rows that are held out; the functions do nothing if there are none ---- */
 
 /** Removes the first batches of the data; training begins after them. */
 SKV_MUST_CHECK skv_status skv_trainer_hold_out(skv_trainer *trainer, skv_error *err);
 void skv_trainer_release_held(skv_trainer *trainer);
 /** Their loss before the first step, unless a checkpoint had it. */
 SKV_MUST_CHECK skv_status skv_trainer_begin_held(skv_trainer *trainer, skv_error *err);
-/** Their loss after a step that it is wanted for, and whether the run should end with it. */
+/** Measures their loss after a step if due, and decides whether the run should end with it. */
 SKV_MUST_CHECK skv_status skv_trainer_watch_held(skv_trainer *trainer, skv_train_progress *p,
                                                  skv_error *err);
 

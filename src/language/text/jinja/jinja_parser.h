@@ -101,7 +101,7 @@ typedef struct skv_jnodes {
     size_t n, capacity;
 } skv_jnodes;
 
-/* An unknown filter or test; an error unless it turns out to stand in a conditional. */
+/* An unknown filter or test; an error unless it is inside a conditional. */
 typedef struct skv_junknown {
     const skv_jnode *node;
     struct skv_junknown *previous;
@@ -152,7 +152,7 @@ static inline bool skv_jtoken_is_op(const skv_jtoken *token, unsigned op)
     return token->kind == SKV_JT_OPERATOR && token->op == op;
 }
 
-/** Takes the operator or name if it is there. */
+/** Consumes the operator or name if it is next. */
 bool skv_jparse_skip_op(skv_jparser *p, unsigned op);
 bool skv_jparse_skip_name(skv_jparser *p, const char *name);
 bool skv_jparse_expect_op(skv_jparser *p, unsigned op);

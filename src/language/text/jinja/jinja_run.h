@@ -107,7 +107,7 @@ static inline bool skv_j_ok(const skv_jrun *r)
 }
 /** Counts n steps; false when the budget is exceeded. */
 bool skv_j_spend(skv_jrun *r, size_t n);
-/** The same for n bytes inside one operation. */
+/** As skv_j_spend, for n bytes inside one operation. */
 bool skv_j_spend_bytes(skv_jrun *r, size_t n);
 /** Fails with the limit that was exceeded, or for want of memory. */
 skv_jv skv_j_fail_limit(skv_jrun *r);
@@ -127,7 +127,7 @@ void *skv_j_take(skv_jrun *r, size_t count, size_t size);
 
 /* Making values. */
 skv_jv skv_j_string(skv_jrun *r, const char *data, size_t size); /* copies; no data */
-/** The same of a text that is data. */
+/** As skv_j_string, for a text that is data. */
 skv_jv skv_j_string_data(skv_jrun *r, const char *data, size_t size);
 /** Bytes s[from..to) as a value that shares them. */
 skv_jv skv_j_part(skv_jrun *r, const skv_jstr *s, size_t from, size_t to);
@@ -155,7 +155,7 @@ const skv_jfunction *skv_j_lookup(const skv_jfunction *table, size_t n, const sk
 /** A method of `self`. */
 skv_jv skv_j_method(skv_jrun *r, skv_jv self, const skv_jfunction *function);
 
-/* Arguments: `out[i]` gets the i-th of `names`, SKV_J_MISSING where it is not given. */
+/* Arguments: out[i] receives the i-th of `names`, SKV_J_MISSING if it is not given. */
 bool skv_j_bind(skv_jrun *r, const skv_jcall *call, const char *const *names, size_t n_names,
                 size_t n_required, skv_jv *out);
 bool skv_j_arg_int(skv_jrun *r, const skv_jcall *call, skv_jv v, int64_t otherwise, int64_t *out);
@@ -169,7 +169,7 @@ void skv_j_write_str(skv_jrun *r, skv_jout *out, skv_jv v);
 void skv_j_write_repr(skv_jrun *r, skv_jout *out, skv_jv v);
 /** Python's repr of a float: the shortest digits that read back as the same number. */
 void skv_j_write_float(skv_buf *buf, double f);
-/** str(v) as a value; strings come back as they are. */
+/** Returns str(v) as a value; strings are returned unchanged. */
 skv_jv skv_j_str(skv_jrun *r, skv_jv v);
 
 /* Python's operators on values: jinja_op.c, jinja_compare.c, jinja_attr.c. */
@@ -190,11 +190,11 @@ bool skv_j_length(skv_jv v, int64_t *n);
 /** obj.name and obj[key] as jinja2's sandbox finds them. */
 skv_jv skv_j_getattr(skv_jrun *r, skv_jv object, const skv_jstr *name);
 skv_jv skv_j_getitem(skv_jrun *r, skv_jv object, skv_jv key);
-/** object[start:stop:step]; SKV_J_NONE or SKV_J_MISSING stand for an absent part. */
+/** object[start:stop:step]; an absent part is SKV_J_NONE or SKV_J_MISSING. */
 skv_jv skv_j_slice(skv_jrun *r, skv_jv object, const skv_jv part[3]);
 /** The bytes of `part` in `text` from byte `from` on; SIZE_MAX when it is not there. */
 size_t skv_j_find_bytes(skv_jrun *r, const skv_jstr *text, const skv_jstr *part, size_t from);
-/** The text with & < > ' " escaped, marked safe; markup comes back as it is. */
+/** Returns the text with & < > ' " escaped and marked safe; markup is returned unchanged. */
 skv_jv skv_j_escape(skv_jrun *r, skv_jv v);
 /** A new list of `items` in the order of their keys; `reverse` keeps equal ones in place too. */
 skv_jv skv_j_sorted(skv_jrun *r, const skv_jlist *items, const skv_jlist *keys, bool reverse);

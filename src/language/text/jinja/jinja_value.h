@@ -1,5 +1,5 @@
 /*
- * Values of a template while it is rendered: Python's, as far as chat templates can see them.
+ * Values of a template while it is rendered: the subset of Python's that chat templates can see.
  * Strings hold valid UTF-8 and count in code points. Everything lives in the rendering's arena;
  * only namespaces change after they were made.
  */
@@ -28,12 +28,12 @@ typedef struct skv_jarena {
 
 void skv_jarena_init(skv_jarena *arena, skv_budget *budget);
 void skv_jarena_release(skv_jarena *arena);
-/** Its memory stays, but counts in no budget any more, and no more can be taken. */
+/** Keeps the arena's memory, which no longer counts in a budget; no more can be allocated. */
 void skv_jarena_detach(skv_jarena *arena);
 /** `count * size` zeroed bytes, 16-byte aligned; NULL beyond the budget or without memory. */
 void *skv_jarena_take(skv_jarena *arena, size_t count, size_t size);
 
-/* Operators are told apart by their characters packed into an integer: '/' | '/' << 8. */
+/* An operator is its characters packed into an integer: '/' | '/' << 8. */
 #define SKV_JOP(a, b) ((unsigned)(a) | (unsigned)(b) << 8)
 
 typedef enum skv_jkind {

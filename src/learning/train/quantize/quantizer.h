@@ -63,12 +63,12 @@ SKV_MUST_CHECK skv_status skv_compensation_init(skv_compensation *c, skv_pool *p
 void skv_compensation_release(skv_compensation *c);
 /** Adapts c to matrices with columns multiplied by s [K] and inputs divided by it. */
 void skv_compensation_scale(skv_compensation *c, skv_pool *pool, const float *s);
-/** codes [n, K] of rows x [n, K] with scales [n, K / group]; errors [n, K] is for use. Returns the
- * squared error of the rows' outputs. */
+/** Rounds rows x [n, K] to codes [n, K] with scales [n, K / group]; errors [n, K] is scratch.
+ * Returns the squared error of the rows' outputs. */
 double skv_round_compensated(const skv_rounding *r, const skv_compensation *c, const float *x,
                              const float *scales, size_t n, float *errors, int8_t *codes);
 
-/* A tensor of the model, and its codes where it is quantised. */
+/* A tensor of the model, with its codes if it is quantised. */
 typedef struct skv_quantize_item {
     const char *name;         /* borrowed, or own_name */
     char *own_name;           /* owned; NULL: the name is the tensor's */
@@ -77,7 +77,7 @@ typedef struct skv_quantize_item {
     float offset;   /* added to every element as it is written: -1 for Gemma's norms of GGUF */
     float centre;   /* added when the written value is used: 1 for Gemma's norms */
     float *columns; /* [K], owned: factors of the columns; NULL: 1 */
-    float *rows;    /* [N], owned: the same of rows */
+    float *rows;    /* [N], owned: factors of the rows; NULL: 1 */
     uint8_t *codes; /* owned, [N, K * bits / 8]: lowest bits first, + 2^(bits - 1); NULL: floats */
     uint16_t *scales; /* owned, [N, K / group], bits of the scales' type */
 } skv_quantize_item;
