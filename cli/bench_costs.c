@@ -18,7 +18,7 @@ enum {
     REPEATS = 5
 };
 
-/* Milliseconds of steps of so many rows. */
+/* Milliseconds of steps by their number of rows. */
 typedef struct curve {
     size_t n, rows[SIZES_MAX];
     double ms[SIZES_MAX];

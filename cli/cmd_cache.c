@@ -10,7 +10,7 @@
 
 enum { AROUND_IDS = 16, TEXT_MAX = 96 };
 
-/* The prompts as they come, and with changes to them. */
+/* The prompts unchanged, and with changes. */
 static const struct {
     const char *name;
     offline_changes changes;

@@ -214,7 +214,7 @@ static bool same_text(const cli_bytes *a, const cli_bytes *b)
     return n == m && memcmp(x, y, n) == 0;
 }
 
-/* One line of a text, its end where it is long: that is where a question stands. */
+/* Prints one line of a text; of a long text the end, which contains the question. */
 static void print_line(const cli_bytes *text, bool end)
 {
     const char *at;
@@ -288,7 +288,7 @@ static void count(totals *t, const question *q, const answer answers[WAYS])
     if (t->n == 1 || ratio > t->most) t->most = ratio;
 }
 
-/* The ratio of the times, if it says something. */
+/* Prints the ratio of the times, if it is meaningful. */
 static void print_speed(const totals *t)
 {
     const double n = (double)t->n, teacher = t->ttft_ms[TEACHER] / n,

@@ -1,4 +1,4 @@
-/* swiftkv generate: continues a prompt, as text while it comes, or as one JSON object. */
+/* swiftkv generate: continues a prompt, printing text as it is generated, or one JSON object. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

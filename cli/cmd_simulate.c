@@ -101,7 +101,7 @@ static int prepare(simulation *s, const cli_options *o)
 
 /* ---- running ---- */
 
-/* One fleet at one rate. `stops`: only whether the goals are met is wanted. */
+/* Runs one fleet at one rate. `stops`: only determines whether the goals are met. */
 static int run_one(simulation *s, outcome *out, double rate, bool stops)
 {
     char error[LOAD_ERROR_MAX];

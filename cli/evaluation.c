@@ -17,7 +17,7 @@ static size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* As long as our own documents want it, as far as the model goes. */
+/* The context that the generated documents need, limited to the model's. */
 static size_t context_of(const cli_options *options, const cli_model *model)
 {
     if (options->context != 0) return options->context;

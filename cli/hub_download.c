@@ -39,7 +39,7 @@ static bool read_token(char out[TOKEN_MAX], hub_error *error)
     return true;
 }
 
-/* A variable that says yes, as Python's tools read it. */
+/* Whether a variable is true, as Python's tools read it. */
 static bool is_set(const char *name)
 {
     const char *value = getenv(name);

@@ -33,15 +33,15 @@ typedef struct transfer {
     hub_http *http; /* borrowed, as all pointers here */
     const hub_file *file;
     const char *commit;
-    skv_buf *text; /* where there is no file */
+    skv_buf *text; /* if there is no file */
     hub_blob blob;
     CURL *handle;      /* owned; NULL: it does not run */
     uint64_t start_ns; /* when to try again */
     unsigned n_tries, n_wrong;
     uint64_t bytes_before; /* of the blob, when it was last tried */
-    size_t n_refusal;      /* bytes of an answer that is not wanted */
+    size_t n_refusal;      /* bytes of an error response */
     bool begun, waits;     /* its body; for another process */
-    long long range_start; /* of the answer; -1: not said */
+    long long range_start; /* of the response; -1: not given */
     char refusal[300];     /* the hub's X-Error-Message */
     hub_error error;       /* why it was ended here; "": it was not */
 } transfer;
@@ -268,7 +268,7 @@ static bool refuse(const transfer *t, long status, hub_error *error)
                     means[0] ? ": " : "", means, t->refusal[0] ? ": " : "", t->refusal);
 }
 
-/* Waits before it tries once more: twice as long each time, or as the hub says. */
+/* Waits before a retry: twice as long each time, or as long as the hub asks. */
 static bool try_later(transfer *t, double after_seconds, hub_error *why)
 {
     if (t->file && t->blob.bytes > t->bytes_before) t->n_tries = 0;

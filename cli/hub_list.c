@@ -145,7 +145,7 @@ static const char *file_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* "x-00001-of-00003.gguf" stands for its parts too, which differ in the number. */
+/* "x-00001-of-00003.gguf" represents all its parts, which differ in the number. */
 static void want_gguf(hub_list *list, const hub_file *first)
 {
     const char *of = strstr(file_name(first->path), "-of-");

@@ -41,7 +41,7 @@ static void on_interrupt(cli_interrupt *interrupt, int which)
     pthread_mutex_lock(&interrupt->lock);
     bool ends;
     if (interrupt->watched && !interrupt->engine) {
-        /* One press may come twice: to the process and to its group. */
+        /* One key press may arrive twice: at the process and at its group. */
         ends = interrupt->raised && skv_now_ns() - interrupt->raised_ns > GRACE_NS;
         if (!interrupt->raised) interrupt->raised_ns = skv_now_ns();
         if (!interrupt->raised && cli_terminal()) {

@@ -49,7 +49,7 @@ static int find_models(cli_options *o)
     split_names(o);
     const char *operands = cli_command_at(o->command)->operands;
     const size_t n_before = strcspn(operands, "M"); /* "[MODEL OUT]" */
-    const size_t i = n_before > 1;                  /* "explain MODEL": a word stands in front */
+    const size_t i = n_before > 1;                  /* "explain MODEL": preceded by a word */
     o->model_name = o->operands[i];
     int status = CLI_DONE;
     if (strncmp(operands + n_before, "MODEL", 5) == 0) {

@@ -1,5 +1,5 @@
-/* Self-written text. The engine writes it and the trainer reads it; neither knows the other, and
- * the program stands between them. */
+/* Self-written text. The engine writes it and the trainer reads it; the program connects them, so
+ * that neither depends on the other. */
 #include "training.h"
 
 #include <string.h>
@@ -71,7 +71,7 @@ static int write_all_alone(writing *w, cli_self_data *out)
     return status;
 }
 
-/* A folder that cannot be written to, or is another's, is told before hours of writing. */
+/* Checks for an unwritable or foreign folder before hours of writing. */
 static int write_first(writing *w, cli_self_data *out)
 {
     skv_error err = {0};

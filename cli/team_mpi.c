@@ -1,4 +1,4 @@
-/* A team over MPI. Built without MPI it is left to say so. */
+/* A team over MPI. Without MPI, it only reports that. */
 #include "training.h"
 
 #include <stdio.h>

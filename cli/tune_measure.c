@@ -12,7 +12,7 @@
 enum { WARM_UP_TOKENS = 2, LENGTH_DEFAULT = 512, SCORED_MAX = 256, SCORED_PART = 4 };
 static const double CONFIDENCE = 1.959963984540054; /* of the normal distribution, 95 % */
 
-/* Scores are the same with and without drafts, and every model has this source. */
+/* Drafts do not change scores, and every model has this source. */
 static const skv_speculation usual_drafts = {.source = SKV_DRAFT_TEXT, .most = 4};
 
 cli_options tune_options_of(const tune *t, const tune_setting *how)
@@ -69,7 +69,7 @@ static double weight_of(const skv_eval_task *task)
     return weight;
 }
 
-/* Tasks that the quality is made of: shares, or where there are none, perplexities. */
+/* Whether a task counts for the quality: shares or, if there are none, perplexities. */
 static bool counts(const tune *t, const skv_eval_task *task)
 {
     return task->n_estimates > 0 && task->estimates[0].is_share != t->less_is_better;
@@ -149,7 +149,7 @@ static int take_plain(tune *t, skv_eval_report *report)
         "tune: the unmodified model answers nothing correctly, so there is no quality to keep");
 }
 
-/* Tokens that the prompts of the examples have, in the mean; 0 where nothing is known to be one. */
+/* Returns the mean number of tokens in the examples' prompts; 0 if there are no prompts. */
 static size_t asked_length(const tune *t)
 {
     double sum = 0, n = 0;

@@ -6,7 +6,7 @@
  *     ws    ::= [ \t]?
  *
  * Literals and classes take the escapes \n \r \t \\ \" \[ \] \xHH \uHHHH \UHHHHHHHH; '.' is any
- * character. A rule goes on in the next line inside parentheses, after '|', and before it.
+ * character. A rule continues in the next line inside parentheses, after '|', and before it.
  */
 #include <string.h>
 
@@ -266,7 +266,7 @@ static skv_status take_repetitions(parser *p, skv_expr *out)
     }
 }
 
-/* Whether the next line goes on with "|". */
+/* Joins the next line if it continues with "|". */
 static void join_lines(parser *p)
 {
     parser ahead = *p;

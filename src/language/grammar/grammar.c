@@ -17,7 +17,7 @@ static skv_status read_text(skv_exprs *exprs, const skv_grammar_source *source, 
     return skv_fail(err, SKV_ARGUMENT, "grammar: unknown kind %d", (int)source->kind);
 }
 
-/* Each text's first rule stands for it. */
+/* Each text is represented by its first rule. */
 static skv_status read_both(skv_exprs *exprs, const skv_grammar_source *source, skv_error *err)
 {
     if (!source->lead.text) return read_text(exprs, source, err);

@@ -15,7 +15,7 @@
 #include "grammar/grammar_impl.h"
 
 enum {
-    SUFFIXES_MAX = 64, /* looked at for a UTF-8 ending that is there already */
+    SUFFIXES_MAX = 64, /* states searched for an existing UTF-8 ending */
     UNROLLED_MIN = 8,  /* copies from which a repetition is remembered */
     UNROLLED_MAX = 1 << 16,
     SUFFIXES_A_UNIT = 8,  /* looked at for one unit of work */
@@ -64,7 +64,7 @@ typedef struct builder {
     suffix suffixes[SUFFIXES_MAX];
     size_t n_suffixes;
     uint32_t suffix_next; /* the state that the suffixes lead to */
-    uint32_t work;        /* units that the budget has not been told of */
+    uint32_t work;        /* units not yet counted in the budget */
     skv_status status;
     const char *why;
 } builder;

@@ -120,8 +120,8 @@ static skv_expr bound_digits(multiples *m, const span *s, size_t i, uint64_t res
     return skv_expr_alt(m->exprs, ways, n);
 }
 
-/* All multiples from lo to hi units, both from 0 on, by the number of their digits: one at least
- * stands in front of the point. */
+/* All multiples from lo to hi units, both from 0 on, by the number of their digits: at least one
+ * precedes the decimal point. */
 static skv_expr magnitudes(multiples *m, int64_t lo, int64_t hi)
 {
     skv_expr_list list = {.exprs = m->exprs};
@@ -144,7 +144,7 @@ static skv_expr magnitudes(multiples *m, int64_t lo, int64_t hi)
 /* Those on both sides of 0, and 0 where every number ends with a digit that is made here. */
 static skv_expr both_sides(multiples *m, int64_t lo, int64_t hi)
 {
-    const bool zero = m->n_fraction == 0; /* stands by itself: no zeros follow it */
+    const bool zero = m->n_fraction == 0; /* 0 is a case of its own: no digits follow it */
     skv_expr positive = magnitudes(m, lo > 0 ? lo : zero, hi);
     skv_expr negative = magnitudes(m, hi < 0 ? -hi : 1, -lo);
     skv_expr ways[] = {positive, skv_expr_seq2(m->exprs, skv_expr_text(m->exprs, "-"), negative),

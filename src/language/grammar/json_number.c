@@ -11,7 +11,7 @@
 #include "grammar/json_rules.h"
 
 enum {
-    EXACT_DIGITS = 15, /* so many digits never round onto a bound when they become a double */
+    EXACT_DIGITS = 15, /* numbers with this many digits never round onto a bound as a double */
     EXPONENT_MAX = 400 /* beyond those of a double */
 };
 
@@ -89,7 +89,7 @@ int skv_decimal_compare(const skv_decimal *a, const skv_decimal *b)
 
 typedef struct range {
     skv_exprs *exprs;
-    const skv_decimal *min, *max; /* max: NULL where there is none */
+    const skv_decimal *min, *max; /* max: NULL if there is none */
     bool open_min, open_max, whole;
     size_t n_whole;    /* digits before the point of the numbers being made */
     size_t n_fraction; /* the most digits after it */

@@ -125,7 +125,7 @@ static size_t count_bits(const uint32_t *bits, size_t words)
     return n;
 }
 
-/* The bits, or their list where that is shorter. */
+/* Copies the bits, or the list of tokens if that is shorter. */
 static void copy_tokens(const skv_mask_cache *c, const uint32_t *bits, skv_mask_entry *e)
 {
     size_t words = skv_mask_words(c->table), n = 0;

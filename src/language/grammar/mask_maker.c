@@ -177,7 +177,8 @@ static void next_stack(skv_mask_maker *m)
     m->stage = SKV_MAKING_STACK;
 }
 
-/* From where the rule of this stack ends a token goes on in the one below. */
+/* Begins the exits: where the rule of this stack ends inside a token, the token continues in the
+ * stack below. */
 static void begin_exits(skv_mask_maker *m, skv_mask_entry *entry, uint32_t rest)
 {
     m->entry = entry;

@@ -36,7 +36,7 @@ struct skv_matcher {
     skv_matcher_shared *shared;                /* owned by all that use it */
     skv_matcher *next;                         /* in the list of `shared` */
     skv_mask_maker maker;                      /* of the mask of now */
-    reading reading;                           /* of the token that comes next */
+    reading reading;                           /* of the next token */
     size_t n_past;                             /* moments that can be gone back to, */
     size_t n_past_max;                         /* and how many may be */
     size_t newest;                             /* in `past`: now */
@@ -195,7 +195,7 @@ static size_t list_kept(skv_matcher_shared *shared, uint32_t **kept)
     return n;
 }
 
-/* Drops positions that no matcher stands on or can go back to. */
+/* Drops positions that no matcher is at or can go back to. */
 static void tidy(skv_matcher_shared *shared)
 {
     size_t n = list_kept(shared, NULL);
@@ -440,7 +440,7 @@ static skv_status refuse_byte(const skv_parse_space *space, moment at, size_t i,
     return skv_fail(err, status, "grammar: byte %zu: %s", i, skv_parse_limit_text(limit));
 }
 
-/* Goes on with bytes as far as they fit and the budget reaches. */
+/* Reads bytes as far as they fit and the budget allows. */
 static skv_walk_state read_bytes(skv_matcher *m, const char *bytes, size_t n, skv_budget *budget)
 {
     skv_parse_space *space = &m->shared->space;
@@ -457,7 +457,7 @@ static skv_walk_state read_bytes(skv_matcher *m, const char *bytes, size_t n, sk
     return SKV_WALK_DONE;
 }
 
-/* Goes on by bytes, those of token `id` or, where it is -1, of none; a token in pieces. */
+/* Reads the bytes of token `id`, or of no token (-1). A token may be read in pieces. */
 static skv_status accept(skv_matcher *m, int32_t id, const char *bytes, size_t n,
                          skv_budget *budget, skv_error *err)
 {

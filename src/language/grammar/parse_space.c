@@ -66,8 +66,8 @@ static bool take(skv_parse_space *s, size_t more)
     return false;
 }
 
-/* Room for one more piece of so many bytes: twice as many as there are, or a quarter more where
- * memory is short. 0: there is none. */
+/* Returns the capacity for at least one more item of `size` bytes: twice the current one, or a
+ * quarter more if memory is short. 0: no memory. */
 static size_t grown_count(skv_parse_space *s, size_t capacity, size_t size)
 {
     skv_parse_limit before = s->limit;

@@ -185,7 +185,7 @@ static void print_places(skv_buf *out, unsigned n, unsigned n_behind)
     print_fraction(out, n_behind);
 }
 
-/* Numbers of at most n digits, wherever the point stands. */
+/* Numbers of at most n digits, with the decimal point at any place. */
 static void print_digits(skv_buf *out, unsigned n)
 {
     print_whole(out, n);
@@ -198,7 +198,7 @@ static void print_digits(skv_buf *out, unsigned n)
     print_fraction(out, n);
 }
 
-/* Whether the pattern is this form; its numbers stand where the form has '#'. */
+/* Whether the pattern has this form; numbers replace the form's '#'. */
 static bool read_form(const char *pattern, const char *form, unsigned *numbers)
 {
     for (; *form; form++) {

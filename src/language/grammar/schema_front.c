@@ -82,7 +82,7 @@ static skv_status compile_as_rule(skv_schema *s, const json_t *node, const char 
     return SKV_OK;
 }
 
-/* Whether a schema says anything besides one keyword and notes. */
+/* Whether a schema has keywords besides one and annotations. */
 static bool says_more_than(const json_t *node, const char *keyword)
 {
     const char *key;

@@ -88,7 +88,7 @@ static skv_status add_to(join *j, json_t *list, const json_t *value)
     return skv_schema_fail(j->s, SKV_MEMORY, "no memory");
 }
 
-/* Whether a value in j->own is there alone. */
+/* Whether a value in j->own has no other owner. */
 static bool is_ours(const json_t *value)
 {
     return value->refcount == 1;

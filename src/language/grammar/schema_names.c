@@ -183,7 +183,7 @@ static bool open_place(names *t, uint32_t code)
     return true;
 }
 
-/* The place 0 is the beginning; the place i stands after i characters. */
+/* Place 0 is the beginning; place i follows i characters. */
 static bool add_name(names *t, const skv_schema_name *name)
 {
     size_t at = 0, depth = 1;

@@ -1,11 +1,11 @@
 /*
  * Objects and arrays of JSON schemas.
  *
- * Properties come in the order in which the schema declares them, optional ones may be left out,
- * and those that it does not declare, where allowed, come last: any order would take a state for
- * every set of properties that has been written. Optional properties may also come among these,
- * since a model that begins such a name there must be able to end it. Names of undeclared
- * properties are spelled canonically, so that none can be a declared one in disguise.
+ * Properties come in the order of their declarations, and optional ones may be left out. Undeclared
+ * ones, if allowed, come last: arbitrary order would need a state for every set of properties
+ * written so far. Optional properties may also come among these, since a model that begins such a
+ * name there must be able to end it. Names of undeclared properties are spelled canonically, so
+ * that none can be a declared one in disguise.
  */
 #include <string.h>
 
@@ -29,7 +29,7 @@ typedef struct object {
     skv_schema_name *names; /* owned; [n] */
     size_t n;
     bool open;     /* members that are not declared may be allowed */
-    skv_expr more; /* one of those that come last; SKV_EXPR_NEVER: none allowed */
+    skv_expr more; /* an undeclared member; SKV_EXPR_NEVER: none allowed */
 } object;
 
 /* Wraps an expression in a rule, so that it is built once for several uses. */
@@ -146,7 +146,7 @@ static skv_expr later_more(skv_schema *s, const object *o)
     return skv_expr_repeat(s->exprs, skv_json_after_comma(&s->rules, o->more), 0, SKV_REPEAT_MANY);
 }
 
-/* All members from the i-th on, where another one stands before them. */
+/* All members from the i-th on, after another one. */
 static skv_expr later_members(skv_schema *s, const object *o, size_t i)
 {
     skv_expr_list list = {.exprs = s->exprs};

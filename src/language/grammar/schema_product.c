@@ -318,7 +318,7 @@ static void cross(const automaton *a, const automaton *b, automaton *out)
 
 /* ---- rules ---- */
 
-/* The states with each number of characters that is told apart: from `min` on, or up to `max`. */
+/* The states for each distinguished number of characters: from `min` on, or up to `max`. */
 typedef struct unrolled {
     skv_exprs *exprs; /* borrowed */
     const automaton *a;
@@ -326,7 +326,7 @@ typedef struct unrolled {
     uint32_t min, max;
     skv_expr *spelled; /* owned, [n_edges]: the characters of each edge */
     uint32_t *rule;    /* owned, [n_states * n_counts]: the rule + 1 */
-    uint32_t *states;  /* owned, [the same]: where each rule stands, in the order they were made */
+    uint32_t *states;  /* owned, [the same]: the state of each rule, in the order they were made */
     size_t n_counts, n_made;
 } unrolled;
 

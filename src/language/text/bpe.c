@@ -116,7 +116,7 @@ void skv_bpe_work_release(skv_bpe_work *work)
     *work = (skv_bpe_work){0};
 }
 
-/* Short words: ranks[i] belongs to the pair (i, i + 1), SKV_BPE_NONE where there is none. */
+/* Short words: ranks[i] belongs to the pair (i, i + 1), SKV_BPE_NONE if there is none. */
 
 static void look_up(const skv_bpe *bpe, const uint32_t *symbols, size_t i, uint32_t *ranks,
                     uint32_t *ids)

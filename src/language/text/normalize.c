@@ -103,7 +103,7 @@ static bool order_marks(int32_t *codes, size_t n, int32_t *spare)
     return true;
 }
 
-/* text -> decomposed code points in work->codes; bad bytes stand as -1 - byte. */
+/* text -> decomposed code points in work->codes; a bad byte becomes -1 - byte. */
 static bool decompose(skv_norm_work *work, const char *text, size_t n, bool compatible,
                       size_t *n_codes)
 {

@@ -44,7 +44,7 @@ static inline size_t run_of(const char *text, size_t n, size_t at, unsigned flag
     return at;
 }
 
-/* The same for characters with none of these flags. */
+/* As above, for characters with none of these flags. */
 static inline size_t run_without(const char *text, size_t n, size_t at, unsigned flags)
 {
     size_t length;

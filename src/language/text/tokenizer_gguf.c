@@ -14,7 +14,7 @@
 
 enum token_type { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6 };
 
-/* The arrays of the file; NULL where they are absent. */
+/* The arrays of the file; NULL if absent. */
 typedef struct gguf_vocab {
     const skv_gguf *gguf;
     const skv_gguf_value *tokens, *types, *scores, *merges;
@@ -295,8 +295,8 @@ static skv_status build_gpt2(skv_tokenizer *t, const gguf_vocab *v, skv_error *e
     return SKV_OK;
 }
 
-/* One word between newlines. llama.cpp begins with BOS whatever tokenizer.ggml.add_bos_token says.
- */
+/* One word between newlines. llama.cpp begins with BOS regardless of
+ * tokenizer.ggml.add_bos_token. */
 static skv_status build_gemma4(skv_tokenizer *t, const gguf_vocab *v, skv_error *err)
 {
     static const char pattern[] = "[^\\n]+|[\\n]+";

@@ -45,7 +45,7 @@ typedef struct vocab_size {
     size_t n_bytes, n_ids, n_tokens;
 } vocab_size;
 
-/* Every token of the vocabulary: counts them in `size`, or puts them where that is NULL. */
+/* Visits every token of the vocabulary: counts them in `size` or, if that is NULL, adds them. */
 static skv_status each_token(skv_tokenizer *t, const skv_skim *skim, vocab_size *size,
                              skv_error *err)
 {

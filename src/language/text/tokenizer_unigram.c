@@ -61,7 +61,7 @@ static void extend(lattice *l, size_t start)
     if (!single) offer(here + length, start, model->unk, base + model->unk_score);
 }
 
-/* Unknown pieces: their bytes where there are tokens for all, one unknown token for a run else. */
+/* Writes an unknown run: as bytes if all have tokens, else as one unknown token. */
 static skv_status write_unknown(const skv_unigram *model, const char *text, size_t n,
                                 bool after_unknown, skv_ids *out, bool *fell_back, skv_error *err)
 {
@@ -120,7 +120,7 @@ static size_t meet(const lattice *l, size_t a, size_t b)
     return a;
 }
 
-/* Whether so many positions can be kept. */
+/* Makes room for this many positions; false if out of budget or memory. */
 static bool make_room(lattice *l, size_t room)
 {
     const size_t had = l->room;

@@ -257,8 +257,8 @@ typedef struct word_reader {
 } word_reader;
 
 /*
- * Characters to symbols. An unknown run waits until the next known character: byte tokens in
- * between come before it, as in the original.
+ * Turns characters into symbols. An unknown run is written at the next known character: byte tokens
+ * in between precede it, as in the original.
  */
 static size_t char_symbols(const skv_word_work *work, word_reader *r, uint32_t *symbols,
                            size_t room)
@@ -325,8 +325,8 @@ static size_t read_symbols(const skv_word_work *work, word_reader *r, uint32_t *
     return used;
 }
 
-/* Symbols that are no tokens: to byte tokens, or to one unknown token for a run of them, which
- * *unknown says has begun. */
+/* Writes symbols that are not tokens: as byte tokens, or as one unknown token for a run of them;
+ * *unknown is set while such a run continues. */
 static skv_status write_late(skv_word_work *work, const uint32_t *symbols, size_t n, bool *unknown,
                              skv_error *err)
 {

@@ -285,8 +285,8 @@ static skv_status check_ids(const skv_data *data, const source *s, skv_error *er
     return SKV_OK;
 }
 
-/* Whether token i of the document at hand is one to learn. After the token that ends a document
- * there is nothing to say of the next. */
+/* Whether token i of the current document is learnt. The token that begins the next document is
+ * not: the end of this one does not predict it. */
 static bool is_learnt(const skv_data *data, const source *s, size_t i)
 {
     const int32_t *ids = data->tokens.ids.data;

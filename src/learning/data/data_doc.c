@@ -298,8 +298,8 @@ static skv_status render_first(const skv_data_writer *w, const json_t *messages,
     return status;
 }
 
-/* A template may write a turn differently once others follow it (thoughts left out of earlier
- * answers): then there is no one place where the answer stands. */
+/* A template may write a turn differently once others follow it (leaving thoughts out of earlier
+ * answers): then the answer has no single place. */
 static bool begins_with(const rendered *whole, const rendered *part)
 {
     const skv_buf *all = &whole->text, *some = &part->text;

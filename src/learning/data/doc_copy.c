@@ -67,7 +67,7 @@ static size_t longest_segment(const skv_doc_writer *w)
     return skv_max_size(3, (w->budget - w->used) * 2 / 5);
 }
 
-/* One segment of about `wanted` tokens again and again. */
+/* Repeats one segment until about `wanted` tokens are written. */
 static void write_period(skv_doc_writer *w, unit_kind kind, size_t wanted)
 {
     skv_buf *segment = &w->scratch;
@@ -86,7 +86,7 @@ static void write_period(skv_doc_writer *w, unit_kind kind, size_t wanted)
     if (n > 0) (void)skv_doc_piece(w, loss, segment->data, n);
 }
 
-/* Several lines, then any of them again: the first unit says which one it is. */
+/* Writes several lines, then repeats some: the first unit identifies the line. */
 static void write_recall(skv_doc_writer *w, unit_kind kind)
 {
     skv_buf *text = &w->scratch;
@@ -124,8 +124,8 @@ void skv_doc_write_repeat(skv_doc_writer *w)
     }
 }
 
-/* Every word of the vocabulary as likely as any other and segments of any length: nothing but
- * finding the earlier occurrence lowers the loss of these, which is why they come first. */
+/* Words are uniformly distributed and segments have any length: only finding the earlier occurrence
+ * lowers the loss, which is why these tasks come first. */
 void skv_doc_write_tokens(skv_doc_writer *w)
 {
     write_period(w, UNIT_TOKEN, (size_t)skv_doc_between(w, 3, (int64_t)longest_segment(w)));

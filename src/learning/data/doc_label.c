@@ -82,7 +82,7 @@ void skv_doc_write_labels(skv_doc_writer *w)
 {
     labels l;
     draw_labels(w, &l);
-    size_t n = 0; /* every label comes once before any comes by chance */
+    size_t n = 0; /* every label occurs once before any is repeated */
     while (n < SHOWN_MAX && add_example(w, &l, n < l.n ? n : skv_doc_below(w, l.n))) n++;
     if (n < l.n) l.n = n;
     bool more = n > 0;

@@ -257,7 +257,7 @@ static void plan_questions(const skv_documents *d, const task_row *task, bool ev
 typedef struct make_mode {
     bool evaluation;
     bool repeat; /* the task "repeat", which is possible in any room */
-    size_t room; /* tokens; 0: as the options say */
+    size_t room; /* tokens; 0: as in the options */
 } make_mode;
 
 static skv_status make(const skv_documents *d, uint64_t index, make_mode mode, skv_document *doc,

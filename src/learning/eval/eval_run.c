@@ -26,7 +26,7 @@ typedef struct run {
     skv_eval_runner runner;
     skv_eval_maker maker;
     skv_eval_log log;
-    uint64_t settings; /* hash of all that is the same for every example */
+    uint64_t settings; /* hash of the settings that all examples share */
     size_t context;
 } run;
 

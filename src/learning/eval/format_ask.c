@@ -30,7 +30,7 @@ void skv_format_make_document(const skv_eval_maker *m, const skv_eval_format *fo
     ask(m, format, r, e, prompt, skv_eval_text_of(skv_record_text(r, "answer")));
 }
 
-/* LongEval lines: where the line with the answer stands is its depth. */
+/* LongEval lines: the depth is the place of the line with the answer. */
 void skv_format_make_register(const skv_eval_maker *m, const skv_eval_format *format,
                               skv_json_reader *r, skv_eval_example *e)
 {

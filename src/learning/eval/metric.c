@@ -231,7 +231,7 @@ static skv_status keep_values(skv_eval_task *task, const skv_eval_points *points
         const skv_metric_value v = points->at[i].values[metric];
         task->values[i] = (skv_eval_example_value){points->at[i].index, v.sum, v.weight};
     }
-    /* Those that a log told came first. */
+    /* Values from a log come first. */
     qsort(task->values, task->n_values, sizeof *task->values, by_index);
     return SKV_OK;
 }

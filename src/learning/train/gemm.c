@@ -16,7 +16,7 @@
 enum {
     KC = 2048,              /* longest piece of K; a multiple of SKV_I8_GROUP */
     SLAB_BYTES = 8 << 20,   /* packed rows of a slab */
-    SERIAL_BYTES = 1 << 18, /* the same for a product on one thread */
+    SERIAL_BYTES = 1 << 18, /* as above, for a product on one thread */
     STRIP_BLOCKS = 8,       /* blocks that one task packs */
     SMALL_WORK = 1 << 17,   /* multiply-adds below which threads are not worth waking */
     TASKS_A_THREAD = 4,     /* tasks that balance the threads */

@@ -1,6 +1,6 @@
 /*
  * The layers, backward: dx holds the gradient of a layer's output and becomes that of its input.
- * Gradients of weights are formed where they are wanted and nowhere else.
+ * Gradients are only formed for trained weights.
  */
 #include <string.h>
 

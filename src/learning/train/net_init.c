@@ -22,8 +22,10 @@
 #include "train/net_impl.h"
 
 enum {
-    POSITION_LAYERS = 4, /* one layer in so many, the first ones, has heads that look back by one */
-    POSITION_PAIRS = 8   /* they use Dh / so many pairs of dimensions, those that turn fastest */
+    POSITION_LAYERS = 4, /* one layer in this many, among the first, has heads that look back by
+                          * one */
+    POSITION_PAIRS = 8   /* they use Dh / this many pairs of dimensions, the fastest rotating
+                          * ones */
 };
 static const float lean_q = 0.9f, lean_o = 0.4f; /* on W_k and W_v^T */
 static const float position_bias = 5.0f;         /* each of q and k, before the scale */

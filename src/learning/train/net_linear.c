@@ -36,7 +36,7 @@ static void add_bias(void *arg, size_t i_task, size_t i_thread)
     }
 }
 
-/* The matrix as a product reads it: NULL if it lies packed. */
+/* Returns the matrix in floats for a product; NULL if it is packed. */
 static const float *floats(const skv_net_pass *p, const skv_net_linear *l)
 {
     if (!l->codes.form) return values(p, l->w);

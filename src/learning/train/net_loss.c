@@ -15,7 +15,7 @@
 #include "base/size.h"
 #include "train/net_impl.h"
 
-enum { EXIT_SAMPLE = 16 /* of so many rows the exit's probability is looked at in one */ };
+enum { EXIT_SAMPLE = 16 /* the exit's probability is examined in one of this many rows */ };
 
 /* A head with a loss. */
 typedef struct lossy_head {
@@ -133,7 +133,7 @@ static void multiply(const skv_net_pass *p, float *logits, const float *tile,
                                   .packed = head->forward.panels ? &head->forward : NULL});
 }
 
-/* From the gradient of the logits: that of the rows, and of the head where it is trained. */
+/* From the gradient of the logits, computes that of the rows and, if it is trained, of the head. */
 static void back_tile(loss_job *j)
 {
     skv_net *net = j->p->net;

@@ -12,7 +12,7 @@ static float *take(skv_net *net, size_t n)
     return at;
 }
 
-/* Keys as the projection leaves them are wanted beside the rotated ones. */
+/* Whether unrotated keys are needed beside the rotated ones. */
 static bool keeps_raw_keys(const skv_net *net)
 {
     return net->config->qk_norm || net->predict;

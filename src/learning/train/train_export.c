@@ -35,7 +35,7 @@ typedef struct row_writer {
     char name[SKV_PARAM_NAME_MAX];
 } row_writer;
 
-/* A vector is one row, and so is a matrix's row. Frozen matrices may lie in their file alone. */
+/* A vector is one row. Frozen matrices may exist only in their file. */
 static skv_status write_rows(void *arg, size_t row0, size_t n, unsigned char *out, skv_error *err)
 {
     const row_writer *w = arg;

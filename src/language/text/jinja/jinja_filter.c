@@ -175,7 +175,7 @@ static bool parse_float(skv_jv v, double *f)
     return end != text && !*end;
 }
 
-/* int(text, base); overflow is told apart because Python has no such limit. */
+/* int(text, base); overflow is reported separately because Python has no such limit. */
 static bool parse_int(skv_jv v, int base, int64_t *i, bool *overflow)
 {
     char text[512];

@@ -272,7 +272,7 @@ static skv_jv filter_unique(skv_jrun *r, const skv_jcall *call)
     return skv_j_iterator(r, "generator", out);
 }
 
-/* how: whether the largest is wanted. */
+/* how: whether the largest is requested. */
 static skv_jv filter_extreme(skv_jrun *r, const skv_jcall *call)
 {
     static const char *const names[] = {"case_sensitive", "attribute"};

@@ -6,7 +6,7 @@
 #include "text/jinja/jinja_builtin.h"
 #include "text/jinja/jinja_run.h"
 
-/* Where the values come from: a tuple in order, a dict by name, or one single value. */
+/* The source of the values: a tuple in order, a dict by name, or one single value. */
 typedef struct percent_args {
     skv_jv values;
     size_t next;

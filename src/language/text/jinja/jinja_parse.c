@@ -491,7 +491,7 @@ static bool parse_template(skv_jparser *p, skv_jinja *out)
     static const skv_jstr known[] = {{"loop", 4, 4, NULL},
                                      {"caller", 6, 6, NULL},
                                      {"kwargs", 6, 6, NULL},
-                                     {"varargs", 7, 7, NULL}}; /* numbered as SKV_JSYM_* says */
+                                     {"varargs", 7, 7, NULL}}; /* numbered like SKV_JSYM_* */
     skv_jnodes body = {0};
     uint32_t sym;
     out->scope = open_scope(p);

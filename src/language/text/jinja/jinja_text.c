@@ -137,7 +137,7 @@ static void write_range(skv_buf *out, const skv_jrange *range)
     skv_buf_byte(out, ')');
 }
 
-/* A markup string's repr says so, as markupsafe's does. */
+/* Writes the repr of a markup string as markupsafe's does. */
 static void write_markup(skv_jout *out, const skv_jstr *s)
 {
     skv_buf_text(&out->text, "Markup(");

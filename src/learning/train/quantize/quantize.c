@@ -126,7 +126,7 @@ static bool is_fused(const skv_quantizer *q, const skv_tensor *t)
 
 /* ---- the list ---- */
 
-/* The tensors under the names that the output wants: those of the files where it has the same
+/* The tensors under the names of the output format: those of the files if these have the same
  * format, else those of the source. */
 static size_t count_tensors(const skv_quantizer *q)
 {
@@ -234,7 +234,7 @@ static skv_status check_options(const skv_quantize_options *o, skv_error *err)
     return SKV_OK;
 }
 
-/* Scales have the type of the weights they belong to, where that has 16 bits. */
+/* Scales have the type of their weights if that has 16 bits. */
 static skv_dtype scale_type_of(const skv_quantizer *q)
 {
     if (q->to_gguf) return SKV_DTYPE_F16;

@@ -93,7 +93,7 @@ static bool is_ffn_norm(const scaled_input *in, const char *rest)
            strcmp(rest, ".post_attention_layernorm.weight") == 0;
 }
 
-/* Whether a part's name, ".up_proj", stands in `rest` before ".weight" or ".bias". */
+/* Whether `rest` contains a part's name, ".up_proj", before ".weight" or ".bias". */
 static bool has_part(const char *rest, const char *part)
 {
     const char *at = strstr(rest, part), *end = at ? at + strlen(part) : NULL;
@@ -344,7 +344,7 @@ static skv_status divide_item(const scaled_input *in, skv_quantize_item *item, s
     return SKV_OK;
 }
 
-/* made [n_made] is for use. */
+/* made [n_made] is scratch. */
 static skv_status fold(const scaled_input *in, float *made, float *s, skv_error *err)
 {
     size_t row0;

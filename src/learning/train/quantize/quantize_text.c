@@ -33,7 +33,7 @@ typedef struct gram_list {
 
 /* ---- which inputs there are ---- */
 
-/* The stack reads one input, and is told with the first layer it writes. */
+/* The stack reads one input, which is identified by the first layer that it writes. */
 static gram *find_gram(const gram_list *list, size_t layer, skv_product product)
 {
     for (size_t i = 0; i < list->n; i++) {

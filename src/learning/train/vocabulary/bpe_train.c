@@ -98,7 +98,8 @@ static bool set_pretokenizer(skv_bpe_trainer *t)
 
 static bool add_bytes(skv_bpe_trainer *t)
 {
-    /* The alphabet orders the bytes by the characters that stand for them, as others do. */
+    /* The alphabet orders bytes by the characters that represent them, as other implementations
+     * do. */
     unsigned char order[BYTES];
     for (size_t i = 0; i < BYTES; i++) {
         size_t at = i;
