@@ -32,7 +32,7 @@ static int read_replay(bench *b)
     }
     if (b->options->speculation.source == SKV_DRAFT_AUTO) {
         return cli_usage(
-            "--replay: does not go with --speculate auto, which decides itself what to draft");
+            "--replay: does not go with --speculate auto, which chooses its drafts itself");
     }
     const int status = cli_read_ids(path, SKV_DRAFT_MAX + 1, &b->replay);
     if (status != CLI_DONE) return status;
@@ -40,7 +40,8 @@ static int read_replay(bench *b)
     for (size_t i = 0; good && i < b->replay.n; i += 2) {
         good = b->replay.at[i + 1] <= b->replay.at[i];
     }
-    return good ? CLI_DONE : cli_fail("%s: not pairs of a length and what was right of it", path);
+    return good ? CLI_DONE
+                : cli_fail("%s: not pairs of a draft's length and its accepted tokens", path);
 }
 
 static size_t shortest(const cli_sizes *sizes)

@@ -67,8 +67,8 @@ static bool is_given(const cli_options *o, const char *name)
     return given;
 }
 
-/* How tokens of requests are drawn that do not say: as OpenAI's, then as the model's makers say,
- * then as the command line says. */
+/* Sampling for requests without parameters: OpenAI's defaults, overridden by
+ * generation_config.json, then by the command line. */
 static skv_sampling request_sampling(const cli_options *o, const skv_model_info *info)
 {
     const bool by_model = info->has_sampling && !o->no_generation_config;
@@ -186,7 +186,8 @@ static void close_shared(shared_cache *cache)
     cli_bytes_release(&cache->key);
 }
 
-/* The names that requests may say: the model's own, then those of its adapters; on the heap. */
+/* Lists the names that requests may use: the model's own, then those of its adapters; on the
+ * heap. */
 static char *list_names(const char *first, const char *adapters)
 {
     adapters = adapters ? adapters : "";
@@ -261,8 +262,8 @@ typedef struct serve_model {
     char path[CLI_HUB_PATH_MAX];
     char name[256], cache_dir[CLI_HUB_PATH_MAX];
     char own_names[256];    /* of NAME=MODEL; "": none */
-    char *names;            /* owned: that requests may say */
-    char *adapters, *draft; /* owned: its own, where there are several models; NULL: none */
+    char *names;            /* owned: that requests may use */
+    char *adapters, *draft; /* owned: its own, if there are several models; NULL: none */
     skv_model_info info;
     cli_model model; /* while it is loaded */
 } serve_model;
@@ -565,7 +566,7 @@ static int describe_models(const cli_options *o, serve_models *out)
     if (n > 1 && o->served_name) {
         return cli_usage("serve: --name goes with one model, there are %zu", n);
     }
-    /* Those of the models lie in it. */
+    /* The models' folders are inside it. */
     if (n > 1 && o->cache_dir && mkdir(o->cache_dir, 0700) != 0 && errno != EEXIST) {
         return cli_fail("--cache-dir: %s: cannot create: %s", o->cache_dir, strerror(errno));
     }
@@ -606,7 +607,7 @@ static void check_space(const cli_options *o)
     const size_t wanted = o->memory_mib + (o->connections * o->stack_kib >> 10);
     if (left >= wanted) return;
     cli_warn("ulimit -v leaves %zu MiB to requests: --memory and the stacks of %zu connections may "
-             "take %zu, and what finds no room is a 503",
+             "take %zu; requests without room get a 503",
              left, o->connections, wanted);
 }
 

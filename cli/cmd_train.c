@@ -51,7 +51,8 @@ static int fill_recipe(const cli_options *o, skv_recipe *recipe)
 enum { STEP_TOKENS = 1024, STEPS = 300, STEPS_FLAT = 1000 };
 #define ANSWERS_SHARE (1.0 / 16) /* of a conversation's tokens, roughly */
 
-/* The share of a stage's tokens that are learnt, as far as the kinds of its sources tell. */
+/* Returns the share of a stage's tokens that are learnt, estimated from the kinds of its
+ * sources. */
 static double learnt_share(const skv_train_stage *s)
 {
     double learnt = 0, all = 0;
@@ -207,8 +208,8 @@ typedef struct watcher {
     cli_interrupt *interrupt; /* borrowed */
 } watcher;
 
-/* Shares of positions: where the exit's first token is the model's, where the exit is sure of it
- * (above 0.95), and of these, where it is right. */
+/* Shares of positions at which the exit's first token equals the model's, at which the exit is
+ * confident (above 0.95), and of the latter, those at which it is right. */
 typedef struct exit_shares {
     double agreed, sure, sure_agreed;
 } exit_shares;
@@ -282,7 +283,7 @@ static void print_step(FILE *stream, const skv_train_progress *p)
 static void print_held(const watcher *w, const skv_train_progress *p)
 {
     if (p->flat && p->held_first <= 0) {
-        puts("held out: 0, this form computes what its teacher does: nothing to repair");
+        puts("held out: 0, this form computes the same as its teacher: nothing to repair");
     } else if (p->held_first > 0) {
         printf("held out: %.4f at the beginning, %.4f now", p->held_first, p->held);
         if (w->distils)
@@ -291,7 +292,7 @@ static void print_held(const watcher *w, const skv_train_progress *p)
     }
 }
 
-/* A terminal shows every step on one line; elsewhere some twenty lines tell of the run, and one a
+/* A terminal shows every step on one line; other outputs get some twenty lines a run, and one a
  * minute. */
 static void show_step(watcher *w, const skv_train_progress *p)
 {
@@ -313,7 +314,7 @@ static void show_step(watcher *w, const skv_train_progress *p)
     }
 }
 
-/* Of several processes one keeps the log; any of them may be told to stop. */
+/* One of several processes keeps the log; any of them may be interrupted. */
 static bool on_step(void *user, const skv_train_progress *p)
 {
     watcher *w = user;
@@ -349,7 +350,7 @@ static int run(skv_train_options *train, watcher *w, const char *svg_path)
     if (!w->speaks) return ran == SKV_OK ? CLI_DONE : CLI_FAILED;
     if (w->terminal && ran != SKV_OK) fputs("\r\x1b[K", stderr);
     const bool logged = w->log;
-    /* A log that fails stops the run; whatever else stops it is told first. */
+    /* A failing log stops the run; another error takes precedence. */
     int status = ran == SKV_CANCELLED ? CLI_DONE : cli_check(ran, &err);
     const int closed = check_log(w);
     if (status == CLI_DONE) status = closed;

@@ -39,7 +39,7 @@ static void print_row(const char *name, const char *form, const char *about)
         putchar(*at);
     }
     printf("` | %s | %s | %s | %s |\n", about,
-           none  ? "nobody"
+           none  ? "none"
            : all ? "every token of the prompt"
                  : "the last w tokens",
            none  ? "the last token"
@@ -53,7 +53,7 @@ static void print_row(const char *name, const char *form, const char *about)
 void cli_help_methods(void)
 {
     const char *name, *form, *about;
-    printf("| `--evict` | what stays | who votes | SwiftKV: the deep layers run for | a known "
+    printf("| `--evict` | kept rows | voters | SwiftKV: the deep layers run for | a known "
            "prefix may give |\n|---|---|---|---|---|\n");
     for (size_t i = 0; skv_eviction_form(i, &name, &form, &about); i++) {
         print_row(name, form, about);
@@ -148,8 +148,8 @@ static bool same_before(const joined *a, const joined *b, unsigned axis)
     return memcmp(a->values, b->values, axis * sizeof a->values[0]) == 0;
 }
 
-/* Joins rows that differ in the values of one axis alone and say the same. They stand in the order
- * of the axes, and those before are not joined yet: only rows that agree there are looked at. */
+/* Joins equal rows that differ only in the values of one axis. Rows follow the order of the axes,
+ * and earlier axes are not joined yet, so only rows with equal values there are compared. */
 static void join(table *t, unsigned axis)
 {
     size_t n = 0, first = 0;
@@ -185,7 +185,7 @@ static uint32_t evicts_by(bool query_head)
     return out;
 }
 
-/* Prints a group if all of it is there, and takes it away. */
+/* Prints a group if it is complete, and removes it from the values. */
 static bool print_group(uint32_t *values, uint32_t group, const char *name, const char *between)
 {
     if ((*values & group) != group || group == 0) return false;
@@ -223,8 +223,8 @@ static void print_values(unsigned axis, uint32_t values)
     }
 }
 
-/* "SwiftKV model; --prefill full, swiftkv": axes of which every value is meant are left out, and
- * those that are no options have values that say themselves. */
+/* Prints "SwiftKV model; --prefill full, swiftkv": leaves out axes with all their values, and
+ * prints the values of axes that are not options without a name. */
 static void print_limits(const uint32_t *values, unsigned n_axes)
 {
     const char *between = "";

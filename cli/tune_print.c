@@ -210,7 +210,7 @@ static void print_lengths(const tune *t)
            t->gen, t->options->repeat);
     if (now > 0 && (now > QUIET * first || first > QUIET * now)) {
         printf("The plain model took %.2f ms at the beginning and %.2f ms at the end: the machine "
-               "was not quiet,\nand what is cheapest may be another setting.\n",
+               "was not quiet,\nso another setting may be the cheapest.\n",
                first, now);
     }
 }

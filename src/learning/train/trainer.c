@@ -36,7 +36,7 @@ static skv_status set_swiftkv(skv_trainer *t, skv_error *err)
     skv_config *c = &t->config;
     SKV_REQUIRE(c->exit_words == 0, err, SKV_UNSUPPORTED,
                 "%s: swiftkv_exit_words %zu: a cut exit head is not trained: train the model that "
-                "has the whole one, and cut what comes of it (transform --exit-words)",
+                "has the whole one, and cut the result (transform --exit-words)",
                 o->model, c->exit_words);
     if (o->early_exit) c->early_exit = true;
     if (o->kv_layers == 0) return SKV_OK;

@@ -68,7 +68,7 @@ typedef struct transform {
     size_t n_written;
 } transform;
 
-/* The text that a fit reads tells how far it is; without one the tensors do. */
+/* Reports progress: by the text if a fit reads one, else by the tensors. */
 static void tell_written(transform *t)
 {
     t->n_written++;
@@ -243,7 +243,7 @@ static skv_status add_mean(transform *t, size_t i, size_t n_layers, const char *
     } while (++j < n_layers);
     (void)snprintf(name, sizeof name, "model.layers.%zu.self_attn.%s_swiftkv.%s", i, what, suffix);
     SKV_TRY(add_tensor(t, name, from, n_layers, norm_offset(t, name), err));
-    /* q goes on reading its own layer's input: there is nothing to fit. */
+    /* q still reads its own layer's input: there is nothing to fit. */
     return t->ridge && (strcmp(what, "k_proj") == 0 || strcmp(what, "v_proj") == 0)
                ? fit_last(t, i, what, suffix, err)
                : SKV_OK;
@@ -407,7 +407,7 @@ static skv_status set_pruned(transform *t, const char *path, const char *layers,
 {
     const skv_config from = t->config;
     SKV_REQUIRE(!from.swiftkv, err, SKV_UNSUPPORTED,
-                "%s: keep layers: its deep layers read what layer %zu's input gives: take the "
+                "%s: keep layers: its deep layers depend on layer %zu's input: take the "
                 "layers from the model that it was made from",
                 path, from.kv_layers);
     SKV_REQUIRE(!from.v_norm, err, SKV_UNSUPPORTED, "%s: keep layers: not of a %s", path,
@@ -462,7 +462,7 @@ static skv_status open_adapters(transform *t, const char *path, const skv_transf
     const skv_adapter_target target = {c, c->swiftkv};
     SKV_REQUIRE(o->init != SKV_TRANSFORM_RIDGE || o->keep_layers, err, SKV_UNSUPPORTED,
                 "%s: the closed form reads the model without its adapters: merge them first, then "
-                "transform what that writes",
+                "transform the result",
                 path);
     return skv_adapters_open(&t->adapters, o->adapters, &target, err);
 }
