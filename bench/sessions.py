@@ -2,15 +2,18 @@
 """What servers compute again of recorded agents' sessions (tests/clients/sessions).
 
     bench/sessions.py MODEL [--template FILE] [--kind KIND ...] [--turns 30] [--scale 1.0] [--seed 1]
-                      [--offline] [--llama-server PROGRAM --gguf FILE]
+                      [--offline | --idle] [--llama-server PROGRAM --gguf FILE]
 
 Sends each session to `swiftkv serve`, as it is and with --prompt-strip, --prompt-sort and --prompt-keep, and prints the
 share of its prompts' tokens that were computed although an ideal cache would have had them: tokens in a run of 16 or
 more that an earlier prompt of the session has, wherever it stands (`swiftkv cache explain`). --offline asks no server:
-cache explain alone tells what a cache without limits has, in seconds. llama-server takes part where it is installed.
+cache explain alone tells what a cache without limits has, in seconds. --idle counts, without a server too, what `serve
+--idle-read` saves of what is read again: history is read as the template has it behind each answer, up to the message
+that the client adds. llama-server takes part where it is installed.
 """
 
 import argparse
+import copy
 import json
 import pathlib
 import shutil
@@ -28,7 +31,7 @@ sys.path.insert(0, str(ROOT / "tests/clients/sessions"))
 from make_sessions import KINDS, make  # noqa: E402
 
 OPTIONS = ("--prompt-strip", "claude-code", "--prompt-sort", "tools", "--prompt-keep", "thoughts")
-ALL = "all three"
+LEAST_READ = 256  # tokens: src/serving/scheduler/idle_reads.c leaves out what saves fewer
 
 
 def cached_of(answer):
@@ -81,6 +84,68 @@ def explain(args, requests):
     return rows[:-1], rows[-1]
 
 
+def is_answer(message):
+    kinds = ("reasoning", "function_call")
+    return message.get("role") == "assistant" or message.get("type") in kinds
+
+
+def next_message(path, answer):
+    """What a client sends behind an answer: results of its calls, or the user's text."""
+    if path == "/v1/messages":
+        uses = [c["id"] for m in answer for c in m["content"] if c["type"] == "tool_use"]
+        text = {"type": "text", "text": "-"}
+        return [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": i, "content": "-"} for i in uses] or [text]}]
+    if path == "/v1/responses":
+        calls = [m["call_id"] for m in answer if m["type"] == "function_call"]
+        return [{"type": "function_call_output", "call_id": i, "output": "-"} for i in calls] or [{"role": "user", "content": "-"}]
+    calls = [c["id"] for m in answer for c in m.get("tool_calls", ())]
+    return [{"role": "tool", "tool_call_id": i, "content": "-"} for i in calls] or [{"role": "user", "content": "-"}]
+
+
+def with_histories(requests):
+    """Requests, and behind each but the last what the cache has of its answer, and what an idle read adds."""
+    out = []
+    for request, after in zip(requests, requests[1:] + [None]):
+        out.append(request)
+        if after is None:
+            continue
+        field = "input" if "input" in request["body"] else "messages"
+        said = [m for m in after["body"][field][len(request["body"][field]):] if is_answer(m)]
+        for more in (said, said + next_message(request["path"], said)):
+            history = copy.deepcopy(request)
+            history["body"][field] += more
+            out.append(history)
+    return out
+
+
+def steady(request):
+    """The request as --prompt-strip claude-code and --prompt-sort tools leave its beginning."""
+    out = copy.deepcopy(request)
+    body = out["body"]
+    body["tools"] = sorted(body["tools"], key=lambda t: t.get("name") or t["function"]["name"])
+    if "system" in body:
+        body["system"] = [s for s in body["system"] if "billing-header" not in s["text"]]
+    return out
+
+
+def measure_idle(args, kind):
+    """A row each for the prompts as sent, and with a beginning that stays."""
+    for way, change in (("as sent", lambda r: r), ("strip, sort", steady)):
+        requests = list(map(change, make(kind, args.seed, args.turns, args.scale)))
+        all_of = with_histories(requests)
+        idle, _ = explain(args, all_of)
+        # Behind each request stand its answer and the history; without idle reads there is only the answer.
+        plain, _ = explain(args, [r for i, r in enumerate(all_of) if i % 3 != 2])
+        asked, asked_plain, read = idle[::3], plain[::2], idle[2::3]
+        n_prompt = sum(r["prompt_tokens"] for r in asked)
+        n_again = sum(max(0, r["prompt_tokens"] - r["cached_tokens"] - r["new_tokens"]) for r in asked_plain)
+        n_saved = sum(a["cached_tokens"] - b["cached_tokens"] for a, b in zip(asked, asked_plain))
+        missing = [r["prompt_tokens"] - r["cached_tokens"] for r in read]
+        n_spent = sum(n for n in missing if n >= LEAST_READ)
+        print(f"| {kind} | {way} | {n_prompt} | {n_again} | {n_saved} | {100 * n_saved / max(1, n_again):.0f} % | {n_spent} |",
+              flush=True)
+
+
 def row(kind, server, n_prompt, n_lost, seconds=None):
     took = "" if seconds is None else f"{seconds:.0f}"
     print(f"| {kind} | {server} | {n_prompt} | {n_lost} | {100 * n_lost / n_prompt:.1f} % | {took} |", flush=True)
@@ -120,9 +185,15 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--offline", action="store_true")
+    parser.add_argument("--idle", action="store_true")
     parser.add_argument("--llama-server", default=shutil.which("llama-server"))
     parser.add_argument("--gguf")
     args = parser.parse_args()
+    if args.idle:
+        print("| session | prompts | prompt tokens | read again | saved | share | spent |\n|---|---|--:|--:|--:|--:|--:|")
+        for kind in args.kind or KINDS:
+            measure_idle(args, kind)
+        return
     if not args.offline and not (args.llama_server and args.gguf):
         print("llama-server, or a GGUF file for it, is not here: it is left out", file=sys.stderr)
     print("| session | server | prompt tokens | lost | share | seconds |\n|---|---|--:|--:|--:|--:|")

@@ -309,6 +309,9 @@ static const cli_option rows[] = {
     OPTION(ON(SERVE), "--prompt-keep", "none|thoughts", WORD, prompt_keep, .initial = "none",
            .help = "thoughts: the prompt has thoughts of earlier turns that the client sends and "
                    "the template leaves out"),
+    OPTION(ON(SERVE), "--idle-read", "SHARE", NUMBER, idle_read, 0, 1, .initial = "0",
+           .help = "while nothing waits, read the history of an answered chat as its next request "
+                   "will have it, in at most this share of that time"),
     OPTION(ON(SERVE), "--reranker", "auto|yes|no", WORD, reranker, .initial = "auto",
            .help = "whether /rerank asks the model as Qwen3-Reranker is asked; auto: if its name "
                    "contains \"reranker\""),

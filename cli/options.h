@@ -152,7 +152,7 @@ struct cli_options {
         request_mib, stack_kib, cache_disk_bytes;
     double step_ms, mask_seconds, queue_seconds, header_seconds, body_seconds, stall_seconds,
         ping_seconds, shutdown_seconds, watchdog_seconds, request_work, reading_seconds,
-        requests_a_minute, tokens_a_minute;
+        requests_a_minute, tokens_a_minute, idle_read;
     bool insecure, metrics_compat, log_probes, log_prompt_text, no_prefix_cache, no_text_match,
         no_teacher;
 

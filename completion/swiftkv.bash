@@ -29,7 +29,7 @@ _swiftkv_options() {
         --log-probes --log-prompt-text --max-loaded --models-memory --metrics-compat --insecure --name --temp
         --top-k --top-p --min-p --repeat-penalty --presence-penalty --frequency-penalty --repeat-last-n --seed
         --no-generation-config --cors-origin --tool-format --chat-template-kwargs --reasoning-format
-        --prompt-strip --prompt-sort --prompt-keep --reranker --kv-tokens --step-ms --mask-seconds
+        --prompt-strip --prompt-sort --prompt-keep --idle-read --reranker --kv-tokens --step-ms --mask-seconds
         --max-running --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache --cache-dir
         --cache-disk-bytes --cache-disk-form --cache-store --cache-key-file --cache-store-timeout
         --cache-store-auth --cache-store-ca --cache-store-cert --cache-store-key --role --prefill-from
@@ -106,8 +106,8 @@ _swiftkv_values() {
         | *:--snapkv | *:--exit-words | *:--tokens | *:--ridge | *:--seq | *:-p | *:-n | *:--temp | *:--top-k | *:--top-p \
         | *:--min-p | *:--repeat-penalty | *:--presence-penalty | *:--frequency-penalty | *:--repeat-last-n | *:--seed \
         | *:--stop | *:--regex | *:--kv-tokens | *:--system | *:--prompt-strip | *:--host | *:--port | *:--rpm | *:--tpm \
-        | *:--max-loaded | *:--models-memory | *:--name | *:--cors-origin | *:--chat-template-kwargs | *:--step-ms \
-        | *:--mask-seconds | *:--max-running | *:--max-queue | *:--max-queue-tokens | *:--queue-timeout \
+        | *:--max-loaded | *:--models-memory | *:--name | *:--cors-origin | *:--chat-template-kwargs | *:--idle-read \
+        | *:--step-ms | *:--mask-seconds | *:--max-running | *:--max-queue | *:--max-queue-tokens | *:--queue-timeout \
         | *:--cache-disk-bytes | *:--cache-store | *:--cache-store-timeout | *:--prefill-from | *:--prefill-above \
         | *:--prefill-timeout | *:--connections | *:--connections-per-ip | *:--max-body | *:--memory \
         | *:--request-memory | *:--request-work | *:--request-seconds | *:--connection-stack | *:--header-timeout \

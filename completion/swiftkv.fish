@@ -204,6 +204,7 @@ complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l reasoning-format -
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l prompt-strip -x -d 'leave lines of system messages out in which REGEX matches, for ...'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l prompt-sort -x -a 'none tools' -d 'tools: sort tools by name and the members of their schemas, so ...'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l prompt-keep -x -a 'none thoughts' -d 'thoughts: the prompt has thoughts of earlier turns that the client ...'
+complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l idle-read -x -d 'while nothing waits, read the history of an answered chat as its ...'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l reranker -x -a 'auto yes no' -d 'whether /rerank asks the model as Qwen3-Reranker is asked'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l kv-tokens -x -d 'KV memory for all requests together, in tokens'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l step-ms -x -d 'target time of a step, which bounds the gap between tokens'

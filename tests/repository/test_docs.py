@@ -189,6 +189,13 @@ class FormTest(unittest.TestCase):
         missing = [str(path.relative_to(ROOT)) for path in known if path.is_relative_to(ROOT / "docs") and path not in reached]
         self.assertEqual(missing, [])
 
+    def test_the_c_api_page_names_every_header(self):
+        text = (ROOT / "docs/reference/c-api.md").read_text()
+        headers = {path.name for path in (ROOT / "include/skv").glob("*.h")}
+        self.assertEqual(set(re.findall(r"include/skv/(\w+\.h)", text)), headers)
+        examples = {path.name for path in (ROOT / "examples").glob("*.c")}
+        self.assertEqual(set(re.findall(r"examples/(\w+\.c)", text)), examples)
+
     def test_lines_fit(self):
         for page in PAGES:
             if page.path.name in LONG_LINES:

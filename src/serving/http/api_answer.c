@@ -1,8 +1,12 @@
 /* Generating requests: see api_answer.h. */
 #include "api_answer.h"
 
+#include <poll.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
+
+#include "base/system_sockets.h"
 
 static const double PROGRESS_SECONDS = 0.25;
 
@@ -432,10 +436,106 @@ static bool reply_at_once(const answer *a)
     return is_one;
 }
 
+/*
+ * ---- what the next request begins with ----
+ *
+ * That is the history as the chat template writes it once the answer is a part of it. Templates
+ * leave thoughts out there, and write calls anew, so it is not what the cache has of prompt and
+ * answer. It is rendered from the request's body, the answer as the client has it and a mark where
+ * the next message begins, and the scheduler reads it while nothing waits (skv_scheduler_expect).
+ * Whatever fails here fails silently: of the next prompt less is found.
+ */
+
+static const char next_mark[] = "<|swiftkv_next_turn_here|>";
+
+/* The next request on the connection is there, or the server ends. A client that has left may come
+ * back on another connection. */
+static bool is_called_off(void *arg)
+{
+    const exchange *ex = arg;
+    struct pollfd next = {.fd = ex->fd, .events = POLLIN};
+    if (server_get_state(ex->server) != SERVER_READY) return true;
+    return poll(&next, 1, 0) > 0 && !skv_socket_has_left(ex->fd, NULL, 0);
+}
+
+/* The conversation with the answer and what follows it, in the words of chats; NULL: none. */
+static json_t *make_next(const answer *a, api_error *error)
+{
+    exchange *ex = a->ex;
+    json_t *asked = NULL;
+    if (!json_body_parse(ex, &asked, error)) return NULL;
+    json_t *body =
+        a->dialect->translate ? a->dialect->translate(ex, asked, error) : json_incref(asked);
+    json_decref(asked);
+    json_t *messages = json_object_get(body, "messages");
+    if (json_is_array(messages) &&
+        reply_parts_add_messages(&a->choices[0].parts, next_mark, messages, error)) {
+        (void)json_object_del(body, "continue_final_message");
+        return body;
+    }
+    json_decref(body);
+    return NULL;
+}
+
+static void expect_history(const answer *a)
+{
+    exchange *ex = a->ex;
+    api_error error;
+    prompt_list next = {0};
+    json_t *body = make_next(a, &error);
+    if (body && messages_read_front(ex, body, next_mark, &next, &error)) {
+        skv_job_params job = request_params_job(ex, &a->params);
+        prompts_recall(ex, &next, &job);
+        job.ids = next.at[0].ids;
+        job.n_ids = next.at[0].n_ids;
+        const skv_status status =
+            next.at[0].is_cut ? SKV_RANGE : skv_scheduler_expect(ex->model->scheduler, &job, NULL);
+        (void)status;
+    }
+    prompts_release(&next);
+    json_decref(body);
+}
+
+static bool next_is_wanted(const answer *a)
+{
+    const exchange *ex = a->ex;
+    const bool on = ex->server->options.scheduler.idle_share > 0 && a->dialect->in_parts;
+    skv_scheduler_metrics m;
+    if (!on || !ex->whole || a->n_choices != 1 || !a->choices[0].ended) return false;
+    if (a->choices[0].parts.failed || a->choices[0].finish > SKV_FINISH_LENGTH) return false;
+    skv_scheduler_get_metrics(ex->model->scheduler, &m);
+    return m.running + m.waiting == 0;
+}
+
+static void expect_next(answer *a)
+{
+    exchange *ex = a->ex;
+    prompt_report unseen = {0};
+    if (!next_is_wanted(a)) return;
+    /* Nobody waits for it, and what is told of the request was told. */
+    char left_out[sizeof ex->left_out];
+    memcpy(left_out, ex->left_out, sizeof left_out);
+    const api_error refusal = ex->refusal;
+    skv_budget_waited(ex->budget, skv_now_ns() - ex->begun_ns);
+    ex->budget->stopped = is_called_off;
+    ex->budget->wait = NULL;
+    ex->changes = &unseen;
+    expect_history(a);
+    ex->changes = &ex->changed;
+    memcpy(ex->left_out, left_out, sizeof left_out);
+    ex->refusal = refusal;
+}
+
+static void end_stream(void *state)
+{
+    expect_next(state);
+    free_answer(state);
+}
+
 static void stream_answer(answer *a)
 {
     const char *type = a->dialect->stream_type;
-    event_stream_send(a->ex, type ? type : "text/event-stream", fill, free_answer, a);
+    event_stream_send(a->ex, type ? type : "text/event-stream", fill, end_stream, a);
 }
 
 void answer_handle(exchange *ex, const answer_dialect *dialect)
@@ -462,6 +562,7 @@ void answer_handle(exchange *ex, const answer_dialect *dialect)
         stream_answer(a);
     } else {
         answer_whole(a);
+        expect_next(a);
         free_answer(a);
     }
 }

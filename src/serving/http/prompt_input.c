@@ -413,14 +413,14 @@ static bool mark_last(const exchange *ex, const json_t *body, json_t *messages, 
     return marked && set_new(last, "content", marked, error);
 }
 
-/* Ends the prompt in front of the mark, which is data. */
-static bool cut_at_mark(rendered_text *rendered, api_error *error)
+/* Ends the prompt in front of a mark, which is data. */
+static bool cut_at_mark(rendered_text *rendered, const char *mark, api_error *error)
 {
     skv_buf *text = &rendered->text;
     skv_text_marks *data = &rendered->data;
-    const size_t n = sizeof continue_mark - 1;
+    const size_t n = strlen(mark);
     for (size_t i = text->size; i-- > 0;) {
-        if (text->size - i < n || memcmp(text->data + i, continue_mark, n) != 0) continue;
+        if (text->size - i < n || memcmp(text->data + i, mark, n) != 0) continue;
         text->size = i;
         text->data[i] = 0;
         while (data->n >= 2 && data->at[data->n - 2] >= i) data->n -= 2;
@@ -687,17 +687,19 @@ bool messages_render(const exchange *ex, const json_t *body, rendered_text *out,
     if (!vars) return api_fail(error, 503, NULL, "no memory");
     const bool ok = make_vars(ex, body, vars, &continues, error) &&
                     render_thoughts(ex, vars, out, error) &&
-                    (!continues || cut_at_mark(out, error));
+                    (!continues || cut_at_mark(out, continue_mark, error));
     json_decref(vars);
     return ok;
 }
 
-static bool read_messages(const exchange *ex, const json_t *body, size_t max_ids, prompt_list *out,
-                          api_error *error)
+/* mark: the prompt ends in front of it; NULL: there is none. */
+static bool read_messages(const exchange *ex, const json_t *body, size_t max_ids, const char *mark,
+                          prompt_list *out, api_error *error)
 {
     rendered_text rendered = {0};
     *out = (prompt_list){0};
-    bool ok = messages_render(ex, body, &rendered, error) && prompts_create(ex, 1, out, error);
+    bool ok = messages_render(ex, body, &rendered, error) &&
+              (!mark || cut_at_mark(&rendered, mark, error)) && prompts_create(ex, 1, out, error);
     if (ok) {
         const bool all = ex->server->options.allow_special_text;
         const encode_flags flags = {.add_special = ex->model->guesses_template,
@@ -719,10 +721,16 @@ static bool read_messages(const exchange *ex, const json_t *body, size_t max_ids
 
 bool messages_read(const exchange *ex, const json_t *body, prompt_list *out, api_error *error)
 {
-    return read_messages(ex, body, most_ids(ex), out, error);
+    return read_messages(ex, body, most_ids(ex), NULL, out, error);
+}
+
+bool messages_read_front(const exchange *ex, const json_t *body, const char *mark, prompt_list *out,
+                         api_error *error)
+{
+    return read_messages(ex, body, most_ids(ex), mark, out, error);
 }
 
 bool messages_read_whole(const exchange *ex, const json_t *body, prompt_list *out, api_error *error)
 {
-    return read_messages(ex, body, 0, out, error);
+    return read_messages(ex, body, 0, NULL, out, error);
 }

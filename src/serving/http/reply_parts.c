@@ -215,3 +215,112 @@ void reply_parts_tell(reply_parts *parts, bool ended, const part_writer *writer,
     }
     out->failed = out->failed || parts->failed;
 }
+
+/* ---- as messages ---- */
+
+/* Counts what the answer's messages take. */
+static bool hold_messages(const reply_parts *parts, api_error *error)
+{
+    size_t n = (2 + 2 * parts->n) * (JSON_CONTAINER_BYTES + 4 * JSON_MEMBER_BYTES);
+    for (size_t i = 0; i < parts->n; i++)
+        n += 2 * (parts->at[i].text.size + parts->at[i].name.size);
+    return request_hold(parts->ex, n, "messages", error) &&
+           request_work(parts->ex, n, "messages", error);
+}
+
+static bool has_thoughts(const json_t *message)
+{
+    return json_is_string(json_object_get(message, "reasoning_content")) ||
+           json_is_string(json_object_get(message, "reasoning"));
+}
+
+/* Whether the client sends thoughts back: as it did so far. One that has not had any does. */
+static bool sends_thoughts(const json_t *messages)
+{
+    size_t i, n_answers = 0, n_thoughts = 0;
+    const json_t *message;
+    json_array_foreach(messages, i, message)
+    {
+        if (!json_text_is(json_object_get(message, "role"), "assistant")) continue;
+        n_answers++;
+        n_thoughts += has_thoughts(message);
+    }
+    return n_answers == 0 || n_thoughts > 0;
+}
+
+/* The texts of one kind, one behind the other; NULL: there are none, or no memory. */
+static json_t *join_texts(const reply_parts *parts, part_kind kind)
+{
+    api_error error;
+    skv_buf text = request_text(parts->ex);
+    for (size_t i = 0; i < parts->n; i++) {
+        const skv_buf *part = &parts->at[i].text;
+        if (parts->at[i].kind == kind) skv_buf_append(&text, part->data, part->size);
+    }
+    json_t *joined = text.size > 0 ? json_of_text(parts->ex, &text, "messages", &error) : NULL;
+    skv_buf_release(&text);
+    return joined;
+}
+
+static json_t *id_of(const exchange *ex, const reply_part *part)
+{
+    skv_buf text = request_text(ex);
+    reply_part_call_id(part, ex->errors == ERRORS_MESSAGES ? "toolu_" : "call_", &text);
+    json_t *id = text.failed ? NULL : json_loadb(text.data, text.size, JSON_DECODE_ANY, NULL);
+    skv_buf_release(&text);
+    return id;
+}
+
+static json_t *call_of(const exchange *ex, const reply_part *part)
+{
+    const char *type = part->custom ? "custom" : "function";
+    json_t *function = json_pack("{s:s%, s:s%}", "name", part->name.data ? part->name.data : "",
+                                 part->name.size, part->custom ? "input" : "arguments",
+                                 part->text.data ? part->text.data : "", part->text.size);
+    return json_pack("{s:o, s:s, s:o}", "id", id_of(ex, part), "type", type, type, function);
+}
+
+/* The next message behind the answer: the results of its calls, or the user's. */
+static bool add_next(const reply_parts *parts, const char *text, json_t *messages)
+{
+    const char *const mark = text;
+    bool ok = true;
+    for (size_t i = 0; i < parts->n && ok; i++) {
+        if (parts->at[i].kind != PART_CALL) continue;
+        ok = json_array_append_new(
+                 messages, json_pack("{s:s, s:o, s:s}", "role", "tool", "tool_call_id",
+                                     id_of(parts->ex, &parts->at[i]), "content", text)) == 0;
+        text = "-";
+    }
+    if (ok && text == mark) {
+        ok = json_array_append_new(messages,
+                                   json_pack("{s:s, s:s}", "role", "user", "content", text)) == 0;
+    }
+    return ok;
+}
+
+/* The answer as the client has it. */
+static bool add_answer(const reply_parts *parts, json_t *messages)
+{
+    const bool thinks = sends_thoughts(messages);
+    json_t *calls = json_array(), *text = join_texts(parts, PART_TEXT);
+    json_t *thought = thinks ? join_texts(parts, PART_THOUGHT) : NULL;
+    bool ok = calls;
+    for (size_t i = 0; i < parts->n && ok; i++) {
+        if (parts->at[i].kind != PART_CALL) continue;
+        ok = json_array_append_new(calls, call_of(parts->ex, &parts->at[i])) == 0;
+    }
+    json_t *message =
+        json_pack("{s:s, s:o}", "role", "assistant", "content", text ? text : json_string(""));
+    if (thought) ok = json_object_set_new(message, "reasoning_content", thought) == 0 && ok;
+    if (json_array_size(calls) > 0) ok = json_object_set(message, "tool_calls", calls) == 0 && ok;
+    json_decref(calls);
+    return json_array_append_new(messages, message) == 0 && ok;
+}
+
+bool reply_parts_add_messages(const reply_parts *parts, const char *mark, json_t *messages,
+                              api_error *error)
+{
+    return hold_messages(parts, error) && add_answer(parts, messages) &&
+           add_next(parts, mark, messages);
+}

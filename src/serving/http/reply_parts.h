@@ -53,6 +53,11 @@ bool reply_parts_have_news(const reply_parts *parts);
  * told; false: nothing is new, and nothing is written. */
 bool reply_parts_write(reply_parts *parts, part_kind kind, const char *before, skv_buf *out);
 
+/** Appends the answer to a chat's messages as its client has it, and what comes next: a message of
+ * the user, or results of the calls. The first text of these is `mark`. */
+bool reply_parts_add_messages(const reply_parts *parts, const char *mark, json_t *messages,
+                              api_error *error);
+
 /* How a dialect tells parts one after the other. */
 typedef struct part_writer {
     void (*begin)(void *user, skv_buf *out, const reply_part *part, size_t i);

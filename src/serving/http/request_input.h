@@ -38,6 +38,9 @@ bool messages_render(const exchange *ex, const json_t *body, rendered_text *out,
 void rendered_release(rendered_text *rendered);
 /** The same as a prompt, which is not read further than the context can hold. */
 bool messages_read(const exchange *ex, const json_t *body, prompt_list *out, api_error *error);
+/** The same, but for what stands behind the last place of `mark`, with the mark. */
+bool messages_read_front(const exchange *ex, const json_t *body, const char *mark, prompt_list *out,
+                         api_error *error);
 /** The same, read to its end: to count it. */
 bool messages_read_whole(const exchange *ex, const json_t *body, prompt_list *out,
                          api_error *error);

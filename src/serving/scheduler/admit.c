@@ -10,12 +10,6 @@
 
 enum { GROWTH_TOKENS = SKV_PAGE_ROWS }; /* room that a running answer is promised */
 
-const skv_kv_layout *skv_worker_layout(const skv_scheduler *s, const skv_job *job)
-{
-    bool teacher = job->params.prefill == SKV_PREFILL_TEACHER && s->engine->has_teacher;
-    return teacher ? &s->engine->teacher_plan.layout : &s->engine->plan.layout;
-}
-
 /* How a job's prompt loses rows; method NONE: it does not. */
 static skv_eviction eviction_of(const skv_scheduler *s, const skv_job *job)
 {
@@ -99,16 +93,6 @@ bool skv_worker_preempt(skv_scheduler *s)
     lane->job->stats.preemptions++;
     pthread_mutex_unlock(&lane->job->lock);
     return true;
-}
-
-bool skv_worker_make_room(skv_scheduler *s, size_t n_pages)
-{
-    size_t n_free = skv_kv_store_free_pages(s->engine->store);
-    if (n_free >= n_pages) return true;
-    if (!s->prefix) return false;
-    skv_worker_touch_pinned(s);
-    skv_tell_forget(s->engine, n_pages - n_free);
-    return skv_prefix_index_evict(s->prefix, n_pages - n_free) >= n_pages - n_free;
 }
 
 /* ---- beginning ---- */
@@ -206,23 +190,12 @@ static skv_status set_speculation(const skv_scheduler *s, skv_sequence *sequence
     return skv_sequence_set_speculation(sequence, &none, err);
 }
 
-/* An empty sequence for an answer of a job. */
-static skv_status create_sequence(skv_scheduler *s, const skv_job_params *p, skv_sequence **out,
-                                  skv_error *err)
-{
-    /* All are made for one length: with longrope keys depend on it, and pages are shared. */
-    SKV_TRY(skv_sequence_create_as(s->engine, p->prefill, s->context, out, err));
-    const skv_status status = skv_sequence_set_adapters(*out, p->adapters, p->n_adapters, err);
-    if (status != SKV_OK) skv_sequence_free(*out);
-    return status;
-}
-
 /* The lane gets a sequence that begins with what is known of its ids. */
 static skv_status begin(skv_scheduler *s, skv_lane *lane, skv_error *err)
 {
     const skv_job_params *p = &lane->job->params;
     skv_sequence *sequence;
-    SKV_TRY(create_sequence(s, p, &sequence, err));
+    SKV_TRY(skv_worker_create_sequence(s, p, &sequence, err));
     size_t n_found = 0;
     skv_eviction how = eviction_of(s, lane->job);
     bool looks = may_match(s, lane) && fits_twice(s, sequence, lane, &how);
@@ -248,6 +221,7 @@ static skv_status begin(skv_scheduler *s, skv_lane *lane, skv_error *err)
     s->n_running++;
     if (!lane->queue.begun && lane->i_answer == 0) {
         count_begin(s, lane, n_found, looks);
+        skv_worker_follow_idle(s, lane, n_found);
         skv_worker_explain(s, lane, matchable(s, lane), n_found, looks);
     }
     lane->queue.begun = true;
@@ -260,7 +234,7 @@ void skv_worker_share_prompt(skv_scheduler *s, const skv_lane *from, skv_lane *f
     if (from->failure) return;
     if (s->n_running >= s->options.max_running) return;
     skv_sequence *sequence;
-    if (create_sequence(s, &fork->job->params, &sequence, NULL) != SKV_OK) return;
+    if (skv_worker_create_sequence(s, &fork->job->params, &sequence, NULL) != SKV_OK) return;
     fork->sequence = sequence;
     if (skv_sequence_share(fork->sequence, from->sequence, from->n_prompt, NULL) != SKV_OK ||
         set_speculation(s, fork->sequence, fork->job, NULL) != SKV_OK) {

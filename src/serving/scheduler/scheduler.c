@@ -136,16 +136,29 @@ static void end_unwanted(skv_scheduler *s)
     }
 }
 
+/* With the lock held: waits for something to do, an idle read for its part of the time. */
+static void wait_for_work(skv_scheduler *s)
+{
+    while (!s->stopping && !s->inbox && !s->nudged && !s->oldest) {
+        const uint64_t due = skv_worker_idle_due(s), now = skv_clock_ns();
+        if (due <= now) return;
+        atomic_store(&s->beat_ns, 0);
+        if (due == UINT64_MAX) {
+            (void)pthread_cond_wait(&s->wake, &s->lock);
+        } else {
+            const struct timespec end = skv_clock_in(due - now);
+            (void)skv_cond_wait_until(&s->wake, &s->lock, &end);
+        }
+        s->busy_ns = skv_clock_ns();
+    }
+}
+
 /* Moves what was submitted into the list of lanes; waits while there is nothing to do. False: the
  * scheduler stops. */
 static bool take_inbox(skv_scheduler *s)
 {
     pthread_mutex_lock(&s->lock);
-    while (!s->stopping && !s->inbox && !s->nudged && !s->oldest) {
-        atomic_store(&s->beat_ns, 0);
-        (void)pthread_cond_wait(&s->wake, &s->lock);
-        s->busy_ns = skv_clock_ns();
-    }
+    wait_for_work(s);
     bool go_on = !s->stopping;
     s->nudged = false;
     skv_lane *lane = s->inbox;
@@ -182,6 +195,7 @@ static void *work(void *arg)
     skv_scheduler *s = arg;
     s->busy_ns = skv_clock_ns();
     while (take_inbox(s)) {
+        if (s->oldest) skv_worker_pause_idle(s);
         end_unwanted(s);
         skv_worker_tell_stored(s);
         skv_worker_collect(s);
@@ -192,6 +206,8 @@ static void *work(void *arg)
             skv_worker_advance(s);
         } else if (!more_masks && waits_for_others(s)) {
             rest(s);
+        } else if (!s->oldest) {
+            skv_worker_read_idle(s);
         }
         skv_worker_spill_ahead(s);
         skv_worker_settle_pages(s, !s->oldest);
@@ -200,6 +216,7 @@ static void *work(void *arg)
     while (s->oldest) {
         skv_worker_end(s, s->oldest, SKV_FINISH_CANCELLED, skv_text_of("the server stops"));
     }
+    skv_worker_end_idle(s);
     skv_worker_spill_all(s);
     skv_worker_settle_pages(s, true);
     skv_worker_publish(s);
@@ -418,6 +435,7 @@ static skv_status enqueue(skv_scheduler *s, skv_lane *lane, skv_error *err)
     s->n_queued_tokens += p->n_ids;
     *(s->inbox_last ? &s->inbox_last->queue.next : &s->inbox) = lane;
     s->inbox_last = lane;
+    if (s->idle.stepping) skv_cancel(s->engine);
     (void)pthread_cond_signal(&s->wake);
     return SKV_OK;
 }

@@ -6,6 +6,8 @@
  * metrics, through the fields that `lock` guards. `texts` and `spill` have locks of their own.
  *
  *     scheduler.c   life, submission, the list of lanes, the worker's loop
+ *     tenants.c     whose pages a job may share
+ *     room.c        sequences, and room for their pages
  *     admit.c       which waiting lane gets pages, and which running one loses them
  *     masks.c       what constrained answers may say next
  *     compose.c     what goes into the next step
@@ -21,6 +23,7 @@
  *     remote.c      prompts that another server reads
  *     store_prompt.c prompts that are read for others
  *     recall.c      prompts that continue an answer (called by others)
+ *     idle_reads.c  what is read while nothing waits
  */
 #ifndef SKV_SERVE_WORKER_H
 #define SKV_SERVE_WORKER_H
@@ -31,6 +34,7 @@
 #include "kv/prefix_index.h"
 #include "scheduler/draft_domains.h"
 #include "scheduler/histogram.h"
+#include "scheduler/idle_reads.h"
 #include "scheduler/lane.h"
 #include "scheduler/past_prompts.h"
 #include "scheduler/step_clock.h"
@@ -100,6 +104,7 @@ struct skv_scheduler {
     skv_draft_domains drafts;   /* what drafts are made from */
     skv_past_prompts past;      /* what misses are told from */
     skv_arrivals arrivals[2];   /* for the disk and for the store */
+    skv_idle idle;              /* what is read while nothing waits; has the lock's fields too */
     unsigned char *step_rows;   /* owned, of the step's rows at boundary l; NULL: not wanted */
 
     /* masks, */
@@ -140,12 +145,26 @@ void skv_worker_publish(skv_scheduler *s);
 /** A job has begun, or will not: it no longer counts as queued. */
 void skv_worker_unqueue(skv_scheduler *s, const skv_job *job);
 
+/* ---- tenants.c ---- */
+
+/** Whose pages a job may share: those of its tenant and method. */
+uint64_t skv_worker_domain(const skv_scheduler *s, const skv_job_params *params);
+/** Its tenant alone. */
+uint64_t skv_worker_owner(const skv_scheduler *s, const skv_job_params *params);
+
+/* ---- room.c ---- */
+
+const skv_kv_layout *skv_worker_layout(const skv_scheduler *s, const skv_job *job);
+/** Makes n_pages pages free by giving up cached blocks; false when it cannot. */
+bool skv_worker_make_room(skv_scheduler *s, size_t n_pages);
+/** An empty sequence for an answer of a job. */
+SKV_MUST_CHECK skv_status skv_worker_create_sequence(skv_scheduler *s, const skv_job_params *p,
+                                                     skv_sequence **out, skv_error *err);
+
 /* ---- admit.c ---- */
 
 /** Gives pages to waiting lanes as long as there are enough. */
 void skv_worker_admit(skv_scheduler *s);
-/** Makes n_pages pages free by giving up cached blocks; false when it cannot. */
-bool skv_worker_make_room(skv_scheduler *s, size_t n_pages);
 /** The youngest running lane loses its pages; false when at most one is running. */
 bool skv_worker_preempt(skv_scheduler *s);
 /** Keeps what a lane has in the cache for others, and gives its pages back. */
@@ -158,7 +177,6 @@ bool skv_worker_evict(skv_scheduler *s, skv_lane *lane, size_t n_needed);
 void skv_worker_share_prompt(skv_scheduler *s, const skv_lane *from, skv_lane *fork);
 /** A lane has read its prompt, and its answer has a token; without pages it goes on waiting. */
 void skv_worker_begin_answer(skv_lane *lane);
-const skv_kv_layout *skv_worker_layout(const skv_scheduler *s, const skv_job *job);
 /** Keeps a lane's full pages for others. */
 void skv_worker_remember(skv_scheduler *s, const skv_lane *lane);
 
@@ -180,14 +198,23 @@ void skv_worker_note_prompt(skv_scheduler *s, const skv_lane *lane, size_t n);
 void skv_worker_explain(skv_scheduler *s, skv_lane *lane, size_t n_usable, size_t n_found,
                         bool looked);
 
+/* ---- idle_reads.c ---- */
+
+/** With the lock held: from when on an idle read may take a step; UINT64_MAX: there is none. */
+uint64_t skv_worker_idle_due(skv_scheduler *s);
+/** Takes a step of an idle read, if one is due. There are no lanes. */
+void skv_worker_read_idle(skv_scheduler *s);
+/** There are lanes: the read that is under way gives its pages back, and goes on later. */
+void skv_worker_pause_idle(skv_scheduler *s);
+/** A prompt begins, of which n_found tokens came from the cache: what it follows is dropped. */
+void skv_worker_follow_idle(skv_scheduler *s, const skv_lane *lane, size_t n_found);
+/** Drops all of them. */
+void skv_worker_end_idle(skv_scheduler *s);
+
 /* ---- keep.c ---- */
 
 /** Opens cache_dir, where there is one, and the index of texts. */
 SKV_MUST_CHECK skv_status skv_worker_open_kept(skv_scheduler *s, skv_error *err);
-/** Whose pages a job may share: those of its tenant and method. */
-uint64_t skv_worker_domain(const skv_scheduler *s, const skv_job_params *params);
-/** Its tenant alone. */
-uint64_t skv_worker_owner(const skv_scheduler *s, const skv_job_params *params);
 /** Who knows what blocks are called: the disk or the store, which agree; NULL: there is neither. */
 static inline skv_spill *skv_worker_names(const skv_scheduler *s)
 {
