@@ -136,7 +136,7 @@ void skv_heap_trim(void)
 {
 }
 
-/* ---- stacks of threads: not supported ---- */
+/* ---- where threads stand: not told ---- */
 
 int skv_thread_signal_number(void)
 {

@@ -236,11 +236,11 @@ static inline size_t skv_config_conv_columns(const skv_config *c, size_t i)
 {
     return c->layers[i].mixer == SKV_MIXER_CONV ? c->hidden : skv_mixer_conv_columns(&c->mixer);
 }
-/** Weights of the products of layer i's mixer, without biases and norms: attention's in layers with
- * attention. */
+/** Weights of the products of layer i's mixer, without biases and norms: attention's where it has
+ * any. */
 uint64_t skv_config_mixer_weights(const skv_config *c, size_t i);
-/** Operations of a token in layer i's convolution and recurrence, with or without output; 0 in a
- * layer with attention. */
+/** Operations of a token in layer i's convolution and recurrence, which comes out or not; 0 in one
+ * with attention. */
 double skv_config_state_work(const skv_config *c, size_t i, bool comes_out);
 /** Whether some layer has no attention. */
 bool skv_config_is_hybrid(const skv_config *c);

@@ -26,8 +26,7 @@ uint64_t skv_config_mixer_weights(const skv_config *c, size_t i)
                 2 * c->mixer.n_value_heads);
 }
 
-/* For the recurrence as published: 5 operations for an element of a state, and 2 more if it is
- * read. */
+/* As the recurrence is written down: 5 for an element of a state, and 2 more where it is read. */
 double skv_config_state_work(const skv_config *c, size_t i, bool comes_out)
 {
     const skv_mixer_shape *m = &c->mixer;

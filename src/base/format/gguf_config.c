@@ -27,7 +27,7 @@ typedef struct family {
     size_t
         attention_period; /* every n-th layer has attention, the others keep a state; 0: all do */
     bool short_convs;     /* layers without KV heads have a short convolution alone */
-    bool tiled;           /* value heads of these are in llama.cpp's order */
+    bool tiled;           /* value heads of these stand in the order of files by llama.cpp */
 } family;
 
 static const family families[] = {

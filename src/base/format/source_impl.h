@@ -24,7 +24,7 @@ struct skv_source {
 typedef enum skv_name_action {
     SKV_NAME_KEEP,       /* the same data under the name `to` */
     SKV_NAME_QKV,        /* rows [q | k | v], each under its own name */
-    SKV_NAME_QKV_BIAS,   /* as QKV, for a bias */
+    SKV_NAME_QKV_BIAS,   /* the same of a bias */
     SKV_NAME_GATE_UP,    /* rows [gate | up] */
     SKV_NAME_INTERLEAVE, /* as KEEP; rows of the query or key heads in pair order */
     /* Tensors of a layer's experts, [E, rows, columns] or, for biases, [E, rows]. `to` is the part

@@ -69,7 +69,7 @@ static size_t skip_blanks(const walk *w, size_t at)
     return at;
 }
 
-/* Returns the offset after these bytes; SIZE_MAX: the text differs. */
+/* Where the text goes on behind these bytes; SIZE_MAX: it has others. */
 static size_t pass(const walk *w, size_t at, const char *bytes, size_t n)
 {
     if (n > w->n_text - at || (n > 0 && memcmp(w->text + at, bytes, n) != 0)) return SIZE_MAX;
