@@ -208,11 +208,12 @@ typedef struct skv_transform_options {
 
     /*
      * Cuts the exit head of a SwiftKV model instead, so that drafting reads less of it (FR-Spec,
-     * arXiv:2502.14856): it then has only this many tokens: the ids that end an answer and the most
+     * arXiv:2502.14856). It then has only this many tokens: the ids that end an answer and the most
      * frequent tokens of `data`. As in training, only the answers in a .jsonl file count, not its
      * questions. Ties, and tokens that `data` (which may be absent) lacks, are ordered by id. The
-     * result can draft (SKV_DRAFT_SELF) but not exit early. All other options are ignored but data
-     * and seed, and adapters and keep_layers, which must be NULL. 0: does not cut.
+     * result can draft (SKV_DRAFT_SELF) but not exit early. `adapters` and
+     * `keep_layers` must be NULL; all other options except data and seed are ignored. 0: does not
+     * cut.
      */
     size_t exit_words;
 
@@ -262,14 +263,14 @@ typedef struct skv_peak {
     double f32_gflops, bf16_gflops;
     double int8_gops, int4_gops; /* exact sums; int4: weights, times int8 activations */
     double read_gbs;             /* reading memory beyond all caches */
-    /* The instructions, static text. Where bf16 has those of f32, bfloat16 weights are widened. */
+    /* The instructions, static text. If bf16 has those of f32, bfloat16 weights are widened. */
     const char *f32_with, *bf16_with, *int8_with, *int4_with;
     size_t threads;
     char cpu[128];
 } skv_peak;
 
-/** Measures for some seconds, more where other work has the processors. threads 0: one for each
- * processor allowed; cpu: a level as skv_engine_options takes it, NULL for the best. progress gets
+/** Measures the peak rates for some seconds, longer on a busy machine. threads 0: one for each
+ * processor allowed; cpu: a level as in skv_engine_options, NULL for the best. progress receives
  * the share of the work in 0..1, on the caller's thread; it may be NULL. */
 SKV_CHECKED skv_status skv_peak_measure(size_t threads, const char *cpu,
                                         void (*progress)(void *user, double share), void *user,
@@ -294,8 +295,8 @@ typedef struct skv_machine {
 
 SKV_API void skv_machine_describe(skv_machine *out);
 
-/** Processors' worth of time that control groups allow this process, rounded up; SIZE_MAX: no
- * limit. */
+/** Returns the processor time that control groups allow this process, in processors, rounded up;
+ * SIZE_MAX: no limit. */
 SKV_API size_t skv_processors_quota(void);
 /** Returns the peak resident set size of this process in bytes. */
 SKV_API size_t skv_peak_rss(void);
