@@ -157,6 +157,7 @@ LANE_OWNERS = {
     "queue": {"scheduler.c", "admit.c"},
     "disk": {"keep.c"},
     "remote": {"remote.c"},
+    "checkpoints": {"checkpoints.c"},
     "stored": {"store_prompt.c"},
     "rows": {"keep_rows.c"},
     "mask": {"masks.c"},

@@ -107,6 +107,13 @@ typedef struct skv_engine_options {
      * hybrid models memory for this many states is reserved, one for each sequence; 0: as many as
      * kv_tokens holds whole contexts. */
     size_t kv_sequences;
+    /* Hybrid models: the most states that a scheduler's prefix cache keeps, each as large as that
+     * of a sequence. A prompt continues a known one only behind a token whose state was kept. 0:
+     * none, and so no prefix cache. */
+    size_t kv_checkpoints;
+    /* Hybrid models: the most tokens of a draft that sequences may have beside what `speculation`
+     * says. States have room for so many that are taken back. */
+    size_t draft_tokens;
     size_t step_tokens; /* the most tokens of one step; 0: SKV_STEP_TOKENS_DEFAULT */
     /* INT4 and FILE: multiplies codes with f32 activations instead of rounding these to int8. Slow;
      * for measuring the error of that rounding. */
@@ -178,6 +185,7 @@ typedef struct skv_engine_stats {
     /* Of layers that keep a state instead of keys and values: bytes of one sequence's, and how many
      * sequences may have one. 0: there are no such layers. */
     size_t state_bytes, states, states_free;
+    size_t checkpoints, checkpoints_free; /* states that a prefix cache may keep beside these */
     size_t kv_pages, kv_pages_free;
     size_t kv_tokens; /* total capacity of all pages, over all sequences */
     size_t context, step_tokens, threads;

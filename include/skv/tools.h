@@ -295,6 +295,16 @@ typedef struct skv_machine {
 
 SKV_API void skv_machine_describe(skv_machine *out);
 
+/* Whether the products of its kernels are those of plain integers, bit for bit. */
+typedef struct skv_product_check {
+    char features[128];            /* instructions of the processor that kernels have a use for */
+    char refused[64];              /* of these, those that no engine uses, since they differ here */
+    bool f32[8], bf16[8], int8[8]; /* [n_levels]: the products of each level that runs are right */
+} skv_product_check;
+
+/** Makes the comparison of every opening of an engine, for all levels, in some milliseconds. */
+SKV_API void skv_machine_check(const skv_machine *machine, skv_product_check *out);
+
 /** Returns the processor time that control groups allow this process, in processors, rounded up;
  * SIZE_MAX: no limit. */
 SKV_API size_t skv_processors_quota(void);

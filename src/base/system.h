@@ -2,9 +2,9 @@
  * The one door to the operating system (sockets are in system_sockets.h): operations that differ
  * between Linux, macOS and FreeBSD, system information and limits. The build chooses the
  * implementation (SKV_SYSTEM in CMakeLists.txt): system.c and system_groups.c everywhere,
- * system_linux.c on Linux, and system_posix.c with one of system_macos.c, system_freebsd.c and
- * system_portable.c elsewhere. tools/tidy.py has the list of headers that no other file may
- * include.
+ * system_linux.c on Linux, and system_posix.c elsewhere, with system_macos.c, or with system_bare.c
+ * and one of system_freebsd.c and system_portable.c. tools/tidy.py has the list of headers that no
+ * other file may include.
  */
 #ifndef SKV_BASE_SYSTEM_H
 #define SKV_BASE_SYSTEM_H
@@ -16,6 +16,11 @@
 #include <time.h>
 
 struct stat;
+
+/** "linux", "macos", "freebsd" or "portable": the files behind the door. */
+const char *skv_system_ways(void);
+/** The system's name, its version and its kind of processor, cut to n bytes with their end. */
+void skv_system_name(char *out, size_t n);
 
 /* ---- time ---- */
 

@@ -28,6 +28,11 @@
 
 enum { LINE_BYTES = 512 };
 
+const char *skv_system_ways(void)
+{
+    return "linux";
+}
+
 /* ---- time ---- */
 
 void skv_cond_init(pthread_cond_t *cond)

@@ -16,6 +16,11 @@
 #include "base/system_posix.h"
 #include "base/system_sockets.h"
 
+const char *skv_system_ways(void)
+{
+    return "macos";
+}
+
 /* ---- sockets, files ---- */
 
 void skv_system_quiet_socket(int fd)

@@ -11,7 +11,7 @@
  *     x += [NORM](o)
  *     m  = Wdown (ACT(Wgate b) * Wup b),  b = NORM(x, ffn_norm)   one width per LAYER
  *          or, in a LAYER with experts, the weighted sum of those that a router chooses
- *          [+ sigmoid(w b) m' of one that every token meets],
+ *          [+ m' of one that every token meets, or sigmoid(w b) m'],
  *          or, in one with both, NORM(m) of the first + NORM(m) of the second
  *     x += [NORM](m)
  *     x += NORM(Wproj (ACT(Wpig x) * e))                          e: the token's, of this LAYER
@@ -76,17 +76,22 @@ double skv_rope_llama3(const skv_rope *rope, double frequency);
 typedef enum skv_mixer {
     SKV_MIXER_ATTENTION,
     SKV_MIXER_DELTA, /* the gated delta rule after a short convolution (arXiv:2412.06464) */
-    SKV_MIXER_CONV   /* a short convolution of D channels between two gates (LFM2) */
+    SKV_MIXER_CONV,  /* a short convolution of D channels between two gates (LFM2) */
+    SKV_MIXER_MAMBA  /* Mamba-2 after a short convolution (arXiv:2405.21060) */
 } skv_mixer;
 
 /* The state of a sequence in a layer without attention: a matrix [key_dim, value_dim] for each
  * value head, and the last conv_rows - 1 inputs of its convolution. All such layers have one shape.
- * CONV: conv_rows alone. */
+ * CONV: conv_rows alone. MAMBA: groups, heads, d_state and d_head; C is q, B is k, x is v. */
 typedef struct skv_mixer_shape {
     size_t n_key_heads, n_value_heads; /* nk divides nv */
     size_t key_dim, value_dim;
     size_t conv_rows; /* K of the convolution, its own row included */
-    bool tiled; /* value head h has key head h % nk, as GGUF stores them; else h / (nv / nk) */
+    bool tiled;     /* value head h has key head h % nk, as GGUF stores them; else h / (nv / nk) */
+    bool conv_bias; /* MAMBA */
+    double dt_min, dt_max; /* MAMBA: limits of a row's time step; dt_max 0: no upper one */
+    double norm_eps;       /* of the norm of what comes out: over a value head; MAMBA: a group */
+    double write_max;      /* DELTA: beta is at most this, 1 or 2 */
 } skv_mixer_shape;
 
 typedef struct skv_layer_shape {
@@ -154,6 +159,7 @@ typedef struct skv_config {
     size_t n_active;     /* experts that a token meets, 1..E */
     bool norm_topk;      /* the first of the two: the weights add up to 1 */
     double router_loss;  /* router_aux_loss_coef: in training, of the loss that balances experts */
+    bool shared_plain;   /* the expert that every token meets has no gate: it counts 1 */
     bool router_bias;    /* bias on the router */
     bool expert_bias;    /* biases on gate, up, down of every expert */
     double swiglu_limit; /* SWIGLU_CLAMPED: g = min(gate, limit), u = up clamped to +-limit, */
@@ -206,6 +212,11 @@ static inline bool skv_config_attends(const skv_config *c, size_t i)
 {
     return c->layers[i].mixer == SKV_MIXER_ATTENTION;
 }
+/** Whether layer i keeps a state. */
+static inline bool skv_config_keeps_state(const skv_config *c, size_t i)
+{
+    return c->layers[i].mixer != SKV_MIXER_ATTENTION;
+}
 /** Columns of layer i's products: those of q, and those of k and v together as it makes them; 0
  * without attention. */
 static inline size_t skv_config_q_columns(const skv_config *c, size_t i)
@@ -231,18 +242,28 @@ static inline size_t skv_mixer_conv_columns(const skv_mixer_shape *m)
 {
     return 2 * skv_mixer_key_columns(m) + skv_mixer_value_columns(m);
 }
-/** Channels of the convolution of layer i, which has no attention. */
+/** Channels of the convolution of layer i, which keeps a state. */
 static inline size_t skv_config_conv_columns(const skv_config *c, size_t i)
 {
     return c->layers[i].mixer == SKV_MIXER_CONV ? c->hidden : skv_mixer_conv_columns(&c->mixer);
 }
+/** Columns of the numbers of a token and value head in layer i: DELTA's b and a, MAMBA's dt. */
+static inline size_t skv_config_gate_columns(const skv_config *c, size_t i)
+{
+    const size_t n = c->mixer.n_value_heads;
+    return c->layers[i].mixer == SKV_MIXER_DELTA  ? 2 * n
+           : c->layers[i].mixer == SKV_MIXER_CONV ? 0
+                                                  : n;
+}
 /** Weights of the products of layer i's mixer, without biases and norms: attention's where it has
  * any. */
 uint64_t skv_config_mixer_weights(const skv_config *c, size_t i);
+/** Numbers of layer i, which keeps a state, beside those products: taps, rates, biases, norm. */
+size_t skv_config_mixer_numbers(const skv_config *c, size_t i);
 /** Operations of a token in layer i's convolution and recurrence, which comes out or not; 0 in one
- * with attention. */
+ * without a state. */
 double skv_config_state_work(const skv_config *c, size_t i, bool comes_out);
-/** Whether some layer has no attention. */
+/** Whether some layer keeps a state. */
 bool skv_config_is_hybrid(const skv_config *c);
 /** Returns the layer whose keys and values layer i reads: i itself or, for one of the last n_shared
  * layers, the last layer before them with the same kind of window. Returns i if there is none,

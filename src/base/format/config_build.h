@@ -45,6 +45,10 @@ void skv_config_read_mixers(skv_json_reader *r, size_t period, skv_config *c);
 /** As skv_config_read_mixers, for LFM2: layers with attention, or with a short convolution alone;
  * reads the width of all. */
 void skv_config_read_convs(skv_json_reader *r, skv_config *c);
+/** Reads Mamba-2 layers, the kinds of layers and their blocks from the configuration of Granite 4
+ * H.
+ */
+void skv_config_read_granite_h(skv_json_reader *r, skv_config *c);
 /** Checks the ranges of c's values for layers without attention. */
 SKV_MUST_CHECK skv_status skv_config_check_mixers(const skv_config *c, const char *name,
                                                   skv_error *err);

@@ -56,6 +56,8 @@ typedef struct skv_family {
                               * all have it */
     bool short_convs;        /* LFM2: the other layers have a short convolution alone */
     skv_moe_defaults moe;
+    /* Reads what else a file of the family says; NULL: nothing. */
+    void (*more)(skv_json_reader *r, skv_config *c);
 } skv_family;
 
 /** Finds the family of a model_type [n], without its _swiftkv suffix; NULL: not in the table. */

@@ -403,6 +403,7 @@ static void read_family(skv_json_reader *r, const skv_family *f, skv_config *c)
     if (f->gemma4) read_gemma4(r, c);
     skv_config_read_moe(r, &f->moe, c);
     read_ropes(r, f, c);
+    if (f->more && r->status == SKV_OK) f->more(r, c);
     read_bos(r, c, f->bos);
     read_eos(r, c, f->eos);
 }
@@ -445,7 +446,7 @@ static void refuse_extras(skv_json_reader *r, const skv_family *f, skv_config *c
 {
     skv_config_read_quantization(r, c);
     static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts"};
-    if (f && (f->moe.n_experts || f->gemma4)) return; /* they are read, or are switched off */
+    if (f && (f->moe.n_experts || f->gemma4 || f->more)) return; /* they are read, or off */
     for (size_t i = 0; i < sizeof experts / sizeof *experts; i++) {
         const json_t *value = skv_json_get(r, experts[i]);
         if (json_integer_value(value) > 1 && r->status == SKV_OK) {
@@ -525,11 +526,42 @@ static void read_config(skv_json_reader *r, skv_config *c)
     r->status = outer.status;
 }
 
+/* Python writes Infinity for a limit that there is not, which no JSON is: null stands for it. */
+static void replace_infinities(char *json, size_t n)
+{
+    static const char word[] = "Infinity", null[] = "null    ";
+    const size_t size = sizeof word - 1;
+    bool in_string = false;
+    for (size_t i = 0; i < n; i++) {
+        if (json[i] == '\\' && in_string) {
+            i++;
+        } else if (json[i] == '"') {
+            in_string = !in_string;
+        } else if (!in_string && i + size <= n && memcmp(json + i, word, size) == 0) {
+            memcpy(json + i, null, size);
+        }
+    }
+}
+
+static skv_status load_root(const char *json, size_t n, const char *name, json_t **root,
+                            skv_error *err)
+{
+    if (n > CONFIG_BYTES_MAX || n == 0)
+        return skv_json_load(json, n, CONFIG_BYTES_MAX, name, root, err);
+    char *copy = skv_alloc(n, 1);
+    SKV_REQUIRE(copy, err, SKV_MEMORY, "%s: no memory", name);
+    memcpy(copy, json, n);
+    replace_infinities(copy, n);
+    const skv_status status = skv_json_load(copy, n, CONFIG_BYTES_MAX, name, root, err);
+    skv_free(copy);
+    return status;
+}
+
 skv_status skv_config_parse(const char *json, size_t n, const char *name, skv_config *out,
                             skv_error *err)
 {
     json_t *root;
-    SKV_TRY(skv_json_load(json, n, CONFIG_BYTES_MAX, name, &root, err));
+    SKV_TRY(load_root(json, n, name, &root, err));
     skv_json_reader r = {root, name, err, SKV_OK};
     skv_config c = {.bos = -1};
     if (json_is_object(root)) {

@@ -25,7 +25,7 @@ typedef enum skv_name_action {
     SKV_NAME_KEEP,       /* the same data under the name `to` */
     SKV_NAME_QKV,        /* rows [q | k | v], each under its own name */
     SKV_NAME_QKV_BIAS,   /* the same of a bias */
-    SKV_NAME_GATE_UP,    /* rows [gate | up] */
+    SKV_NAME_GATE_UP,    /* rows [gate | up], of the block or of `to` with a width of its own */
     SKV_NAME_INTERLEAVE, /* as KEEP; rows of the query or key heads in pair order */
     /* Tensors of a layer's experts, [E, rows, columns] or, for biases, [E, rows]. `to` is the part
      * of an expert; each expert's slice becomes mlp.experts.{e}.TO. */
@@ -38,12 +38,14 @@ typedef enum skv_name_action {
     SKV_NAME_DELTA_QKV,  /* rows [q | k | v] of the delta rule */
     SKV_NAME_DELTA_QKVZ, /* key head after key head: rows of q, of k, of its v and of its z */
     SKV_NAME_DELTA_BA,   /* key head after key head: rows of its b and of its a */
+    SKV_NAME_MAMBA_IN,   /* rows of z, x, B, C and dt, which become z, v, k, q and a */
+    SKV_NAME_FLAT,       /* as KEEP; of any shape, becomes a vector */
     SKV_NAME_CONV        /* as KEEP; [C, 1, K] becomes [C, K] */
 } skv_name_action;
 
 typedef struct skv_name_rule {
     const char *from; /* after the layer prefix; # stands for the number of an expert */
-    const char *to;   /* after "model.layers.{i}."; NULL for the fused */
+    const char *to;   /* after "model.layers.{i}."; NULL for the fused; see GATE_UP */
     skv_name_action action;
 } skv_name_rule;
 

@@ -236,24 +236,31 @@ static skv_status check_absent(const checker *k, size_t i, const char *part, dim
     return SKV_OK;
 }
 
-/* A layer of the gated delta rule. Folders hold A_log, GGUF -exp(A_log). */
-static skv_status check_delta(const checker *k, size_t i)
+/* Numbers of value heads. */
+static skv_status check_heads(const checker *k, size_t i, const char *what)
 {
     char name[128];
+    (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.%s", i, what);
+    return check(k, name, i, VALUE_HEADS, NONE);
+}
+
+/* A layer of the gated delta rule or of Mamba-2. Folders hold A_log, GGUF -exp(A_log). */
+static skv_status check_delta(const checker *k, size_t i)
+{
+    const skv_config *c = k->config;
+    const bool mamba = c->layers[i].mixer == SKV_MIXER_MAMBA;
     SKV_TRY(check_linear(k, i, "linear_attn.in_proj_q", KEYS, HIDDEN, false));
     SKV_TRY(check_linear(k, i, "linear_attn.in_proj_k", KEYS, HIDDEN, false));
     SKV_TRY(check_linear(k, i, "linear_attn.in_proj_v", VALUES, HIDDEN, false));
     SKV_TRY(check_linear(k, i, "linear_attn.in_proj_z", VALUES, HIDDEN, false));
-    SKV_TRY(check_linear(k, i, "linear_attn.in_proj_b", VALUE_HEADS, HIDDEN, false));
+    if (!mamba) SKV_TRY(check_linear(k, i, "linear_attn.in_proj_b", VALUE_HEADS, HIDDEN, false));
     SKV_TRY(check_linear(k, i, "linear_attn.in_proj_a", VALUE_HEADS, HIDDEN, false));
-    SKV_TRY(check_linear(k, i, "linear_attn.conv1d", CONV, CONV_ROWS, false));
+    SKV_TRY(check_linear(k, i, "linear_attn.conv1d", CONV, CONV_ROWS, c->mixer.conv_bias));
     SKV_TRY(check_linear(k, i, "linear_attn.out_proj", HIDDEN, VALUES, false));
-    SKV_TRY(check_norm(k, i, "linear_attn.norm", VALUE_DIM));
-    (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.dt_bias", i);
-    SKV_TRY(check(k, name, i, VALUE_HEADS, NONE));
-    (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.%s", i,
-                   skv_source_gguf(k->source) ? "rate" : "A_log");
-    return check(k, name, i, VALUE_HEADS, NONE);
+    SKV_TRY(check_norm(k, i, "linear_attn.norm", mamba ? VALUES : VALUE_DIM));
+    SKV_TRY(check_heads(k, i, "dt_bias"));
+    if (mamba) SKV_TRY(check_heads(k, i, "D"));
+    return check_heads(k, i, skv_source_gguf(k->source) ? "rate" : "A_log");
 }
 
 /* A layer of a short convolution alone. */
@@ -295,13 +302,14 @@ static skv_status check_swiftkv(const checker *k, size_t i)
     return c->qk_norm ? check_norm(k, i, "self_attn.k_norm_swiftkv", k_norm_dim(c)) : SKV_OK;
 }
 
-/* The expert that every token meets, and its gate: a row, which GGUF has as a vector. */
+/* The expert that every token meets, and perhaps its gate: a row, which GGUF has as a vector. */
 static skv_status check_shared(const checker *k, size_t i)
 {
     char name[128];
     SKV_TRY(check_linear(k, i, "mlp.shared_expert.gate_proj", SHARED_FFN, HIDDEN, false));
     SKV_TRY(check_linear(k, i, "mlp.shared_expert.up_proj", SHARED_FFN, HIDDEN, false));
     SKV_TRY(check_linear(k, i, "mlp.shared_expert.down_proj", HIDDEN, SHARED_FFN, false));
+    if (k->config->shared_plain) return SKV_OK;
     const skv_tensor *t =
         skv_source_find(k->source, layer_name(name, i, "mlp.shared_expert_gate", "weight"));
     return t && t->n_dims == 1 ? check(k, name, i, HIDDEN, NONE) : check(k, name, i, ONE, HIDDEN);
