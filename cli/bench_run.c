@@ -206,7 +206,7 @@ static void free_lanes(run *r)
     free(r->span_lane);
 }
 
-/* Measures the current memory bandwidth, or NaN. */
+/* Measures the current memory bandwidth; NaN if the load does not ask for it. */
 static skv_status read_bandwidth(const run *r, double *gbs, skv_error *err)
 {
     *gbs = (double)NAN;

@@ -74,7 +74,7 @@ typedef struct table {
     bool limited[AXES]; /* some rule limits it */
 } table;
 
-/* Columns: requests and programs are not places of their own. */
+/* The number of columns. Places from SEQUENCE on are choices of a request or a program. */
 static unsigned n_places(void)
 {
     return SKV_WHERE_SEQUENCE;

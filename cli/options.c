@@ -237,8 +237,8 @@ static int add_setting(const skv_recipe_key *key, const char *value, cli_setting
     return CLI_DONE;
 }
 
-/* Records given options if that says more than the value: fields of sampling, for a command with
- * the model's defaults, and "--speculate none" beside --draft. */
+/* Remembers that an option was given if its value does not tell: fields of sampling, for a command
+ * with the model's defaults, and "--speculate none" beside --draft. */
 static void keep_given(const cli_option *row, const char *value, cli_options *out)
 {
     if (strcmp(row->field.name, "--speculate") == 0) out->speculation_given = true;

@@ -370,7 +370,7 @@ static void open_branch(text_trie *t, size_t i, size_t end, size_t at)
     t->branches[t->n++] = (branch){i, end, at};
 }
 
-/* Collects the next texts of a branch that share a first byte: their common prefix, then a
+/* Collects the next texts of a branch that share their next byte: their common part, then a
  * branch. */
 static void grow_branch(text_trie *t, branch *b)
 {

@@ -175,7 +175,7 @@ static bool grow_pairs(pair_table *p)
     pair_table bigger = {.n_slots = p->n_slots ? p->n_slots * 2 : 4096};
     bigger.at = skv_alloc_zero(bigger.n_slots, sizeof *bigger.at);
     if (!bigger.at) return false;
-    for (size_t i = 0; i < p->n_slots; i++) { /* merged slots are left out */
+    for (size_t i = 0; i < p->n_slots; i++) { /* without pairs that no longer occur */
         if (!p->at[i].used || p->at[i].count == 0) continue;
         *find_pair(&bigger, p->at[i].left, p->at[i].right) = p->at[i];
         bigger.n_used++;
