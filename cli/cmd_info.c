@@ -1,6 +1,6 @@
 /*
- * swiftkv info: what a model is, and what a prompt token costs: the breakdown of SwiftKV's Table 1
- * (arXiv:2410.03960), for the unmodified model and for the SwiftKV form where there is one.
+ * swiftkv info: describes a model and the cost of a prompt token: the breakdown of SwiftKV's Table
+ * 1 (arXiv:2410.03960), for the unmodified model and for its SwiftKV form if there is one.
  */
 #include <string.h>
 
@@ -65,7 +65,7 @@ static int cost_of(const description *d, form *f)
     return cli_check(status, &err);
 }
 
-/* What is said of it beside the shape: none of it is a reason to say nothing. */
+/* Adds facts beyond the shape; if one is not available, the others are still printed. */
 static void describe_more(description *d, const skv_model_info *own)
 {
     if (cli_memory_plan(d->path, d->options, own, &d->memory, &d->no_memory) == SKV_OK) {
@@ -110,7 +110,7 @@ static int describe(description *d)
 
 /* ---- text ---- */
 
-/* The form of calls whose marks the template has; NULL: there is no template. */
+/* Returns the call syntax that the template uses; NULL: there is no template. */
 static const char *calls_of(const description *d)
 {
     const char *text = d->vocab ? skv_vocab_chat_template(d->vocab) : NULL;

@@ -41,7 +41,7 @@ static size_t choose(const cli_memory *m)
     return SIZE_MAX;
 }
 
-/* What serve and compare load beside a student that has its teacher's weights. */
+/* Counts the teacher's weights that serve and compare load beside a student that has them. */
 static size_t count_teacher(const char *path, const skv_engine_options *engine,
                             const skv_model_info *info, const skv_memory_plan *own)
 {
@@ -100,7 +100,7 @@ static size_t longest(const cli_memory *m, const skv_memory_plan *row)
     return row->context_max < m->context ? row->context_max : m->context;
 }
 
-/* "--weights int8 --kv int8", as far as these are not taken by themselves. */
+/* Writes "--weights int8 --kv int8", leaving out defaults. */
 static void types_text(const cli_memory *m, const skv_memory_plan *row, char *out, size_t size)
 {
     const skv_memory_plan *own = &m->rows[m->i_own];
@@ -150,7 +150,7 @@ static void print_choice(const cli_memory *m)
     const skv_memory_plan *row = &m->rows[m->i_chosen];
     types_text(m, row, types, sizeof types);
     if (types[0]) {
-        printf("choose %s: of what fits, the most exact\n", types);
+        printf("choose %s: the most exact that fits\n", types);
     } else {
         printf("* fits: no option is needed\n");
     }
@@ -172,8 +172,8 @@ static void print_choice(const cli_memory *m)
 void cli_memory_print(const cli_memory *m)
 {
     const skv_memory_plan *own = &m->rows[m->i_own];
-    printf("\nMemory in MiB to run it with %zu tokens on %zu thread%s: %.0f are available (* what "
-           "runs without options)\n",
+    printf("\nMemory in MiB to run it with %zu tokens on %zu thread%s: %.0f are available (*: "
+           "without options)\n",
            own->context, own->threads, own->threads == 1 ? "" : "s", mib(own->available));
     printf("  %-16s   %-15s %10s %11s  %-4s %10s %10s\n", "weights", "keys and values", "workspace",
            "sum", "fits", "longest", "KV tokens");

@@ -67,7 +67,7 @@ static const cli_option rows[] = {
     /* Generation. */
     OPTION(SAMPLES, "-n", "N", SIZE, n_tokens, 1, SKV_ANSWER_TOKENS_MAX,
            .help = "most tokens to generate (generate: 128)"),
-    {SAMPLES, {.name = NULL}}, /* the fields of sampling stand here */
+    {SAMPLES, {.name = NULL}}, /* replaced by the fields of sampling */
     OPTION(DOCUMENTS, "--seed", "S", SEED, sampling.seed, .initial = "0", .help = "random seed"),
     OPTION(SAMPLES, "--stop", "TEXT", PARSED, stops, .parse = cli_parse_texts,
            .help = "end before this text; may be repeated"),
@@ -108,7 +108,7 @@ static const cli_option rows[] = {
     OPTION(ON(QUANTIZE), "--group", "32|128", SIZE, group, 1, 1 << 16,
            .help = "weights of a row that share a scale (32)"),
     OPTION(ON(QUANTIZE), "--text", "FILE", PARSED, data, .parse = cli_parse_texts,
-           .help = "quantise by what the model reads in this text (round to nearest); may be "
+           .help = "quantise by the model's activations on this text (round to nearest); may be "
                    "repeated"),
     OPTION(ON(QUANTIZE), "--method", "gptq|awq|both", CHOICE, quantize_method, .initial = "gptq",
            .help = "with a text: columns make up for each other's errors, columns are scaled by "
@@ -147,8 +147,9 @@ static const cli_option rows[] = {
            .help = "the unmodified model and SwiftKV side by side"),
     OPTION(ON(BENCH), "--peak", NULL, FLAG, peak, .help = "measure the machine's limits"),
     OPTION(ON(BENCH), "--costs", NULL, FLAG, costs,
-           .help = "print what steps take as JSON, for simulate; --prompt N: the context of the "
-                   "longer ones"),
+           .help =
+               "print the durations of steps as JSON, for simulate; --prompt N: the context of the "
+               "longer ones"),
     OPTION(ON(BENCH), "--replay", "F", TEXT, replay,
            .help = "drafts of recorded lengths, as right as those were: F holds the \"drafts\" of "
                    "generate --json, for shapes without weights of their own"),

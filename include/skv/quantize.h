@@ -20,8 +20,8 @@ typedef enum skv_quantize_method {
 typedef struct skv_quantize_options {
     skv_weights weights; /* SKV_WEIGHTS_INT4 or SKV_WEIGHTS_INT8 */
     size_t group;        /* elements of a row that share a scale: 32 or 128 */
-    /* Text, .jsonl or token ids, to quantise by: the errors of a matrix on its own inputs are made
-     * small, as far as its input is known (that of experts is not). None: round to nearest. */
+    /* Calibration text, .jsonl or token ids: minimises the error of each matrix on its own inputs,
+     * if these are known (those of experts are not). None: round to nearest. */
     const char *const *data; /* [n_data] */
     size_t n_data;
     skv_quantize_method method;                 /* with a text */

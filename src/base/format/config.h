@@ -117,7 +117,7 @@ typedef struct skv_layer_shape {
     skv_mixer mixer;
     size_t n_heads;    /* H */
     size_t n_kv_heads; /* Hk, divides H */
-    size_t ffn;        /* F; where there are experts, of each; 0: the layer has no block */
+    size_t ffn;        /* F; of each expert in layers with experts; 0: the layer has no block */
     size_t n_experts;  /* E; 0: the block is one, and dense */
     size_t ffn_beside; /* F of a dense block beside the experts (Gemma 4); 0: there is none */
     size_t ffn_shared; /* F of the expert that every token meets; 0: there is none */
@@ -131,8 +131,8 @@ typedef struct skv_layer_shape {
 typedef struct skv_config {
     char architecture[64];   /* model_type: "llama", "qwen2_swiftkv", "gemma3_text", ... */
     const char *gguf;        /* constant: GGUF's name of it, where that was read; else NULL */
-    char dtype[16];          /* the weights' type as config.json says it, or "" */
-    skv_quant_config quant;  /* of weights in 8 or 4 bits, as config.json says it */
+    char dtype[16];          /* the weights' type in config.json, or "" */
+    skv_quant_config quant;  /* of 8-bit or 4-bit weights, from config.json */
     char base[64];           /* the folder beside this one that holds the weights this one leaves
                               * out, or "" (swiftkv_base) */
     size_t n_layers;         /* L */
@@ -356,7 +356,7 @@ SKV_MUST_CHECK skv_status skv_config_json_in_floats(const char *json, size_t n, 
                                                     const skv_config *c, skv_buf *out,
                                                     skv_error *err);
 
-/* How the projections of a model are quantised, as compressed-tensors says it. */
+/* How the projections of a model are quantised, in compressed-tensors' terms. */
 typedef struct skv_quantization {
     unsigned bits;
     size_t group;

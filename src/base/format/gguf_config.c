@@ -17,15 +17,14 @@ typedef struct family {
     const char *model_type; /* skv_config's */
     double theta;
     bool qk_norm, gemma;
-    size_t
-        window_period;   /* every n-th layer sees all rows; 0: none does, where there is a window */
-    const char *mixture; /* its name when it has experts; NULL: no such form */
-    bool dense_too;      /* `mixture` is model_type, and yet files without experts are of it */
-    size_t still_period; /* every n-th layer does not rotate; 0: all do */
-    bool olmo;           /* norms only after the blocks, and over whole q and k */
-    bool glm;            /* norms before and after the blocks */
-    bool multipliers;    /* Granite's */
-    bool growing;        /* queries turn by a rope that grows with the position */
+    size_t window_period; /* every n-th layer sees all rows; 0: none, in models with a window */
+    const char *mixture;  /* its name when it has experts; NULL: no such form */
+    bool dense_too;       /* `mixture` is model_type, and yet files without experts are of it */
+    size_t still_period;  /* every n-th layer does not rotate; 0: all do */
+    bool olmo;            /* norms only after the blocks, and over whole q and k */
+    bool glm;             /* norms before and after the blocks */
+    bool multipliers;     /* Granite's */
+    bool growing;         /* queries turn by a rope that grows with the position */
     size_t
         attention_period; /* every n-th layer has attention, the others keep a state; 0: all do */
     bool short_convs;     /* layers without KV heads have a short convolution alone */
@@ -440,7 +439,7 @@ static void read_scaling(reader *r, skv_config *c, skv_rope *rope)
         }
         rope->beta_fast = get_double(r, "rope.scaling.yarn_beta_fast", 32.0);
         rope->beta_slow = get_double(r, "rope.scaling.yarn_beta_slow", 1.0);
-        rope->ramp_exact = strcmp(c->architecture, "gpt_oss") == 0; /* the file does not say */
+        rope->ramp_exact = strcmp(c->architecture, "gpt_oss") == 0; /* the file lacks it */
     } else if (kind && !scaling_is(r, kind, "none")) {
         keep(r, skv_fail(r->err, SKV_UNSUPPORTED, "%s: %s: %.*s is not supported",
                          skv_gguf_name(r->g), kind->key, (int)(kind->count < 60 ? kind->count : 60),
@@ -494,8 +493,8 @@ static void read_ropes(reader *r, skv_config *c)
     }
 }
 
-/* The published query_pre_attn_scalar is not in the file. It equals the head dimension but for
- * the largest model of each family, where it is hidden / heads. */
+/* The published query_pre_attn_scalar is not in the file. It equals the head dimension except for
+ * the largest model of each family, which uses hidden / heads. */
 static double gemma_scale(reader *r, const skv_config *c)
 {
     bool largest = strcmp(c->architecture, "gemma2") == 0 ? c->n_layers == 46 : c->n_layers == 62;
@@ -645,7 +644,7 @@ static void read_choices(reader *r, skv_config *c)
     if (strcmp(c->architecture, "gpt_oss") == 0) {
         c->sinks = true;
         c->activation = SKV_ACT_SWIGLU_CLAMPED;
-        c->swiglu_limit = 7.0; /* llama.cpp's: the file does not say */
+        c->swiglu_limit = 7.0; /* llama.cpp's: the file lacks it */
         c->swiglu_alpha = 1.702;
     }
     if (!r->f->gemma) return;

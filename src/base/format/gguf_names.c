@@ -1,9 +1,9 @@
 /*
  * GGUF tensor names -> published names, by architecture: see source_impl.h.
  *
- * Two conversions of llama.cpp's are undone here or noted in the configuration: the rows of
- * Llama's q and k stand in pair order (SKV_NAME_INTERLEAVE), and Gemma's norm weights already
- * contain the 1 that the published ones lack (norm_offset_one is false).
+ * Two conversions of llama.cpp's are undone here or noted in the configuration: the rows of Llama's
+ * q and k are in pair order (SKV_NAME_INTERLEAVE), and Gemma's norm weights already contain the 1
+ * that the published ones lack (norm_offset_one is false).
  */
 #include "format/source_impl.h"
 
@@ -139,8 +139,8 @@ static const skv_name_rule glm4_layer[] = {
     END,
 };
 
-/* Qwen 3.5 and Qwen3-Next. Their attn_q holds a gate beside each head; value heads of Qwen 3.5
- * stand tiled, which skv_config.mixer says. */
+/* Qwen 3.5 and Qwen3-Next. Their attn_q holds a gate beside each head; the value heads of Qwen 3.5
+ * are tiled, see skv_config.mixer. */
 static const skv_name_rule delta_layer[] = {
     {"attn_q.weight", "weight", SKV_NAME_GATED},
     {"attn_qkv.weight", "weight", SKV_NAME_DELTA_QKV},

@@ -1,7 +1,7 @@
 /*
  * Published names -> ours: see skv_name_scheme.
  *
- * Fused matrices are cut into their parts by rows: the same mapped bytes, an offset further on.
+ * Fused matrices are split into their parts by rows: the same mapped bytes at an offset.
  */
 #include <stdio.h>
 #include <string.h>
@@ -372,7 +372,7 @@ static skv_status add_interleaved(skv_source *source, size_t i_layer, const char
     return add_in_layer(source, i_layer, to, &marked, err);
 }
 
-/* A part of fused rows, in the order in which the scheme has them where they are not fused. */
+/* Adds a part of fused rows, in the order that the scheme uses for separate tensors. */
 static skv_status add_part(skv_source *source, const skv_name_scheme *scheme, size_t i_layer,
                            const char *to, const skv_tensor *part, skv_error *err)
 {

@@ -192,7 +192,7 @@ static skv_status check_norm(const checker *k, size_t i, const char *part, dim n
     return check(k, layer_name(name, i, part, "weight"), i, n, NONE);
 }
 
-/* A projection's weight [rows, columns] and, where it has one, its bias [rows]. */
+/* Checks a projection's weight [rows, columns] and, if it has one, its bias [rows]. */
 static skv_status check_linear(const checker *k, size_t i, const char *part, dim rows, dim columns,
                                bool bias)
 {
@@ -440,7 +440,8 @@ static skv_status build_index(skv_source *s, skv_error *err)
 }
 
 /* Libraries that drop one of two equal tensors keep either: a tied model may have its embedding
- * under the head's name only. And a model without a head of its own is tied, whatever it says. */
+ * under the head's name only. A model without a head of its own is tied, regardless of its
+ * configuration. */
 static skv_status settle_head(skv_source *s, skv_error *err)
 {
     const skv_tensor *embedding = skv_source_find(s, "model.embed_tokens.weight");
@@ -453,7 +454,7 @@ static skv_status settle_head(skv_source *s, skv_error *err)
     return build_index(s, err);
 }
 
-/* Where a Gemma file does not say which type it is used in, its embedding's own type counts. */
+/* If a Gemma file does not state the type it is used in, the type of its embedding counts. */
 static void settle_embedding_scale(skv_source *s)
 {
     const skv_tensor *embedding = skv_source_find(s, "model.embed_tokens.weight");

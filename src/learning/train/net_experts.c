@@ -234,7 +234,8 @@ static void back_route_rows(void *arg, size_t i_task, size_t i_thread)
     }
 }
 
-/* The experts' weights, where they are trained: down before its activation's gradient is formed. */
+/* Gradients of the experts' weights, if trained: down, before its activation's gradient is
+ * formed. */
 static void grad_down(const skv_net_pass *p, size_t i, const skv_net_routes *r)
 {
     const skv_net *net = p->net;
