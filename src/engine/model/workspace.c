@@ -11,18 +11,18 @@ typedef struct workspace_shape {
     size_t q_columns, qkv_columns, h_columns;
     size_t experts; /* 0: no layer has any */
     size_t shared;  /* 1: some of these layers have an expert that every row meets */
-    size_t gates;   /* of layers of the delta rule; 0: there are none */
+    size_t gates;   /* of layers that keep matrices; 0: there are none */
     bool beside;    /* a layer has a dense block beside them */
 } workspace_shape;
 
 /* Of a layer that keeps a state: q|k|v|z, what comes out, b|a, and of some rows q or z alone. */
-static void add_delta(workspace_shape *s, const skv_mixer_shape *m)
+static void add_delta(workspace_shape *s, const skv_mixer_shape *m, size_t n_gates)
 {
     const size_t n_keys = skv_mixer_key_columns(m), n_values = skv_mixer_value_columns(m);
     s->qkv_columns = skv_max_size(s->qkv_columns, skv_mixer_conv_columns(m) + n_values);
     s->q_columns = skv_max_size(s->q_columns, n_values);
     s->h_columns = skv_max_size(s->h_columns, skv_max_size(n_keys, n_values));
-    s->gates = 2 * m->n_value_heads;
+    s->gates = skv_max_size(s->gates, n_gates);
 }
 
 /* Of a short convolution: B|x|C, what comes out, and of some rows C alone. */
@@ -47,8 +47,9 @@ static workspace_shape shape_of(const skv_config *c)
         s.h_columns = skv_max_size(s.h_columns, layer->ffn_shared);
         if (layer->ffn_shared > 0) s.shared = 1;
         if (c->attention_gate) s.h_columns = skv_max_size(s.h_columns, n_q);
-        if (layer->mixer == SKV_MIXER_DELTA) add_delta(&s, &c->mixer);
+        const size_t n_gates = skv_config_gate_columns(c, i);
         if (layer->mixer == SKV_MIXER_CONV) add_conv(&s, c->hidden);
+        if (skv_config_keeps_state(c, i) && n_gates > 0) add_delta(&s, &c->mixer, n_gates);
     }
     s.q_columns = skv_max_size(s.q_columns, c->hidden);
     s.qkv_columns = skv_max_size(s.qkv_columns, skv_max_size(c->per_layer, c->hidden));
