@@ -1,12 +1,13 @@
 /*
- * What a model is: every supported architecture as a table of choices over one transformer block.
+ * The configuration of a model: every supported architecture as a table of choices over one
+ * transformer block.
  *
  * One block, with the choices in capitals:
  *     a  = NORM(x, attn_norm)
  *     q  = Wq a [+ bq]   k = Wk a [+ bk]   v = Wv a [+ bv]        one head count per LAYER
  *     q, k = [head-wise NORM]  then RoPE (per layer: which table)
  *     o  = Wo attention(q, k, v; SCALE, SOFTCAP, WINDOW per layer) [* sigmoid(Wgate a)] [+ bo]
- *          or, in a LAYER that keeps a state, what its MIXER makes of a
+ *          or, in a LAYER that keeps a state, its MIXER applied to a
  *     x += [NORM](o)
  *     m  = Wdown (ACT(Wgate b) * Wup b),  b = NORM(x, ffn_norm)   one width per LAYER
  *          or, in a LAYER with experts, the weighted sum of those that a router chooses
@@ -68,21 +69,21 @@ typedef struct skv_rope {
     float long_factor[SKV_ROPE_FACTORS_MAX];
 } skv_rope;
 
-/** Llama 3.1's scaling of a frequency: one whose wavelength is beyond the original context is
- * divided by factor, one well within it is kept, and those between are blended. */
+/** Applies Llama 3.1's scaling to a frequency: divides by factor if the wavelength exceeds the
+ * original context, keeps the frequency if it is well within it, and blends in between. */
 double skv_rope_llama3(const skv_rope *rope, double frequency);
 
 /* How the tokens of a layer learn of each other. */
 typedef enum skv_mixer {
     SKV_MIXER_ATTENTION,
-    SKV_MIXER_DELTA, /* the gated delta rule behind a short convolution (arXiv:2412.06464) */
+    SKV_MIXER_DELTA, /* the gated delta rule after a short convolution (arXiv:2412.06464) */
     SKV_MIXER_CONV,  /* a short convolution of D channels between two gates (LFM2) */
-    SKV_MIXER_MAMBA, /* Mamba-2 behind a short convolution */
-    SKV_MIXER_BOTH,  /* attention, and Mamba-2 beside it: both are added to x (Falcon-H1) */
+    SKV_MIXER_MAMBA, /* Mamba-2 after a short convolution (arXiv:2405.21060) */
+    SKV_MIXER_BOTH,  /* attention and Mamba-2 in parallel: both are added to x (Falcon-H1) */
     SKV_MIXER_NONE   /* the layer is its block alone (Nemotron-H) */
 } skv_mixer;
 
-/* Products whose results are multiplied by a number, as its file says: see part_scales. */
+/* Products whose results are multiplied by a number of the configuration: see part_scales. */
 typedef enum skv_part_scale {
     SKV_SCALE_Z, /* of a Mamba-2 layer's in_proj: z, */
     SKV_SCALE_V, /* x, */
@@ -96,19 +97,19 @@ typedef enum skv_part_scale {
     SKV_SCALE_COUNT
 } skv_part_scale;
 
-/* What a layer keeps of a sequence as a state: a matrix [key_dim, value_dim] for each value head,
- * and the last conv_rows - 1 inputs of its convolution. One shape for all such layers. CONV:
- * conv_rows alone. MAMBA: groups, heads, d_state and d_head; C is q, B is k, x is v. */
+/* The state of a sequence in a layer that keeps one: a matrix [key_dim, value_dim] for each value
+ * head, and the last conv_rows - 1 inputs of its convolution. All such layers have one shape.
+ * CONV: conv_rows alone. MAMBA: groups, heads, d_state and d_head; C is q, B is k, x is v. */
 typedef struct skv_mixer_shape {
     size_t n_key_heads, n_value_heads; /* nk divides nv */
     size_t key_dim, value_dim;
     size_t conv_rows; /* K of the convolution, its own row included */
     bool tiled;      /* value head h has key head h % nk, as GGUF stores them; else h / (nv / nk) */
     bool conv_bias;  /* MAMBA */
-    bool no_norm;    /* what comes out is gated alone */
-    bool gate_first; /* the gate comes before the norm, not behind it */
+    bool no_norm;    /* the output is gated, not normed */
+    bool gate_first; /* the gate comes before the norm, not after it */
     double dt_min, dt_max; /* MAMBA: limits of a row's time step; dt_max 0: no upper one */
-    double norm_eps;       /* of the norm of what comes out: over a value head; MAMBA: a group */
+    double norm_eps;       /* of the output's norm: over a value head; MAMBA: a group */
     double write_max;      /* DELTA: beta is at most this, 1 or 2 */
 } skv_mixer_shape;
 
@@ -155,7 +156,7 @@ typedef struct skv_config {
     bool state_pre_norms; /* OLMo Hybrid: layers that keep a state have those alone */
     bool single_blocks;   /* Nemotron-H: a layer mixes or has a block, and one norm */
     bool tied;            /* the head is the embedding */
-    bool attention_gate;  /* what attention returns is multiplied by sigmoid(Wgate a) */
+    bool attention_gate;  /* the output of attention is multiplied by sigmoid(Wgate a) */
     bool sinks;           /* a logit for each head that takes part in attention's softmax, without
                            * keys or values (gpt-oss) */
     skv_activation activation;
@@ -165,15 +166,15 @@ typedef struct skv_config {
     double embedding_scale;              /* 1 but for Gemma: sqrt(D) rounded to the weights' type */
     double logit_divisor;                /* 0: none. Granite: logits are divided by it */
     double part_scales[SKV_SCALE_COUNT]; /* 0: 1 */
-    /* Granite adds r times a block's result to x. This engine keeps x / r, to which results are
-     * added as they are: embedding_scale is divided by r, norm_eps by r^2, and nothing else
-     * differs, since what follows x is a norm. 0: 1. */
+    /* Granite adds r times a block's result to x. This engine keeps x / r and adds results
+     * unscaled: embedding_scale is divided by r, norm_eps by r^2, and nothing else differs, since x
+     * is only read through a norm. 0: 1. */
     double residual_scale; /* r */
 
     /* Gemma 4. */
     bool v_norm;            /* RMSNorm without a weight over each head of v */
     bool layer_scalar;      /* each layer ends with x *= s */
-    size_t per_layer;       /* P: width of what each token's own embedding adds in each layer; 0 */
+    size_t per_layer;       /* P: width of the token's own embedding added in each layer; 0: none */
     double per_layer_scale; /* of that embedding: sqrt(P) rounded to the weights' type */
     /* Mixtures of experts (layers with n_experts > 0): a token's weights are the softmax of its
      * n_active largest router logits, or those of the softmax of all. */
@@ -184,7 +185,7 @@ typedef struct skv_config {
     bool router_sigmoid;
     bool choice_bias; /* there is such a number */
     double router_eps, router_scale;
-    size_t moe_latent;   /* columns of what experts read and write, between two products; 0: D */
+    size_t moe_latent;   /* columns of the experts' input and output, between two products; 0: D */
     double router_loss;  /* router_aux_loss_coef: in training, of the loss that balances experts */
     bool shared_plain;   /* the expert that every token meets has no gate: it counts 1 */
     bool router_bias;    /* bias on the router */
@@ -251,7 +252,7 @@ static inline bool skv_config_is_mamba(const skv_config *c, size_t i)
 {
     return c->layers[i].mixer == SKV_MIXER_MAMBA || c->layers[i].mixer == SKV_MIXER_BOTH;
 }
-/** Whether layer i has norms before attention and its block, and whether behind them. */
+/** Whether layer i has norms before attention and its block, and whether after them. */
 static inline bool skv_config_pre_normed(const skv_config *c, size_t i)
 {
     return !c->no_pre_norms || (c->state_pre_norms && skv_config_keeps_state(c, i));
@@ -260,7 +261,7 @@ static inline bool skv_config_post_normed(const skv_config *c, size_t i)
 {
     return c->post_norms && !(c->state_pre_norms && skv_config_keeps_state(c, i));
 }
-/** Columns of what an expert reads and writes. */
+/** Columns of an expert's input and output. */
 static inline size_t skv_config_expert_columns(const skv_config *c)
 {
     return c->moe_latent > 0 ? c->moe_latent : c->hidden;
@@ -281,8 +282,8 @@ static inline size_t skv_config_kv_columns(const skv_config *c, size_t i)
     const size_t n_heads = skv_config_attends(c, i) ? c->layers[i].n_kv_heads : 0;
     return (c->layers[i].k_is_v ? 1 : 2) * n_heads * skv_config_head_dim(c, i);
 }
-/** Columns of the products of layers without attention: q or k, v or z, and what the convolution
- * reads, q|k|v. */
+/** Columns of the products of layers without attention: q or k, v or z, and the convolution's
+ * input, q|k|v. */
 static inline size_t skv_mixer_key_columns(const skv_mixer_shape *m)
 {
     return m->n_key_heads * m->key_dim;
@@ -317,9 +318,9 @@ size_t skv_config_mixer_numbers(const skv_config *c, size_t i);
 double skv_config_state_work(const skv_config *c, size_t i, bool comes_out);
 /** Whether some layer keeps a state. */
 bool skv_config_is_hybrid(const skv_config *c);
-/** The layer whose keys and values layer i reads: i itself, or, for one of the last n_shared
- * layers, the last layer before all of these that is windowed as layer i is. i when there is
- * none, which skv_config_check refuses. */
+/** Returns the layer whose keys and values layer i reads: i itself or, for one of the last n_shared
+ * layers, the last layer before them with the same kind of window. Returns i if there is none,
+ * which skv_config_check refuses. */
 size_t skv_config_donor(const skv_config *c, size_t i);
 
 /** Weights of an expert of layer i, without biases. */
@@ -330,7 +331,7 @@ uint64_t skv_config_block_weights(const skv_config *c, size_t i);
 /** config.json (`name` is for errors). Tells transformers 4 and 5 spellings alike. */
 SKV_MUST_CHECK skv_status skv_config_parse(const char *json, size_t n, const char *name,
                                            skv_config *out, skv_error *err);
-/** Adds what generation_config.json says (eos ids, sampling defaults). */
+/** Applies generation_config.json (eos ids, sampling defaults). */
 SKV_MUST_CHECK skv_status skv_config_parse_generation(const char *json, size_t n, const char *name,
                                                       skv_config *c, skv_error *err);
 /** The checks every source of a configuration ends with: ranges, divisibility, sizes. */
@@ -369,17 +370,17 @@ SKV_MUST_CHECK skv_status skv_config_json_quantized(const char *json, size_t n, 
                                                     const skv_quantization *form, skv_buf *out,
                                                     skv_error *err);
 
-/** Appends the base model's JSON with what c says of KV Prediction: auxiliary, kvp_layers, and the
- * folder of the base where c->base is not "". */
+/** Appends the base model's JSON with c's KV Prediction settings: auxiliary, kvp_layers, and the
+ * base's folder unless c->base is "". */
 SKV_MUST_CHECK skv_status skv_config_json_for_kvp(const char *json, size_t n, const char *name,
                                                   const skv_config *c, skv_buf *out,
                                                   skv_error *err);
 
 /**
- * Appends a config.json that skv_config_parse reads back as c (with the SwiftKV fields where
- * c->swiftkv): for sources that had none. GGUF's rope_freqs become a longrope with equal factors,
+ * Appends a config.json that skv_config_parse reads back as c (with the SwiftKV fields if
+ * c->swiftkv), for sources without one. GGUF's rope_freqs become a longrope with equal factors,
  * which is the same rotation. Gemma's published norm weights lack the 1 that GGUF's contain
- * (c->norm_offset_one is false): whoever writes such tensors beside this file subtracts it.
+ * (c->norm_offset_one is false): code that writes such tensors beside this file must subtract it.
  */
 SKV_MUST_CHECK skv_status skv_config_json_from_config(const skv_config *c, skv_buf *out,
                                                       skv_error *err);

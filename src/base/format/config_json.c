@@ -2,7 +2,7 @@
  * config.json -> skv_config: see config.h.
  *
  * The families differ in defaults and in a few rules: config_family.h. Files by transformers 4 and
- * 5 are told apart key by key: what a file has goes before what it lacks.
+ * 5 are told apart key by key: keys that are present take precedence over defaults.
  */
 #include <math.h>
 #include <stdio.h>
@@ -85,7 +85,7 @@ static void read_activation(skv_json_reader *r, const skv_family *f, skv_config 
     }
 }
 
-/* gpt-oss: its activation is not what hidden_act says. */
+/* gpt-oss: the activation differs from hidden_act. */
 static void read_clamped(skv_json_reader *r, skv_config *c)
 {
     c->activation = SKV_ACT_SWIGLU_CLAMPED;
@@ -239,8 +239,8 @@ static void read_ropes(skv_json_reader *r, const skv_family *f, skv_config *c)
     skv_rope_from_json(r, local, &in, &c->ropes[1]);
 }
 
-/* What per_layer_config says of layer i, whose name there may have zeros in front: transformers'
- * newer spelling of the two keys. */
+/* Reads per_layer_config's entry for layer i, which may have leading zeros in its name:
+ * transformers' newer spelling of the two keys. */
 static void read_layer_override(skv_json_reader *r, size_t i, skv_layer_shape *l)
 {
     char key[32] = "";

@@ -143,7 +143,7 @@ static size_t conv_ffn(skv_json_reader *r, size_t ffn)
     return skv_ceil_div((size_t)(multiplier * (double)ffn), step) * step;
 }
 
-/* Which layers have attention, and what all files of LFM2 say. */
+/* Reads which layers have attention, and the values that all files of LFM2 have. */
 static void read_conv_layers(skv_json_reader *r, skv_config *c)
 {
     const json_t *types = skv_json_get(r, "layer_types");
@@ -222,7 +222,7 @@ static skv_status check_one(const skv_config *c, const char *name, skv_config_fi
     return SKV_OK;
 }
 
-/* What layers of the delta rule and of Mamba-2 need beside the convolution. */
+/* The requirements of delta-rule and Mamba-2 layers beyond the convolution. */
 static skv_status check_heads(const skv_config *c, const char *name, skv_error *err)
 {
     const skv_mixer_shape *m = &c->mixer;

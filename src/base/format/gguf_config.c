@@ -1,6 +1,6 @@
 /*
- * GGUF metadata -> skv_config: see source_impl.h. Keys are "{architecture}.name"; what they leave
- * out (the vocabulary's size, biases, a tied head, rotation factors) is read off the tensors.
+ * GGUF metadata -> skv_config: see source_impl.h. Keys are "{architecture}.name". Values without a
+ * key (the vocabulary's size, biases, a tied head, rotation factors) are derived from the tensors.
  */
 #include <math.h>
 #include <stdio.h>
@@ -19,11 +19,11 @@ typedef struct family {
     bool qk_norm, gemma;
     size_t
         window_period;   /* every n-th layer sees all rows; 0: none does, where there is a window */
-    const char *mixture; /* what it is where it has experts; NULL: it has none */
+    const char *mixture; /* its name when it has experts; NULL: no such form */
     bool dense_too;      /* `mixture` is model_type, and yet files without experts are of it */
     size_t still_period; /* every n-th layer does not rotate; 0: all do */
-    bool olmo;           /* norms behind the blocks alone, and over whole q and k */
-    bool glm;            /* norms before and behind the blocks */
+    bool olmo;           /* norms only after the blocks, and over whole q and k */
+    bool glm;            /* norms before and after the blocks */
     bool multipliers;    /* Granite's */
     bool growing;        /* queries turn by a rope that grows with the position */
     size_t
@@ -179,13 +179,13 @@ static bool is_integer_array(const skv_gguf_value *v)
            v->element != SKV_GGUF_F32 && v->element != SKV_GGUF_F64;
 }
 
-/* Layers behind the model's own that predict further tokens. */
+/* Returns the number of extra layers after the model's own, which predict further tokens. */
 static size_t n_extra_layers(reader *r)
 {
     return get_size(r, "nextn_predict_layers", 0);
 }
 
-/* Whether they are left out, as what speculates by them is. */
+/* Whether they are left out. */
 static bool leaves_extra_out(const reader *r)
 {
     return r->f->attention_period > 0 || r->f->single;
@@ -334,6 +334,7 @@ static void read_layers(reader *r, skv_config *c)
     (void)(get(r, "attention.head_count") ? 0 : need_size(r, "attention.head_count"));
     (void)(get(r, ffn) ? 0 : need_size(r, ffn));
     if (r->status != SKV_OK) return;
+    /* The extra layers are left out, since this engine does not speculate with them. */
     if (leaves_extra_out(r)) n_layers -= skv_min_size(n_layers, n_extra_layers(r));
     keep(r, skv_config_set_layers(c, n_layers, (skv_layer_shape){0}, skv_gguf_name(r->g), r->err));
     for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
@@ -603,7 +604,7 @@ static void read_multipliers(reader *r, skv_config *c)
                                positive(r, "logit_scale"));
 }
 
-/* What a file says of its model and this library does not do. */
+/* Refuses features of the file that this library does not support. */
 static void refuse_others(reader *r)
 {
     const bool may_turn = r->f->multipliers && !r->f->mamba;

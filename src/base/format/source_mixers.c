@@ -94,7 +94,7 @@ skv_status skv_source_add_mixer(skv_source *source, size_t i_layer, const skv_na
     const skv_config *c = skv_source_config(source);
     const bool gated = rule->action == SKV_NAME_GATED;
     const bool used = gated ? skv_config_attends(c, i_layer) : skv_config_keeps_state(c, i_layer);
-    if (!used) return SKV_OK; /* nobody asks for it */
+    if (!used) return SKV_OK; /* the model does not use it */
     if (rule->action == SKV_NAME_FLAT) return add_flat(source, i_layer, rule->to, t, err);
     if (rule->action == SKV_NAME_CONV) return add_conv(source, i_layer, rule->to, t, err);
     if (gated && !c->attention_gate) {

@@ -121,7 +121,7 @@ static const skv_name_rule lfm2_global[] = {
     {NULL, NULL, SKV_NAME_KEEP},
 };
 
-/* A layer of Mamba-2, behind a name of its own. */
+/* A layer of Mamba-2 under the prefix `name`. */
 #define MAMBA(name)                                                                                \
     {name "in_proj.weight", "weight", SKV_NAME_MAMBA_IN},                                          \
         {name "conv1d.weight", "linear_attn.conv1d.weight", SKV_NAME_CONV},                        \
@@ -134,7 +134,7 @@ static const skv_name_rule lfm2_global[] = {
         name "out_proj.weight", "linear_attn.out_proj.weight", SKV_NAME_KEEP                       \
     }
 
-/* Granite 4 H. What every token meets is the block itself where there are no experts. */
+/* Granite 4 H. The shared expert is the block itself where there are no other experts. */
 static const skv_name_rule granite_h_layer[] = {
     MAMBA("mamba."),
     {"shared_mlp.input_linear.weight", NULL, SKV_NAME_GATE_UP},
@@ -155,7 +155,7 @@ static const skv_name_rule granite_h_moe_layer[] = {
     {NULL, NULL, SKV_NAME_KEEP},
 };
 
-/* The layer's one norm is before what the layer has. */
+/* A layer has one norm, before its mixer or its block. */
 static const skv_name_rule nemotron_h_layer[] = {
     {"norm.weight", NULL, SKV_NAME_ONLY_NORM},
     MAMBA("mixer."),
@@ -309,7 +309,7 @@ static bool split_layer_name(const char *name, const char *prefix, size_t n_laye
     return true;
 }
 
-/* Whether a name is that of a rule; *number [n_number] becomes what # stands for. */
+/* Whether a name matches a rule; *number [n_number] becomes the digits that # stands for. */
 static bool is_like(const char *name, const char *from, const char **number, size_t *n_number)
 {
     const char *hash = strchr(from, '#');
@@ -331,7 +331,7 @@ static const skv_name_rule *find_rule(const skv_name_rule *rules, const char *na
     return NULL;
 }
 
-/* What a rule calls a name: `to` with the number that # stands for. */
+/* Renames by a rule: `to`, with the number that # stands for. */
 static void rule_name(const skv_name_rule *rule, const char *name, char *out, size_t size)
 {
     const char *number = "", *hash = strchr(rule->to, '#');
@@ -468,7 +468,7 @@ skv_status skv_source_add_renamed(skv_source *source, const skv_name_scheme *sch
 
 /* ---- our names -> published ones ---- */
 
-/* Of families whose mixtures have names of their own; NULL where the name stays. */
+/* For families with their own names for mixtures; NULL if the name stays. */
 static const skv_name_rule *find_written(const skv_config *c, const char *rest)
 {
     const char *number;

@@ -1,4 +1,4 @@
-/* Opening a model: its configuration, its tensors, and whether these are what it calls for. */
+/* Opens a model: reads its configuration and lists its tensors, and checks that they match. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 enum { CONFIG_FILE_MAX = 16 << 20 };
 
-/* ---- do the files hold what the configuration calls for ---- */
+/* ---- checking the files against the configuration ---- */
 
 typedef struct checker {
     const skv_source *source;
@@ -17,7 +17,8 @@ typedef struct checker {
     skv_error *err;
 } checker;
 
-/* What a dimension follows from. Q and KV are heads of the layer, each of head_dim. */
+/* The configuration values that determine a dimension. Q and KV are heads of the layer, each of
+ * head_dim. */
 typedef enum dim {
     NONE,
     ONE,
@@ -44,7 +45,7 @@ typedef enum dim {
     EXIT /* rows of the exit head */
 } dim;
 
-/* What the norms of q and of k are over. */
+/* The dimension that the norms of q and of k extend over. */
 static dim q_norm_dim(const skv_config *c)
 {
     return c->qk_norm_joined ? Q : HEAD_DIM;
@@ -108,7 +109,7 @@ static size_t dim_size(const skv_config *c, dim d, size_t i)
     }
 }
 
-/* What a number of heads is multiplied by, or more than that. */
+/* Returns the factor of a number of heads, or a longer suffix, for messages. */
 static const char *dim_factor(dim d)
 {
     switch (d) {
@@ -168,7 +169,7 @@ static skv_status check(const checker *k, const char *name, size_t i, dim rows, 
                     n_dims == 2 ? ", " : "", want[1]);
 }
 
-/* A list of ids. What they are is read when the model is loaded. */
+/* Checks a list of ids. Their values are checked when the model is loaded. */
 static skv_status check_ids(const checker *k, const char *name, dim n)
 {
     SKV_TRY(check(k, name, 0, n, NONE));
@@ -287,7 +288,7 @@ static skv_status check_conv(const checker *k, size_t i)
     return check_linear(k, i, "conv.out_proj", HIDDEN, CONV, false);
 }
 
-/* What Gemma 4 adds to a layer. A scalar may be left out, which is 1 then. */
+/* Checks Gemma 4's additions to a layer. A missing scalar means 1. */
 static skv_status check_gemma4(const checker *k, size_t i)
 {
     if (k->config->layer_scalar && has(k, i, "layer_scalar")) {
@@ -403,9 +404,9 @@ static skv_status check_layer(const checker *k, size_t i)
 }
 
 /*
- * Compares every tensor that the configuration calls for with what the files hold: present, of the
- * right shape. The SwiftKV tensors are checked too; the teacher's projections in layers that
- * SwiftKV replaces may be absent, all of a layer or none.
+ * Checks that every tensor of the configuration is present and has the right shape. The SwiftKV
+ * tensors are checked too. The teacher's projections in layers that SwiftKV replaces may be absent,
+ * all of a layer or none.
  */
 static skv_status check_shapes(const skv_source *source, skv_error *err)
 {
@@ -516,7 +517,7 @@ static skv_status add_all(skv_source *s, const skv_safetensors *from, skv_error 
     return SKV_OK;
 }
 
-/* The folder beside this one that has what this one leaves out. */
+/* Opens the base: the folder beside this one with the tensors that this one leaves out. */
 static skv_status open_base(skv_source *s, skv_error *err)
 {
     char *beside = skv_path_join(s->path, "..");
@@ -553,7 +554,7 @@ static skv_status read_gguf(skv_source *s, skv_error *err)
     return SKV_OK;
 }
 
-/* What follows once all tensors are listed. */
+/* Completes the source once all tensors are listed. */
 static skv_status settle(skv_source *s, skv_error *err)
 {
     SKV_TRY(build_index(s, err));

@@ -42,12 +42,6 @@ static delta delta_of(const skv_pass *p, size_t i)
                    .n_conv = skv_mixer_conv_columns(m)};
 }
 
-/* Rows of the step that are left, as the back end takes them. */
-static const uint32_t *rows_left(const skv_pass *p)
-{
-    return p->all_alive ? NULL : p->ws->alive;
-}
-
 /* Parts [part0, part1) of the rows that are left: y has ldy columns. */
 static void run_parts(const delta *d, size_t part0, size_t part1, skv_rows y)
 {
@@ -96,7 +90,7 @@ static void convolve(const delta *d, size_t column0, size_t n, skv_rows x, skv_r
 /* Of q, for the rows that are left. */
 static void convolve_q(const delta *d, skv_rows x, skv_rows y)
 {
-    convolve(d, 0, d->n_keys, x, y, rows_left(d->p), d->p->n_alive);
+    convolve(d, 0, d->n_keys, x, y, skv_pass_rows(d->p), d->p->n_alive);
 }
 
 /* Of k|v, in place, for all rows. */
@@ -121,7 +115,7 @@ static void scan(const delta *d, skv_rows q, skv_rows k)
                                         .decay = skv_rows_from(gates, 0, d->mamba ? 0 : nv),
                                         .write = d->mamba ? (skv_rows){0} : gates,
                                         .out = skv_rows_as(p->ws->o, d->n_values),
-                                        .rows = rows_left(p),
+                                        .rows = skv_pass_rows(p),
                                         .n_rows = p->n_alive,
                                         .rate = d->layer->delta.rate,
                                         .dt_bias = d->layer->delta.dt_bias,
@@ -235,7 +229,7 @@ static size_t mix_conv(skv_pass *p, size_t i, bool wanted_only)
                                         .gate_in = in,
                                         .y = skv_rows_as(p->ws->o, D),
                                         .gate_out = out_gate,
-                                        .rows = rows_left(p),
+                                        .rows = skv_pass_rows(p),
                                         .n_rows = p->n_alive,
                                         .weight = p->m->layers[i].conv.taps});
     p->work->attention += (double)p->n_rows * skv_config_state_work(p->c, i, true);
@@ -244,7 +238,7 @@ static size_t mix_conv(skv_pass *p, size_t i, bool wanted_only)
 
 size_t skv_pass_mix(skv_pass *p, size_t i, bool wanted_only)
 {
-    assert(p->all_alive && p->f->states);
+    assert(p->set == SKV_SET_ALL && p->f->states);
     if (p->c->layers[i].mixer == SKV_MIXER_CONV) return mix_conv(p, i, wanted_only);
     return mix_delta(p, i, wanted_only);
 }

@@ -131,13 +131,15 @@ static size_t lay_out_lists(skv_workspace *ws, const skv_config *c, size_t T, un
 {
     const workspace_shape s = shape_of(c);
     size_t used = 0;
-    TAKE(ws->alive, T);
+    TAKE(ws->step_spans, T);
+    for (size_t i = 0; i < SKV_SET_COUNT; i++) {
+        if (i != SKV_SET_ALL) TAKE(ws->set_rows[i], T);
+        if (i != SKV_SET_WANTED) TAKE(ws->items[i], T);
+    }
     TAKE(ws->unread, T);
     TAKE(ws->gathered, T);
     TAKE(ws->kv_rows, T);
     TAKE(ws->tables, T);
-    TAKE(ws->items, T);
-    TAKE(ws->item_spans, T);
     if (s.states) TAKE(ws->state_spans, T);
     if (s.experts == 0) return used;
     TAKE(ws->chosen, T * (c->n_active + s.shared));
@@ -152,8 +154,10 @@ skv_bytes skv_workspace_bytes(const skv_config *config, const skv_backend *be, s
 {
     skv_workspace counted = {0};
     const area_list list = list_areas(&counted, config, max_rows);
+    const skv_backend_step_limits limits = {max_rows};
+    const skv_bytes lists = {.host = lay_out_lists(&counted, config, max_rows, NULL)};
     return skv_bytes_add(be->areas_bytes(be, list.specs, list.n),
-                         (skv_bytes){.host = lay_out_lists(&counted, config, max_rows, NULL)});
+                         skv_bytes_add(be->step_bytes(be, &limits), lists));
 }
 
 skv_status skv_workspace_init(skv_workspace *ws, const skv_config *config, skv_backend *be,
@@ -161,13 +165,19 @@ skv_status skv_workspace_init(skv_workspace *ws, const skv_config *config, skv_b
 {
     *ws = (skv_workspace){0};
     const area_list list = list_areas(ws, config, max_rows);
-    const skv_status status = be->areas_create(be, list.specs, list.n, ws->areas, err);
+    const skv_backend_step_limits limits = {max_rows};
+    skv_status status = be->areas_create(be, list.specs, list.n, ws->areas, err);
     if (status != SKV_OK) {
         *ws = (skv_workspace){0};
         return status;
     }
     ws->n_areas = list.n;
     for (size_t i = 0; i < list.n; i++) list.rows[i]->area = ws->areas[i];
+    status = be->step_create(be, &limits, &ws->step, err);
+    if (status != SKV_OK) {
+        skv_workspace_release(ws, be);
+        return status;
+    }
     ws->list_bytes = lay_out_lists(ws, config, max_rows, NULL);
     ws->lists = skv_map_zero(ws->list_bytes);
     if (!ws->lists) {
@@ -181,6 +191,7 @@ skv_status skv_workspace_init(skv_workspace *ws, const skv_config *config, skv_b
 
 void skv_workspace_release(skv_workspace *ws, skv_backend *be)
 {
+    be->step_free(be, ws->step);
     be->areas_free(be, ws->areas, ws->n_areas);
     skv_unmap(ws->lists, ws->list_bytes);
     *ws = (skv_workspace){0};
