@@ -79,11 +79,11 @@ typedef enum skv_mixer {
     SKV_MIXER_DELTA, /* the gated delta rule after a short convolution (arXiv:2412.06464) */
     SKV_MIXER_CONV,  /* a short convolution of D channels between two gates (LFM2) */
     SKV_MIXER_MAMBA, /* Mamba-2 after a short convolution (arXiv:2405.21060) */
-    SKV_MIXER_BOTH,  /* attention, and Mamba-2 beside it: both are added to x (Falcon-H1) */
+    SKV_MIXER_BOTH,  /* attention and Mamba-2 in parallel: both are added to x (Falcon-H1) */
     SKV_MIXER_NONE   /* the layer is its block alone (Nemotron-H) */
 } skv_mixer;
 
-/* Products whose results are multiplied by a number, as its file says: see part_scales. */
+/* Products whose results are multiplied by a number of the configuration: see part_scales. */
 typedef enum skv_part_scale {
     SKV_SCALE_Z, /* of a Mamba-2 layer's in_proj: z, */
     SKV_SCALE_V, /* x, */
@@ -97,8 +97,8 @@ typedef enum skv_part_scale {
     SKV_SCALE_COUNT
 } skv_part_scale;
 
-/* The state of a sequence in a layer without attention: a matrix [key_dim, value_dim] for each
- * value head, and the last conv_rows - 1 inputs of its convolution. All such layers have one shape.
+/* The state of a sequence in a layer that keeps one: a matrix [key_dim, value_dim] for each value
+ * head, and the last conv_rows - 1 inputs of its convolution. All such layers have one shape.
  * CONV: conv_rows alone. MAMBA: groups, heads, d_state and d_head; C is q, B is k, x is v. */
 typedef struct skv_mixer_shape {
     size_t n_key_heads, n_value_heads; /* nk divides nv */
@@ -106,10 +106,10 @@ typedef struct skv_mixer_shape {
     size_t conv_rows; /* K of the convolution, its own row included */
     bool tiled;      /* value head h has key head h % nk, as GGUF stores them; else h / (nv / nk) */
     bool conv_bias;  /* MAMBA */
-    bool no_norm;    /* what comes out is gated alone */
-    bool gate_first; /* the gate comes before the norm, not behind it */
+    bool no_norm;    /* the output is gated, not normed */
+    bool gate_first; /* the gate comes before the norm, not after it */
     double dt_min, dt_max; /* MAMBA: limits of a row's time step; dt_max 0: no upper one */
-    double norm_eps;       /* of the norm of what comes out: over a value head; MAMBA: a group */
+    double norm_eps;       /* of the output's norm: over a value head; MAMBA: a group */
     double write_max;      /* DELTA: beta is at most this, 1 or 2 */
 } skv_mixer_shape;
 
@@ -185,7 +185,7 @@ typedef struct skv_config {
     bool router_sigmoid;
     bool choice_bias; /* there is such a number */
     double router_eps, router_scale;
-    size_t moe_latent;   /* columns of what experts read and write, between two products; 0: D */
+    size_t moe_latent;   /* columns of the experts' input and output, between two products; 0: D */
     double router_loss;  /* router_aux_loss_coef: in training, of the loss that balances experts */
     bool shared_plain;   /* the expert that every token meets has no gate: it counts 1 */
     bool router_bias;    /* bias on the router */
@@ -252,7 +252,7 @@ static inline bool skv_config_is_mamba(const skv_config *c, size_t i)
 {
     return c->layers[i].mixer == SKV_MIXER_MAMBA || c->layers[i].mixer == SKV_MIXER_BOTH;
 }
-/** Whether layer i has norms before attention and its block, and whether behind them. */
+/** Whether layer i has norms before attention and its block, and whether after them. */
 static inline bool skv_config_pre_normed(const skv_config *c, size_t i)
 {
     return !c->no_pre_norms || (c->state_pre_norms && skv_config_keeps_state(c, i));
@@ -261,7 +261,7 @@ static inline bool skv_config_post_normed(const skv_config *c, size_t i)
 {
     return c->post_norms && !(c->state_pre_norms && skv_config_keeps_state(c, i));
 }
-/** Columns of what an expert reads and writes. */
+/** Columns of an expert's input and output. */
 static inline size_t skv_config_expert_columns(const skv_config *c)
 {
     return c->moe_latent > 0 ? c->moe_latent : c->hidden;

@@ -86,7 +86,7 @@ bool skv_config_is(const skv_config *c, const char *model_type)
     return !c->architecture[n] || strcmp(c->architecture + n, "_swiftkv") == 0;
 }
 
-/* What config.json of some families calls a field; NULL: as others do. */
+/* The name of a field in config.json of some families; NULL: the common one. */
 static const char *own_name(const skv_config *c, skv_config_field field)
 {
     static const struct {

@@ -45,8 +45,8 @@ void skv_config_read_mixers(skv_json_reader *r, size_t period, skv_config *c);
 /** As skv_config_read_mixers, for LFM2: layers with attention, or with a short convolution alone;
  * reads the width of all. */
 void skv_config_read_convs(skv_json_reader *r, skv_config *c);
-/** Read the layers, their kinds and blocks from the configurations of hybrid families
- * (config_mamba.c; OLMo Hybrid and LFM2's mixtures: config_mixers.c). */
+/** Read the layers of hybrid families, their kinds and blocks: config_mamba.c; OLMo Hybrid and
+ * LFM2's mixtures: config_mixers.c. */
 void skv_config_read_granite_h(skv_json_reader *r, skv_config *c);
 void skv_config_read_nemotron_h(skv_json_reader *r, skv_config *c);
 void skv_config_read_falcon_h1(skv_json_reader *r, skv_config *c);

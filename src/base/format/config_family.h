@@ -62,7 +62,7 @@ typedef struct skv_family {
 
 /** Finds the family of a model_type [n], without its _swiftkv suffix; NULL: not in the table. */
 const skv_family *skv_family_find(const char *model_type, size_t n);
-/** Returns the feature that this engine lacks for an unsupported model_type or architecture of GGUF
+/** Returns the feature that this engine lacks for an unsupported model_type or GGUF architecture
  * [n], or NULL. */
 const char *skv_family_refusal(const char *name, size_t n);
 

@@ -5,7 +5,7 @@
 #include "base/size.h"
 #include "format/config_build.h"
 
-/* What a family's config.json calls a thing. */
+/* The keys of a family's config.json. */
 typedef struct mamba_keys {
     const char *heads, *groups, *state, *head_dim, *conv, *conv_bias;
     size_t default_heads, default_groups, default_state, default_head_dim;
@@ -108,7 +108,7 @@ static void read_kinds(skv_json_reader *r, skv_config *c)
     }
 }
 
-/* The letters of a pattern, or words, whose order is that of the kinds of layer. */
+/* Finds the kind of a layer by its letter in a pattern or by its word in a list; 4: neither. */
 static size_t find_kind(const char *text, size_t n)
 {
     static const char *const kinds[][3] = {{"M", "mamba", "linear_attention"},
@@ -123,7 +123,7 @@ static size_t find_kind(const char *text, size_t n)
     return 4;
 }
 
-/* What a layer of Nemotron-H is: one of Mamba-2, attention, a block, experts. */
+/* Sets a layer of Nemotron-H: Mamba-2, attention, a block or experts. */
 static void set_single(skv_json_reader *r, skv_layer_shape *l, const char *text, size_t n,
                        const skv_layer_shape *moe)
 {

@@ -143,7 +143,7 @@ static size_t conv_ffn(skv_json_reader *r, size_t ffn)
     return skv_ceil_div((size_t)(multiplier * (double)ffn), step) * step;
 }
 
-/* Which layers have attention, and what all files of LFM2 say. */
+/* Reads which layers have attention, and the values that all files of LFM2 have. */
 static void read_conv_layers(skv_json_reader *r, skv_config *c)
 {
     const json_t *types = skv_json_get(r, "layer_types");

@@ -184,7 +184,7 @@ static size_t n_extra_layers(reader *r)
     return get_size(r, "nextn_predict_layers", 0);
 }
 
-/* Whether they are left out, as what speculates by them is. */
+/* Whether they are left out. */
 static bool leaves_extra_out(const reader *r)
 {
     return r->f->attention_period > 0 || r->f->single;

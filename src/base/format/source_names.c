@@ -121,7 +121,7 @@ static const skv_name_rule lfm2_global[] = {
     {NULL, NULL, SKV_NAME_KEEP},
 };
 
-/* A layer of Mamba-2, behind a name of its own. */
+/* A layer of Mamba-2 under the prefix `name`. */
 #define MAMBA(name)                                                                                \
     {name "in_proj.weight", "weight", SKV_NAME_MAMBA_IN},                                          \
         {name "conv1d.weight", "linear_attn.conv1d.weight", SKV_NAME_CONV},                        \
@@ -134,7 +134,7 @@ static const skv_name_rule lfm2_global[] = {
         name "out_proj.weight", "linear_attn.out_proj.weight", SKV_NAME_KEEP                       \
     }
 
-/* Granite 4 H. What every token meets is the block itself where there are no experts. */
+/* Granite 4 H. The shared expert is the block itself where there are no other experts. */
 static const skv_name_rule granite_h_layer[] = {
     MAMBA("mamba."),
     {"shared_mlp.input_linear.weight", NULL, SKV_NAME_GATE_UP},
@@ -155,7 +155,7 @@ static const skv_name_rule granite_h_moe_layer[] = {
     {NULL, NULL, SKV_NAME_KEEP},
 };
 
-/* The layer's one norm is before what the layer has. */
+/* A layer has one norm, before its mixer or its block. */
 static const skv_name_rule nemotron_h_layer[] = {
     {"norm.weight", NULL, SKV_NAME_ONLY_NORM},
     MAMBA("mixer."),
