@@ -124,6 +124,11 @@ static const cli_option rows[] = {
                    "this one has)"),
     OPTION(ON(INFO) | ON(DOCTOR), "--threads", "N", SIZE, threads, 1, THREADS_MAX,
            .help = "plan memory for so many threads (one for each processor allowed)"),
+    OPTION(ON(DOCTOR), "--report", NULL, FLAG, report,
+           .help = "print instead what to send with a report of a problem (no user, host or file "
+                   "is named; takes a minute)"),
+    OPTION(ON(DOCTOR), "--preset", "NAME", TEXT, preset,
+           .help = "the shape that --report measures (llama-3.2-1b, where it fits)"),
     OPTION(ON(INFO), "--as-papers", NULL, FLAG, as_papers,
            .help = "count as the papers do: vocabulary twice, attention in units of 2^30"),
 

@@ -101,7 +101,7 @@ struct cli_options {
     const char *preset;
     cli_sizes prompt_lengths;
     size_t gen_tokens, batch, repeat;
-    bool peak, compare, costs;
+    bool peak, compare, costs, report;
     const char *replay;
     size_t cost_context; /* --context of info and doctor; 0: the model's */
     size_t available;    /* bytes to plan for; 0: what this machine has */

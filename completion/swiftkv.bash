@@ -71,7 +71,7 @@ _swiftkv_options() {
     documents) echo '--seed --count --first --tasks --tokens-min --tokens-max --questions --evaluation
         --held-out --vocab --prose --help' ;;
     vocab) echo '--seed --count --tasks --tokens-min --tokens-max --prose --size --data --help' ;;
-    doctor) echo '--context --available --threads --kv --download --help' ;;
+    doctor) echo '--context --available --threads --report --preset --kv --download --help' ;;
     # end of options
     esac
 }
@@ -119,7 +119,7 @@ _swiftkv_values() {
         | *:--scored | *:--floor | *:--stages | *:--checkpoint-every | *:--tau | *:--hidden-loss-mult | *:--router-loss \
         | *:--layers | *:--base-loss | *:--auxiliary-loss | *:--consistency-loss | *:--beta1 | *:--beta2 | *:--eps \
         | *:--weight-decay | *:--clip | *:--held-out | *:--steps | *:--rows | *:--fuse | *:--accumulate | *:--lr \
-        | *:--final-lr | *:--first | *:--tokens-min | *:--tokens-max | *:--questions | *:--size) ;;
+        | *:--final-lr | *:--first | *:--tokens-min | *:--tokens-max | *:--questions | *:--size | *:--preset) ;;
     *:--text | *:--svg | *:--file | *:--ids-file | *:--json-schema | *:--grammar | *:--draft | *:--dump-kept \
         | *:--messages | *:--tools | *:--vars | *:--api-key-file | *:--request-log | *:--cache-dir | *:--cache-key-file \
         | *:--cache-store-auth | *:--cache-store-ca | *:--cache-store-cert | *:--cache-store-key | *:--model \

@@ -566,6 +566,8 @@ complete -c swiftkv -n __fish_use_subcommand -f -a doctor -d 'what this machine 
 complete -c swiftkv -n '__fish_seen_subcommand_from doctor' -l context -x -d 'context length for memory'
 complete -c swiftkv -n '__fish_seen_subcommand_from doctor' -l available -x -d 'plan memory for another machine: bytes that are free there, like 30Gi'
 complete -c swiftkv -n '__fish_seen_subcommand_from doctor' -l threads -x -d 'plan memory for so many threads'
+complete -c swiftkv -n '__fish_seen_subcommand_from doctor' -l report -d 'print instead what to send with a report of a problem'
+complete -c swiftkv -n '__fish_seen_subcommand_from doctor' -l preset -x -d 'the shape that --report measures'
 complete -c swiftkv -n '__fish_seen_subcommand_from doctor' -l kv -x -a 'auto bf16 f32 int8 fp8' -d 'type of keys and values'
 complete -c swiftkv -n '__fish_seen_subcommand_from doctor' -l download -d 'fetch MODEL, a name, from the hub'
 complete -c swiftkv -n '__fish_seen_subcommand_from doctor' -l help -d 'these options'

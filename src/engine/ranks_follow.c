@@ -257,6 +257,16 @@ static skv_status remember(const order *o, skv_error *err)
     return SKV_OK;
 }
 
+static skv_status touch(const order *o, skv_error *err)
+{
+    const int32_t *ids = (const int32_t *)(const void *)o->body;
+    SKV_REQUIRE(has_items(o, 0, 1, o->head.n), err, SKV_FORMAT,
+                "ranks: a message of %zu bytes for %zu ids", (size_t)o->head.n_bytes,
+                (size_t)o->head.n);
+    skv_prefix_index_touch(o->engine->index, o->head.m, ids, (size_t)o->head.n);
+    return SKV_OK;
+}
+
 /* ---- the loop ---- */
 
 static skv_status of_index(const order *o, skv_error *err)
@@ -265,6 +275,7 @@ static skv_status of_index(const order *o, skv_error *err)
     SKV_REQUIRE(o->engine->index, err, SKV_ARGUMENT, "ranks: an index that is not here");
     if (o->head.what == SKV_TOLD_MATCH) return match(o, err);
     if (o->head.what == SKV_TOLD_REMEMBER) return remember(o, err);
+    if (o->head.what == SKV_TOLD_TOUCH) return touch(o, err);
     (void)skv_prefix_index_evict(o->engine->index, (size_t)o->head.n);
     return SKV_OK;
 }
@@ -292,6 +303,7 @@ static skv_status obey(follower *f, const order *o, skv_error *err)
     case SKV_TOLD_CREATE: return create(f, o, err);
     case SKV_TOLD_STEP: return step(f, o, err);
     case SKV_TOLD_INDEX:
+    case SKV_TOLD_TOUCH:
     case SKV_TOLD_FORGET: return of_index(o, err);
     default: break;
     }

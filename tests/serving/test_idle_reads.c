@@ -38,8 +38,8 @@ static server start(const char *path, double share)
     options.context = CONTEXT;
     options.kv_tokens = KV_TOKENS;
     options.step_tokens = 16;
-    options.kv_checkpoints = 4;
     options.batch_invariant = true;
+    options.kv_checkpoints = 4; /* of the hybrid model */
     if (skv_engine_open(path, &options, &out.engine, &err) != SKV_OK) fail_msg("%s", err.text);
     assert_int_equal(skv_account_create((size_t)64 << 20, &out.account, NULL), SKV_OK);
     skv_scheduler_options how = skv_scheduler_options_default();
@@ -150,7 +150,7 @@ static void test_what_was_read_is_found(void **state)
     (void)state;
     check_found(MODEL);
     check_found(WINDOW_MODEL);
-    check_found(HYBRID_MODEL);
+    check_found(HYBRID_MODEL); /* at a checkpoint of its state */
 }
 
 /* Steps are counted, not times: those that the worker has told of when a job is in its inbox, and

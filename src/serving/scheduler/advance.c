@@ -287,10 +287,24 @@ static const skv_job *only_job(const pass *p)
     return job;
 }
 
-static void set_stepping(skv_scheduler *s, const skv_job *job)
+/* False: the scheduler stops. */
+static bool begin_step(skv_scheduler *s, const skv_job *job)
 {
     pthread_mutex_lock(&s->lock);
-    s->stepping = job;
+    const bool steps = s->steps = !s->stopping;
+    s->stepping = steps ? job : NULL;
+    pthread_mutex_unlock(&s->lock);
+    return steps;
+}
+
+/* A step that ended before it noticed that it was cut leaves nothing for the next one, whose it may
+ * be. */
+static void end_step(skv_scheduler *s)
+{
+    pthread_mutex_lock(&s->lock);
+    if (s->cuts) skv_uncancel(s->engine);
+    s->steps = s->cuts = false;
+    s->stepping = NULL;
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -315,11 +329,11 @@ static void run_pass(pass *p)
     size_t step_row = 0;
     p->n_taken = 0;
     bool keeps = s->step_rows && s->spans[p->first].sequence->plan == &s->engine->plan;
-    set_stepping(s, only_job(p));
+    if (!begin_step(s, only_job(p))) return;
     const skv_hook tap = {.user = p, .on_hidden = take_hidden};
     const skv_step_sink sink = {.on_rows = take_rows, .user = p, .tap = keeps ? &tap : NULL};
     skv_status status = skv_engine_step(s->engine, s->spans + p->first, p->n, &sink, &err);
-    set_stepping(s, NULL);
+    end_step(s);
     if (status == SKV_CANCELLED) return; /* whoever it was not meant for is run again */
     for (size_t i = p->first; i < p->first + p->n; i++) {
         skv_lane *lane = s->span_lanes[i];

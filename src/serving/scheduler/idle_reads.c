@@ -205,28 +205,29 @@ static bool set_stepping(skv_scheduler *s, bool stepping)
     return goes_on;
 }
 
+/* In hybrid models a step ends where a checkpoint may stand, at the end of a block. */
 static size_t chunk_of(const skv_scheduler *s, size_t n_seen, size_t n)
 {
     const double ns = skv_step_clock_room(&s->clock, 0, 0);
-    size_t n_fit = skv_max_size(skv_step_clock_fit(&s->clock, ns, n_seen), CHUNK_MIN);
-    /* A state can be kept where a block ends, and what was read is found again only there. */
-    if (s->engine->checkpoints.n > 0) n_fit = skv_round_up(n_fit, SKV_PAGE_ROWS);
-    return skv_min_size(n - n_seen, skv_min_size(n_fit, s->step_tokens));
+    const size_t n_fit = skv_max_size(skv_step_clock_fit(&s->clock, ns, n_seen), CHUNK_MIN);
+    const size_t n_chunk = skv_min_size(n - n_seen, skv_min_size(n_fit, s->step_tokens));
+    const size_t end = whole_blocks(n_seen + n_chunk);
+    return s->engine->checkpoints.n > 0 && end > n_seen ? end - n_seen : n_chunk;
 }
 
-/* Of a hybrid model one state goes along with what was read. */
+/* Hybrid models continue a text at a checkpoint only: the read has one, which moves with it. */
 static void keep_state(skv_scheduler *s, skv_idle_read *r, size_t n)
 {
-    const skv_job *job = r->job;
-    const int32_t *ids = job->params.ids;
+    const uint64_t domain = r->job->domain;
+    const int32_t *ids = r->job->params.ids;
     if (s->engine->checkpoints.n == 0 || n % SKV_PAGE_ROWS != 0) return;
-    const bool is_new = !skv_prefix_index_has_state(s->prefix, job->domain, ids, n);
-    if (!skv_prefix_index_keep_state(s->prefix, job->domain, ids, n, s->engine->states.states,
+    if (skv_prefix_index_has_state(s->prefix, domain, ids, n)) return;
+    if (!skv_prefix_index_keep_state(s->prefix, domain, ids, n, s->engine->states.states,
                                      s->idle.sequence->state)) {
         return;
     }
-    if (r->kept > 0) skv_prefix_index_drop_state(s->prefix, job->domain, ids, r->kept);
-    r->kept = is_new ? n : 0; /* others' stay */
+    if (r->checkpoint > 0) skv_prefix_index_drop_state(s->prefix, domain, ids, r->checkpoint);
+    r->checkpoint = n;
 }
 
 /* Rows in front of windows are gone with the next step, so the index gets blocks after each. */

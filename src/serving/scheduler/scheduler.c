@@ -193,6 +193,7 @@ static bool waits_for_others(const skv_scheduler *s)
 static void *work(void *arg)
 {
     skv_scheduler *s = arg;
+    skv_thread_computes();
     s->busy_ns = skv_clock_ns();
     while (take_inbox(s)) {
         if (s->oldest) skv_worker_pause_idle(s);
@@ -326,12 +327,20 @@ skv_status skv_scheduler_create(skv_engine *engine, const skv_vocab *vocab,
     return SKV_OK;
 }
 
+/* Ends the step early that is running, with the lock held. */
+static void cut_step(skv_scheduler *s)
+{
+    if (!s->steps) return;
+    s->cuts = true;
+    skv_cancel(s->engine);
+}
+
 void skv_scheduler_free(skv_scheduler *s)
 {
     if (!s) return;
     pthread_mutex_lock(&s->lock);
     s->draining = s->stopping = true;
-    skv_cancel(s->engine);
+    cut_step(s);
     (void)pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
     (void)pthread_join(s->thread, NULL);
@@ -488,7 +497,7 @@ void skv_job_cancel(skv_job *job)
     atomic_store(&job->cancelled, true);
     pthread_mutex_lock(&s->lock);
     s->nudged = true;
-    if (s->stepping == job) skv_cancel(s->engine);
+    if (s->stepping == job) cut_step(s);
     (void)pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
 }

@@ -84,7 +84,8 @@ struct skv_scheduler {
     size_t n_queued, n_queued_tokens; /* jobs that have not begun, and their prompts */
     size_t n_queued_of[SKV_TENANTS];  /* of them, by tenant */
     bool draining, stopping, nudged;  /* nudged: somebody was cancelled */
-    const skv_job *stepping;          /* the only job of the step that is running */
+    bool steps, cuts;                 /* a step is running; it was asked to end early */
+    const skv_job *stepping;          /* its only job */
     uint64_t n_submitted, n_rejected;
     double seconds_a_token;
     skv_scheduler_metrics published;
@@ -106,8 +107,8 @@ struct skv_scheduler {
     skv_draft_domains drafts;   /* what drafts are made from */
     skv_past_prompts past;      /* what misses are told from */
     skv_arrivals arrivals[2];   /* for the disk and for the store */
-    size_t queue_bytes;         /* of each of them */
     skv_idle idle;              /* what is read while nothing waits; has the lock's fields too */
+    size_t queue_bytes;         /* of each of them */
     unsigned char *step_rows;   /* owned, of the step's rows at boundary l; NULL: not wanted */
 
     /* masks, */
