@@ -244,14 +244,14 @@ static size_t count_states(const skv_engine *e)
     return skv_max_size(1, skv_ceil_div(o->kv_tokens, skv_max_size(1, o->context)));
 }
 
-/* The longest draft that a sequence may have: what of it is wrong is taken back. */
+/* The longest draft that a sequence may have: wrong tokens of it are taken back. */
 static size_t longest_draft(const skv_engine_options *o)
 {
     const size_t own = o->speculation.source == SKV_DRAFT_NONE ? 0 : o->speculation.most;
     return skv_max_size(own, o->draft_tokens);
 }
 
-/* n states; layers [SKV_LAYERS_MAX] is room for what they are of. */
+/* n states; layers [SKV_LAYERS_MAX] is room for their layers. */
 static skv_states_spec states_spec(const skv_engine *e, skv_state_layer *layers, size_t n)
 {
     skv_plan_state_layers(&e->plan, e->config, layers);

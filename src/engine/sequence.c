@@ -101,8 +101,8 @@ const int32_t *skv_sequence_ids(const skv_sequence *s)
     return s->ids;
 }
 
-/* How many of the first n tokens of a sequence can be continued from. Its state stands behind the
- * last one, or behind those of a draft that are wrong. */
+/* How many of the first n tokens of a sequence can be continued from. Its state has all tokens, and
+ * gives back those of the last draft alone. */
 static size_t reach(const skv_sequence *s, size_t n)
 {
     if (s->state != SKV_NO_STATE && n != s->n_seen && n < s->n_sure) return 0;

@@ -19,7 +19,7 @@
 #define MODELS SKV_TEST_DATA "/models/"
 
 static const char *const models[] = {MODELS "qwen3-5", MODELS "qwen3-next", MODELS "lfm2-v5",
-                                     MODELS "qwen3-5-gguf/model.gguf"};
+                                     MODELS "granite-h", MODELS "qwen3-5-gguf/model.gguf"};
 
 enum {
     N_MODELS = sizeof models / sizeof models[0],

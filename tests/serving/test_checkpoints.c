@@ -23,7 +23,7 @@
 
 #define MODELS SKV_TEST_DATA "/models/"
 
-static const char *const models[] = {MODELS "qwen3-5", MODELS "lfm2-v5",
+static const char *const models[] = {MODELS "qwen3-5", MODELS "lfm2-v5", MODELS "granite-h",
                                      MODELS "qwen3-5-gguf/model.gguf"};
 
 enum {
@@ -291,7 +291,7 @@ static void test_small_budgets(void **state)
 {
     (void)state;
     static turn got[TURNS], want[TURNS];
-    static const size_t checkpoints[] = {5, 3, 8};
+    static const size_t checkpoints[] = {5, 3, 4, 8};
     skv_rng rng;
     skv_rng_init(&rng, property_seed(22));
     const skv_scheduler_options off = {.no_prefix_cache = true};
