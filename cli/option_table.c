@@ -345,6 +345,9 @@ static const cli_option rows[] = {
            .help = "seconds that a request may wait; after that 503"),
     OPTION(ON(SERVE), "--no-prefix-cache", NULL, FLAG, no_prefix_cache,
            .help = "compute every prompt from its first token"),
+    OPTION(ON(SERVE), "--state-checkpoints", "N", SIZE, state_checkpoints, 0, 1 << 16,
+           .help = "hybrid models: most states that the prefix cache keeps, each as large as that "
+                   "of an answer (" SKV_TEXT_OF(CLI_SERVE_CHECKPOINTS) " for each answer at once)"),
     OPTION(ON(SERVE), "--cache-dir", "DIR", TEXT, cache_dir,
            .help = "folder for cached prompts that leave memory; survives restarts"),
     OPTION(ON(SERVE), "--cache-disk-bytes", "N", SIZE, cache_disk_bytes, 1, 1e15,

@@ -317,8 +317,12 @@ static int parse_option(int argc, char *const *argv, int *i, cli_options *out)
 /* What is not in the table, or is no value of the option: "not given" in the words of options.h. */
 static void clear_options(cli_options *out)
 {
-    *out = (cli_options){
-        .n_tokens = CLI_NOT_GIVEN, .count = CLI_NOT_GIVEN, .cpu = "best", .ridge = -1, .floor = -1};
+    *out = (cli_options){.n_tokens = CLI_NOT_GIVEN,
+                         .count = CLI_NOT_GIVEN,
+                         .state_checkpoints = CLI_NOT_GIVEN,
+                         .cpu = "best",
+                         .ridge = -1,
+                         .floor = -1};
     out->sampling = skv_sampling_default();
 }
 

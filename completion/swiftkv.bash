@@ -30,8 +30,8 @@ _swiftkv_options() {
         --top-k --top-p --min-p --repeat-penalty --presence-penalty --frequency-penalty --repeat-last-n --seed
         --no-generation-config --cors-origin --tool-format --chat-template-kwargs --reasoning-format
         --prompt-strip --prompt-sort --prompt-keep --idle-read --reranker --kv-tokens --step-ms --mask-seconds
-        --max-running --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache --cache-dir
-        --cache-disk-bytes --cache-disk-form --cache-store --cache-key-file --cache-store-timeout
+        --max-running --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache --state-checkpoints
+        --cache-dir --cache-disk-bytes --cache-disk-form --cache-store --cache-key-file --cache-store-timeout
         --cache-store-auth --cache-store-ca --cache-store-cert --cache-store-key --role --prefill-from
         --prefill-above --prefill-timeout --no-text-match --no-teacher --connections --connections-per-ip
         --max-body --memory --request-memory --request-work --request-seconds --connection-stack
@@ -108,18 +108,18 @@ _swiftkv_values() {
         | *:--stop | *:--regex | *:--kv-tokens | *:--system | *:--prompt-strip | *:--host | *:--port | *:--rpm | *:--tpm \
         | *:--max-loaded | *:--models-memory | *:--name | *:--cors-origin | *:--chat-template-kwargs | *:--idle-read \
         | *:--step-ms | *:--mask-seconds | *:--max-running | *:--max-queue | *:--max-queue-tokens | *:--queue-timeout \
-        | *:--cache-disk-bytes | *:--cache-store | *:--cache-store-timeout | *:--prefill-from | *:--prefill-above \
-        | *:--prefill-timeout | *:--connections | *:--connections-per-ip | *:--max-body | *:--memory \
-        | *:--request-memory | *:--request-work | *:--request-seconds | *:--connection-stack | *:--header-timeout \
-        | *:--body-timeout | *:--stall-timeout | *:--ping-interval | *:--shutdown-timeout | *:--watchdog | *:--prompt \
-        | *:--gen | *:--vocab | *:--rate | *:--time-scale | *:--length-scale | *:--clients | *:--requests | *:--duration \
-        | *:--warmup | *:--timeout | *:--cancel | *:--cancel-within | *:--goodput | *:--methods | *:--extra-body \
-        | *:--machines | *:--designs | *:--readers | *:--read-above | *:--share | *:--link-gbs | *:--store-gbs \
-        | *:--store-gb | *:--batch | *:--repeat | *:--lengths | *:--count | *:--depths | *:--scored | *:--floor \
-        | *:--stages | *:--checkpoint-every | *:--tau | *:--hidden-loss-mult | *:--router-loss | *:--layers \
-        | *:--base-loss | *:--auxiliary-loss | *:--consistency-loss | *:--beta1 | *:--beta2 | *:--eps | *:--weight-decay \
-        | *:--clip | *:--held-out | *:--steps | *:--rows | *:--fuse | *:--accumulate | *:--lr | *:--final-lr | *:--first \
-        | *:--tokens-min | *:--tokens-max | *:--questions | *:--size) ;;
+        | *:--state-checkpoints | *:--cache-disk-bytes | *:--cache-store | *:--cache-store-timeout | *:--prefill-from \
+        | *:--prefill-above | *:--prefill-timeout | *:--connections | *:--connections-per-ip | *:--max-body \
+        | *:--memory | *:--request-memory | *:--request-work | *:--request-seconds | *:--connection-stack \
+        | *:--header-timeout | *:--body-timeout | *:--stall-timeout | *:--ping-interval | *:--shutdown-timeout \
+        | *:--watchdog | *:--prompt | *:--gen | *:--vocab | *:--rate | *:--time-scale | *:--length-scale | *:--clients \
+        | *:--requests | *:--duration | *:--warmup | *:--timeout | *:--cancel | *:--cancel-within | *:--goodput \
+        | *:--methods | *:--extra-body | *:--machines | *:--designs | *:--readers | *:--read-above | *:--share \
+        | *:--link-gbs | *:--store-gbs | *:--store-gb | *:--batch | *:--repeat | *:--lengths | *:--count | *:--depths \
+        | *:--scored | *:--floor | *:--stages | *:--checkpoint-every | *:--tau | *:--hidden-loss-mult | *:--router-loss \
+        | *:--layers | *:--base-loss | *:--auxiliary-loss | *:--consistency-loss | *:--beta1 | *:--beta2 | *:--eps \
+        | *:--weight-decay | *:--clip | *:--held-out | *:--steps | *:--rows | *:--fuse | *:--accumulate | *:--lr \
+        | *:--final-lr | *:--first | *:--tokens-min | *:--tokens-max | *:--questions | *:--size) ;;
     *:--text | *:--svg | *:--file | *:--ids-file | *:--json-schema | *:--grammar | *:--draft | *:--dump-kept \
         | *:--messages | *:--tools | *:--vars | *:--api-key-file | *:--request-log | *:--cache-dir | *:--cache-key-file \
         | *:--cache-store-auth | *:--cache-store-ca | *:--cache-store-cert | *:--cache-store-key | *:--model \

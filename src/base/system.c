@@ -1,4 +1,4 @@
-/* What all systems do alike: see system.h. */
+/* The functions that are the same on all systems: see system.h. */
 #include "base/system.h"
 
 #include <stdio.h>

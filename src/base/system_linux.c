@@ -204,7 +204,7 @@ unsigned skv_processor_features(void)
 #endif
 }
 
-/* The text behind `key` and a colon in the first line that begins with it. */
+/* Copies the text after `key` and a colon from the first line that begins with it. */
 static bool read_field(const char *path, const char *key, char out[LINE_BYTES])
 {
     bool found = false;

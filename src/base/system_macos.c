@@ -117,7 +117,7 @@ size_t skv_memory_total(void)
     return (size_t)number_of("hw.memsize", 0);
 }
 
-/* Free pages, and those that hold what can be read again. */
+/* Counts free pages, and pages with data that can be read again. */
 size_t skv_memory_free(void)
 {
     vm_statistics64_data_t pages;

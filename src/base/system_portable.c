@@ -59,7 +59,7 @@ size_t skv_memory_total(void)
     return n_pages > 0 && page > 0 ? (size_t)n_pages * (size_t)page : 0;
 }
 
-/* What others have taken is not known. */
+/* The memory that other processes use is unknown. */
 size_t skv_memory_free(void)
 {
     const size_t total = skv_memory_total();

@@ -238,11 +238,13 @@ static skv_status match(const order *o, skv_error *err)
     SKV_REQUIRE(has_items(o, 0, 1, o->head.n) && s->n_seen == 0 && n <= s->max_tokens, err,
                 SKV_FORMAT, "ranks: a message of %zu bytes for %zu ids", (size_t)o->head.n_bytes,
                 n);
-    const size_t n_found = skv_prefix_index_match(o->engine->index, o->head.m, ids, n, &s->cache);
+    size_t checkpoint;
+    const size_t n_found =
+        skv_prefix_index_match(o->engine->index, o->head.m, ids, n, &s->cache, &checkpoint);
     SKV_REQUIRE(n_found == o->head.other, err, SKV_ARGUMENT,
                 "ranks: %zu tokens of a prompt are known, %zu here", (size_t)o->head.other,
                 n_found);
-    skv_sequence_adopt(s, ids, n_found);
+    skv_sequence_adopt(s, ids, n_found, checkpoint);
     return SKV_OK;
 }
 
@@ -255,6 +257,16 @@ static skv_status remember(const order *o, skv_error *err)
     return SKV_OK;
 }
 
+static skv_status touch(const order *o, skv_error *err)
+{
+    const int32_t *ids = (const int32_t *)(const void *)o->body;
+    SKV_REQUIRE(has_items(o, 0, 1, o->head.n), err, SKV_FORMAT,
+                "ranks: a message of %zu bytes for %zu ids", (size_t)o->head.n_bytes,
+                (size_t)o->head.n);
+    skv_prefix_index_touch(o->engine->index, o->head.m, ids, (size_t)o->head.n);
+    return SKV_OK;
+}
+
 /* ---- the loop ---- */
 
 static skv_status of_index(const order *o, skv_error *err)
@@ -263,6 +275,7 @@ static skv_status of_index(const order *o, skv_error *err)
     SKV_REQUIRE(o->engine->index, err, SKV_ARGUMENT, "ranks: an index that is not here");
     if (o->head.what == SKV_TOLD_MATCH) return match(o, err);
     if (o->head.what == SKV_TOLD_REMEMBER) return remember(o, err);
+    if (o->head.what == SKV_TOLD_TOUCH) return touch(o, err);
     (void)skv_prefix_index_evict(o->engine->index, (size_t)o->head.n);
     return SKV_OK;
 }
@@ -290,6 +303,7 @@ static skv_status obey(follower *f, const order *o, skv_error *err)
     case SKV_TOLD_CREATE: return create(f, o, err);
     case SKV_TOLD_STEP: return step(f, o, err);
     case SKV_TOLD_INDEX:
+    case SKV_TOLD_TOUCH:
     case SKV_TOLD_FORGET: return of_index(o, err);
     default: break;
     }

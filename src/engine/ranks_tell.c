@@ -200,6 +200,11 @@ void skv_tell_remember(const skv_sequence *s, uint64_t domain, size_t n)
     tell_of(s, (skv_told){.what = SKV_TOLD_REMEMBER, .n = n, .m = domain}, NULL, 0);
 }
 
+void skv_tell_touch(skv_engine *e, uint64_t domain, const int32_t *ids, size_t n)
+{
+    tell(e, (skv_told){.what = SKV_TOLD_TOUCH, .n = n, .m = domain}, ids, n * sizeof *ids);
+}
+
 void skv_tell_forget(skv_engine *e, size_t n_pages)
 {
     tell(e, (skv_told){.what = SKV_TOLD_FORGET, .n = n_pages}, NULL, 0);

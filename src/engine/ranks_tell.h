@@ -42,6 +42,7 @@ typedef enum skv_told_what {
     SKV_TOLD_INDEX,    /* n: max_blocks, m: seed */
     SKV_TOLD_MATCH,    /* n ids, of domain m; other: tokens that were found */
     SKV_TOLD_REMEMBER, /* n ids, of domain m */
+    SKV_TOLD_TOUCH,    /* n ids, of domain m */
     SKV_TOLD_FORGET    /* n pages */
 } skv_told_what;
 
@@ -87,6 +88,8 @@ void skv_tell_match(const skv_sequence *s, uint64_t domain, const int32_t *ids, 
                     size_t n_found);
 /** n tokens of the sequence. */
 void skv_tell_remember(const skv_sequence *s, uint64_t domain, size_t n);
+/** skv_prefix_index_touch */
+void skv_tell_touch(skv_engine *e, uint64_t domain, const int32_t *ids, size_t n);
 void skv_tell_forget(skv_engine *e, size_t n_pages);
 
 #endif

@@ -226,8 +226,11 @@ class RanksTest(unittest.TestCase):
         again, usage = self.ask(two, long)
         self.assertEqual(usage["prompt_tokens_details"]["cached_tokens"], 192)
         self.assertEqual(first, again)  # a server is batch invariant
-        for i in range(16):  # more than the memory holds: blocks are given up
+        kept = base.prompt_of(200, 4)
+        self.ask(two, kept, prompt_cache_key="1")
+        for i in range(16):  # more than the memory holds: blocks are given up, but not those that stay
             self.ask(two, base.prompt_of(300, 20 + i))
+        self.assertEqual(self.ask(two, kept)[1]["prompt_tokens_details"]["cached_tokens"], 192)
         self.assertEqual(self.ask(two, long)[0], first)
         connection = two.connect()
         connection.request("POST", "/v1/completions", json.dumps({"prompt": long, "max_tokens": 1500, "stream": True, "ignore_eos": True}))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Three replicas behind HAProxy, as deploy/haproxy.cfg sets them up: each system prompt stays with its
+"""Three replicas behind HAProxy, as deploy/haproxy.cfg sets them up: each conversation stays with its
 replica, whose prefix cache has it; one replica is killed, and nobody but those in flight there may
 notice. And servers behind a name, as deploy/kubernetes/haproxy.cfg finds them: they come and go."""
 
@@ -88,6 +88,21 @@ class HaproxyTest(unittest.TestCase):
                 status, replica, answer = self.chat(system)
                 self.assertEqual((status, replica), (200, homes[system]))
                 self.assertGreaterEqual(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 64)
+
+    def test_a_key_stays_whatever_its_prompts_begin_with(self):
+        homes = {key: self.chat(PROMPTS[0], 1, prompt_cache_key=key)[1] for key in map(str, range(12))}
+        self.assertGreater(len(set(homes.values())), 1, homes)
+        for system in PROMPTS:
+            for key in ("0", "7"):
+                self.assertEqual(self.chat(system, 1, prompt_cache_key=key)[:2], (200, homes[key]))
+
+    def test_a_large_body_is_routed_too(self):
+        text = "a long result of a tool " * 20000  # 480 KB
+        homes = {key: self.chat("Be short.", 1, prompt_cache_key=key)[1] for key in map(str, range(12))}
+        for key, home in homes.items():
+            messages = [{"role": "user", "content": text}]
+            status, replica, _ = self.chat("", 1, messages=messages, prompt_cache_key=key)
+            self.assertEqual((status, replica), (400, home))  # it does not fit the context
 
     def test_one_replica_is_killed(self):
         homes = self.homes()

@@ -293,6 +293,14 @@ static void take_hidden(void *user, size_t i_layer, skv_rows x, size_t n_rows)
     p->n_taken += skv_worker_take_rows(p->s, i_layer, x, p->n_taken, n_rows);
 }
 
+static void keep_state(skv_scheduler *s, skv_lane *lane)
+{
+    if (!skv_worker_wants_state(s, lane)) return;
+    skv_worker_remember(s, lane);
+    skv_worker_keep_state(s, lane);
+    skv_worker_share(s, lane);
+}
+
 static void run_pass(pass *p)
 {
     skv_scheduler *s = p->s;
@@ -310,6 +318,7 @@ static void run_pass(pass *p)
         skv_lane *lane = s->span_lanes[i];
         if (status == SKV_OK) {
             skv_worker_settle(s, lane);
+            keep_state(s, lane);
             /* Rows that were taken back are not kept. */
             size_t n_before = (size_t)(s->spans[i].ids - lane->ids);
             size_t n_stay = skv_lane_cached(lane) - n_before;

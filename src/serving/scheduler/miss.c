@@ -6,6 +6,7 @@
 #include "base/size.h"
 #include "base/system.h"
 #include "base/utf8.h"
+#include "engine/ranks_tell.h"
 #include "language/vocab_impl.h"
 #include "scheduler/worker.h"
 
@@ -50,10 +51,11 @@ void skv_worker_note_prompt(skv_scheduler *s, const skv_lane *lane, size_t n)
 void skv_worker_touch_pinned(skv_scheduler *s)
 {
     const uint64_t now = skv_clock_ns();
-    if (s->engine->ranks) return; /* their indices are told other calls alone */
     for (size_t i = 0; i < SKV_PAST_PROMPTS; i++) {
         const skv_past_prompt *p = skv_past_prompts_pinned(&s->past, i, now);
-        if (p) skv_prefix_index_touch(s->prefix, p->domain, p->ids, p->n);
+        if (!p) continue;
+        skv_prefix_index_touch(s->prefix, p->domain, p->ids, p->n);
+        skv_tell_touch(s->engine, p->domain, p->ids, p->n);
     }
 }
 

@@ -226,16 +226,16 @@ static void *work(void *arg)
 
 /* ---- life ---- */
 
-static void resolve_options(skv_scheduler *s, const skv_scheduler_options *given, size_t states)
+static void resolve_options(skv_scheduler *s, const skv_scheduler_options *given,
+                            const skv_engine_stats *engine)
 {
     skv_scheduler_options *o = &s->options;
     *o = given ? *given : skv_scheduler_options_default();
     if (o->max_running == 0) o->max_running = SKV_RUNNING_DEFAULT;
     o->max_running = skv_min_size(o->max_running, s->step_tokens);
-    if (states >
-        0) { /* of a hybrid model: an answer has one, and blocks are not kept with theirs */
-        o->max_running = skv_min_size(o->max_running, states);
-        o->no_prefix_cache = true;
+    if (engine->states > 0) { /* of a hybrid model: an answer has one */
+        o->max_running = skv_min_size(o->max_running, engine->states);
+        o->no_prefix_cache = o->no_prefix_cache || engine->checkpoints == 0;
     }
     if (o->max_queued == 0) o->max_queued = SKV_QUEUED_DEFAULT;
     if (o->max_queued_tokens == 0) o->max_queued_tokens = SKV_QUEUED_CONTEXTS_DEFAULT * s->context;
@@ -253,11 +253,7 @@ static skv_status build(skv_scheduler *s, const skv_scheduler_options *options, 
     s->context = skv_min_size(stats.context, s->engine->options.kv_tokens);
     s->step_tokens = stats.step_tokens;
     s->vocab_size = skv_engine_vocab(s->engine);
-    resolve_options(s, options, stats.states);
-    SKV_REQUIRE(
-        stats.states == 0 || !(s->options.cache_dir || s->options.store), err, SKV_UNSUPPORTED,
-        "scheduler: cached prompts on disk or in a store: those of a hybrid model would lack "
-        "their states");
+    resolve_options(s, options, &stats);
     s->drafts.account = s->options.account;
     skv_worker_open_past(s);
     skv_step_clock_init(&s->clock, s->options.step_ms);
@@ -268,6 +264,9 @@ static skv_status build(skv_scheduler *s, const skv_scheduler_options *options, 
     if (!s->options.no_prefix_cache) {
         SKV_TRY(skv_prefix_index_create(s->engine->store, stats.kv_pages, s->options.seed,
                                         &s->prefix, err));
+        if (stats.states > 0) {
+            SKV_TRY(skv_prefix_index_set_states(s->prefix, &s->engine->checkpoints, err));
+        }
         skv_tell_index(s->engine, stats.kv_pages, s->options.seed);
     }
     SKV_TRY(skv_worker_open_kept(s, err));
