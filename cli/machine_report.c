@@ -2,7 +2,6 @@
 #include "machine_report.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/system.h"
