@@ -233,9 +233,6 @@ static int open_reader(const cli_options *o, const char *model, explanation *e)
 int cli_run_cache(const cli_options *o)
 {
     explanation e = {.options = o};
-    if (strcmp(o->operands[0], "explain") != 0) {
-        return cli_usage("cache: '%s': expected explain", o->operands[0]);
-    }
     int status = open_reader(o, o->operands[1], &e);
     for (size_t i = 2; status == CLI_DONE && i < o->n_operands; i++) {
         status = explain_file(&e, o->operands[i]);

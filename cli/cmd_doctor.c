@@ -11,6 +11,7 @@
 
 #include "base/system.h"
 #include "hub.h"
+#include "machine_report.h"
 #include "memory_plan.h"
 #include "options.h"
 #include "report.h"
@@ -23,31 +24,14 @@ typedef struct doctor {
     size_t n_notes;
 } doctor;
 
-static void print(const char *what, const char *format, va_list args) CLI_PRINTF(2, 0);
-static void say(const char *what, const char *format, ...) CLI_PRINTF(2, 3);
 static void advise(doctor *d, const char *format, ...) CLI_PRINTF(2, 3);
-
-static void print(const char *what, const char *format, va_list args)
-{
-    printf("%-15s", what);
-    (void)vprintf(format, args);
-    putchar('\n');
-}
-
-static void say(const char *what, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    print(what, format, args);
-    va_end(args);
-}
 
 /* What to change, below the line of the check. */
 static void advise(doctor *d, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    print("  -> change", format, args);
+    machine_say_args("  -> change", format, args);
     va_end(args);
     d->n_notes++;
 }
@@ -87,8 +71,8 @@ static void check_processor(doctor *d)
         n += (size_t)snprintf(levels + n, sizeof levels - n, "%s%s%s", i > 0 ? ", " : "",
                               m->levels[i], m->runs[i] ? "" : " (not here)");
     }
-    say("processor", "%s", m->cpu);
-    say("kernels", "%s is used, of %s (--cpu)", m->level, levels);
+    machine_say("processor", "%s", m->cpu);
+    machine_say("kernels", "%s is used, of %s (--cpu)", m->level, levels);
     if (strcmp(m->level, "ref") == 0) {
         advise(d,
                "plain C alone runs here: a processor with AVX2 or NEON is 10 to 50 times as fast");
@@ -100,23 +84,24 @@ static void check_threads(doctor *d)
     const skv_machine *m = &d->machine;
     char line[LINE_BYTES];
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
-    say("threads", "%zu by default (--threads): %ld processors, %zu allowed to this process",
-        m->threads, online, m->processors);
+    machine_say("threads",
+                "%zu by default (--threads): %ld processors, %zu allowed to this process",
+                m->threads, online, m->processors);
     if (m->quota < m->processors) {
-        say("", "a control group allows the time of %zu processors (cpu.max)", m->quota);
+        machine_say("", "a control group allows the time of %zu processors (cpu.max)", m->quota);
     }
     if (read_line("/sys/devices/system/cpu/smt/active", line) && line[0] == '1') {
-        say("", "two threads share a core (SMT)");
+        machine_say("", "two threads share a core (SMT)");
         advise(d, "try --threads %zu, one a core: bench tells which is faster",
                m->threads > 1 ? m->threads / 2 : 1);
     }
     if (read_line("/sys/devices/system/node/online", line) && strcmp(line, "0") != 0) {
-        say("memory nodes", "%s", line);
+        machine_say("memory nodes", "%s", line);
         advise(d, "run one process a node (numactl --cpunodebind=0 --membind=0 swiftkv ...), or "
                   "spread one over all (numactl --interleave=all)");
     }
     const double load = skv_processors_load();
-    if (load >= 0) say("load", "%.2f in the last minute", load);
+    if (load >= 0) machine_say("load", "%.2f in the last minute", load);
     if (load > 0.5 * (double)m->threads) {
         advise(d, "other programs use the processors: bench and tune measure too little");
     }
@@ -126,10 +111,10 @@ static void check_governor(doctor *d)
 {
     char line[LINE_BYTES];
     if (!read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", line)) {
-        say("governor", "not told by the system (as in most virtual machines)");
+        machine_say("governor", "not told by the system (as in most virtual machines)");
         return;
     }
-    say("governor", "%s", line);
+    machine_say("governor", "%s", line);
     if (strcmp(line, "performance") != 0) advise(d, "cpupower frequency-set -g performance");
 }
 
@@ -138,8 +123,8 @@ static void check_governor(doctor *d)
 static void check_memory(doctor *d)
 {
     const double available = (double)d->machine.memory_available;
-    say("memory", "%.1f GB, of which this process may take %.1f GB",
-        (double)skv_memory_total() * 1e-9, available * 1e-9);
+    machine_say("memory", "%.1f GB, of which this process may take %.1f GB",
+                (double)skv_memory_total() * 1e-9, available * 1e-9);
     if (skv_memory_free() < SIZE_MAX && available < 0.5 * (double)skv_memory_free()) {
         advise(d, "a control group allows less than is free: raise memory.max (MemoryMax= of a "
                   "unit, --memory of a container)");
@@ -147,10 +132,10 @@ static void check_memory(doctor *d)
     char line[LINE_BYTES];
     static const char pages[] = "/sys/kernel/mm/transparent_hugepage/enabled";
     if (!read_line(pages, line)) {
-        say("huge pages", "this system tells of no transparent ones");
+        machine_say("huge pages", "this system tells of no transparent ones");
         return;
     }
-    say("huge pages", "%s", line);
+    machine_say("huge pages", "%s", line);
     if (strstr(line, "[never]"))
         advise(d, "echo madvise > %s: weights then need fewer pages", pages);
 }
@@ -185,8 +170,8 @@ static void check_limits(doctor *d)
         if (getrlimit(rows[i].which, &limit) != 0) continue;
         limit_text(limit.rlim_cur, soft);
         limit_text(limit.rlim_max, hard);
-        say(rows[i].name, "%s (at most %s)%s", soft, hard,
-            rows[i].change ? "" : ": swiftkv locks none");
+        machine_say(rows[i].name, "%s (at most %s)%s", soft, hard,
+                    rows[i].change ? "" : ": swiftkv locks none");
         if (rows[i].change && limit.rlim_cur < rows[i].wanted) advise(d, "%s", rows[i].change);
     }
 }
@@ -216,8 +201,8 @@ static void check_service(doctor *d, const char *pid)
     const double files = open_files_of(pid);
     (void)snprintf(path, sizeof path, "/proc/%.20s/cgroup", pid);
     (void)read_line(path, group);
-    say("process", "%s: %.2f GB resident, %.2f GB at its peak, %.0f open files, group %s", pid,
-        resident * 1e-9, peak * 1e-9, files, group);
+    machine_say("process", "%s: %.2f GB resident, %.2f GB at its peak, %.0f open files, group %s",
+                pid, resident * 1e-9, peak * 1e-9, files, group);
     if (files > 0 && files < FILES_WANTED) {
         advise(d, "LimitNOFILE=%d in its unit (systemctl edit swiftkv)", FILES_OF_SERVICE);
     }
@@ -253,9 +238,9 @@ static int check_models(const cli_options *o)
         if (status == SKV_OK) status = cli_memory_plan(presets[i], o, &info, &memory, &err);
         if (status != SKV_OK) return cli_check(status, &err);
         cli_memory_line(&memory, line, sizeof line);
-        say(i == 0 ? "models" : "", "%-22s %s", presets[i], line);
+        machine_say(i == 0 ? "models" : "", "%-22s %s", presets[i], line);
     }
-    say("", "swiftkv info MODEL, or swiftkv doctor MODEL, has a table for yours");
+    machine_say("", "swiftkv info MODEL, or swiftkv doctor MODEL, has a table for yours");
     return CLI_DONE;
 }
 
@@ -273,6 +258,7 @@ int cli_run_doctor(const cli_options *options)
 {
     doctor d = {.n_notes = 0};
     cli_memory memory;
+    if (options->report) return machine_report(options);
     int status = options->n_operands > 0 ? read_model(options, &memory) : CLI_DONE;
     if (status != CLI_DONE) return status;
     skv_machine_describe(&d.machine);

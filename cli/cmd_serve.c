@@ -385,6 +385,10 @@ static skv_status open_engine(const serve_models *models, serve_model *one, size
     if (model->info.state_layers > 0) {
         const size_t n = options->max_running > 0 ? options->max_running : CLI_SERVE_STATES;
         engine.kv_sequences = n;
+        engine.kv_checkpoints = options->state_checkpoints != CLI_NOT_GIVEN
+                                    ? options->state_checkpoints
+                                    : CLI_SERVE_CHECKPOINTS * n;
+        if (options->no_prefix_cache) engine.kv_checkpoints = 0;
     }
     engine.prompt_only = is_reader(options);
     engine.with_teacher = !options->no_teacher && !engine.prompt_only;
@@ -436,12 +440,11 @@ static void tell_model(const serve_model *one)
              s.threads == 1 ? "" : "s", s.cpu, how);
     cli_tell("%s: contexts of %zu tokens; %s KV memory of %zu tokens, %.1f MiB", one->name,
              s.context, skv_kv_name(s.kv), s.kv_tokens,
-             (double)(s.kv_bytes_max - s.states * s.state_bytes) / mib);
+             (double)(s.kv_bytes_max - (s.states + s.checkpoints) * s.state_bytes) / mib);
     if (s.states > 0) {
-        cli_tell(
-            "%s: states of %zu answers at once, %.1f MiB each; prompts are read whole, without "
-            "a prefix cache",
-            one->name, s.states, (double)s.state_bytes / mib);
+        cli_tell("%s: states of %zu answers at once and of %zu beginnings of known prompts "
+                 "(--state-checkpoints), %.1f MiB each",
+                 one->name, s.states, s.checkpoints, (double)s.state_bytes / mib);
     }
     cli_tell("%s: names in the API: %s", one->name, one->names);
 }

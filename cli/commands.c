@@ -157,13 +157,15 @@ static const cli_command_row rows[CLI_COMMAND_COUNT] = {
                    "Trains a byte-level BPE with single digits on generated documents "
                    "and texts, and writes tokenizer.json and tokenizer_config.json "
                    "with a chat template to the folder OUT."},
-    [CLI_DOCTOR] = {"doctor", "[MODEL]", 0, 1, cli_run_doctor,
-                    "what this machine allows, what to change, which models fit",
-                    "Prints the processor and the kernels in use, threads, memory, huge pages, the "
-                    "limits of this process and of running servers, and where models are looked "
-                    "up. What slows the program or limits it has a line that says how to change "
-                    "it. Then it says with which weights and contexts models of three sizes fit "
-                    "this machine or, as info does, what MODEL takes."},
+    [CLI_DOCTOR] =
+        {"doctor", "[MODEL]", 0, 1, cli_run_doctor,
+         "what this machine allows, what to change, which models fit",
+         "Prints the processor and the kernels in use, threads, memory, huge pages, the "
+         "limits of this process and of running servers, and where models are looked "
+         "up. What slows the program or limits it has a line that says how to change "
+         "it. Then it says with which weights and contexts models of three sizes fit "
+         "this machine or, as info does, what MODEL takes. --report prints something else: "
+         "what to send with a report of a problem."},
     [CLI_HELP] = {"help", "[COMMAND]", 0, 1, cli_run_help, "this list, or a command's options",
                   NULL},
     [CLI_VERSION] = {"version", "", 0, 0, cli_run_version, "the version", NULL},

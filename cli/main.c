@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/system.h"
 #include "hub.h"
 #include "interrupt.h"
 #include "options.h"
@@ -75,6 +76,7 @@ int main(int argc, char **argv)
     }
     status = find_models(&options);
     if (status != CLI_DONE) return status;
+    skv_thread_computes();
     status = cli_interrupt_start(&options.interrupt);
     if (status != CLI_DONE) return status;
     status = cli_ranks_run(&options);

@@ -124,6 +124,11 @@ static const cli_option rows[] = {
                    "this one has)"),
     OPTION(ON(INFO) | ON(DOCTOR), "--threads", "N", SIZE, threads, 1, THREADS_MAX,
            .help = "plan memory for so many threads (one for each processor allowed)"),
+    OPTION(ON(DOCTOR), "--report", NULL, FLAG, report,
+           .help = "print instead what to send with a report of a problem (no user, host or file "
+                   "is named; takes a minute)"),
+    OPTION(ON(DOCTOR), "--preset", "NAME", TEXT, preset,
+           .help = "the shape that --report measures (llama-3.2-1b, where it fits)"),
     OPTION(ON(INFO), "--as-papers", NULL, FLAG, as_papers,
            .help = "count as the papers do: vocabulary twice, attention in units of 2^30"),
 
@@ -343,6 +348,9 @@ static const cli_option rows[] = {
     OPTION(ON(SERVE), "--slot-save-path", "DIR", TEXT, slot_save_path,
            .help = "folder that POST /slots/ID?action=save and restore keep files in (none: they "
                    "are refused)"),
+    OPTION(ON(SERVE), "--state-checkpoints", "N", SIZE, state_checkpoints, 0, 1 << 16,
+           .help = "hybrid models: most states that the prefix cache keeps, each as large as that "
+                   "of an answer (" SKV_TEXT_OF(CLI_SERVE_CHECKPOINTS) " for each answer at once)"),
     OPTION(ON(SERVE), "--cache-dir", "DIR", TEXT, cache_dir,
            .help = "folder for cached prompts that leave memory; survives restarts"),
     OPTION(ON(SERVE), "--cache-disk-bytes", "N", SIZE, cache_disk_bytes, 1, 1e15,

@@ -1,6 +1,7 @@
 /* The table of options and the parser that it drives. */
 #include "options.h"
 
+#include <ctype.h>
 #include <string.h>
 
 #include "common/sampling_fields.h"
@@ -109,6 +110,16 @@ static int check_transform(const cli_options *o)
     return CLI_DONE;
 }
 
+static int check_doctor(const cli_options *o)
+{
+    if (o->report && o->n_operands > 0) {
+        return cli_usage("doctor: --report is of the machine: '%s' does not go with it",
+                         o->operands[0]);
+    }
+    if (o->preset && !o->report) return cli_usage("doctor: --preset needs --report");
+    return CLI_DONE;
+}
+
 static int check_eval(const cli_options *o)
 {
     if (!o->tasks) return cli_usage("eval: --task NAME|FILE,... is required");
@@ -149,6 +160,7 @@ static int check_command(const cli_options *o)
     switch (o->command) {
     case CLI_GENERATE: return check_grammars(o);
     case CLI_BENCH: return check_bench(o);
+    case CLI_DOCTOR: return check_doctor(o);
     case CLI_EVAL: return check_eval(o);
     case CLI_TUNE: return check_tune(o);
     case CLI_SIMILARITY:
@@ -164,14 +176,33 @@ static int check_command(const cli_options *o)
     }
 }
 
+/* The i-th operand of a usage line, and the length of its name: a word, or what stands in
+ * parentheses. */
+static const char *operand_name(const char *operands, size_t i, size_t *n)
+{
+    for (;; i--, operands += *n + 1) {
+        *n = operands[0] == '(' ? strcspn(operands, ")") + 1 : strcspn(operands, " ");
+        if (i == 0 || !operands[*n]) return operands;
+    }
+}
+
+/* An operand in small letters is a word that is to be given as it is. */
 static int check_operands(const cli_options *o)
 {
     const cli_command_row *row = cli_command_at(o->command);
-    if (o->n_operands >= row->operands_min) return CLI_DONE;
-    const bool second = o->n_operands > 0 || o->command == CLI_VOCAB;
-    const char *missing = o->command == CLI_LOAD ? "URL" : second ? "OUT" : "MODEL";
-    return cli_usage("%s: %s is missing: swiftkv %s %s", row->name, missing, row->name,
-                     row->operands);
+    size_t n;
+    for (size_t i = 0; i < row->operands_min; i++) {
+        const char *name = operand_name(row->operands, i, &n);
+        if (i == o->n_operands) {
+            return cli_usage("%s: %.*s is missing: swiftkv %s %s", row->name, (int)n, name,
+                             row->name, row->operands);
+        }
+        const bool is_word = islower((unsigned char)name[0]);
+        if (is_word && (strlen(o->operands[i]) != n || memcmp(o->operands[i], name, n) != 0)) {
+            return cli_usage("%s: '%s': expected %.*s", row->name, o->operands[i], (int)n, name);
+        }
+    }
+    return CLI_DONE;
 }
 
 static int add_operand(const char *text, cli_options *out)
@@ -286,8 +317,12 @@ static int parse_option(int argc, char *const *argv, int *i, cli_options *out)
 /* What is not in the table, or is no value of the option: "not given" in the words of options.h. */
 static void clear_options(cli_options *out)
 {
-    *out = (cli_options){
-        .n_tokens = CLI_NOT_GIVEN, .count = CLI_NOT_GIVEN, .cpu = "best", .ridge = -1, .floor = -1};
+    *out = (cli_options){.n_tokens = CLI_NOT_GIVEN,
+                         .count = CLI_NOT_GIVEN,
+                         .state_checkpoints = CLI_NOT_GIVEN,
+                         .cpu = "best",
+                         .ridge = -1,
+                         .floor = -1};
     out->sampling = skv_sampling_default();
 }
 

@@ -18,6 +18,7 @@
 enum { CLI_LIST_MAX = 32, CLI_SETTINGS_MAX = 64, CLI_OPERANDS_MAX = 64 };
 #define CLI_NOT_GIVEN SIZE_MAX
 #define CLI_SERVE_STATES 8      /* answers of a hybrid model at once, without --max-running */
+#define CLI_SERVE_CHECKPOINTS 2 /* of its states, for each of them */
 #define CLI_SERVE_KV_CONTEXTS 4 /* contexts that --kv-tokens of serve is by default */
 
 typedef struct cli_sizes {
@@ -100,7 +101,7 @@ struct cli_options {
     const char *preset;
     cli_sizes prompt_lengths;
     size_t gen_tokens, batch, repeat;
-    bool peak, compare, costs;
+    bool peak, compare, costs, report;
     const char *replay;
     size_t cost_context; /* --context of info and doctor; 0: the model's */
     size_t available;    /* bytes to plan for; 0: what this machine has */
@@ -149,6 +150,7 @@ struct cli_options {
     const char *reranker, *prompt_strip, *prompt_sort, *prompt_keep;
     const char *host, *cache_disk_form, *tool_format, *reasoning_format, *template_vars;
     size_t kv_tokens, max_queued_tokens; /* 0: not given */
+    size_t state_checkpoints;            /* CLI_NOT_GIVEN: by the number of answers */
     size_t port, max_running, max_queued, connections, connections_per_ip, body_mib, memory_mib,
         request_mib, stack_kib, cache_disk_bytes;
     double step_ms, mask_seconds, queue_seconds, header_seconds, body_seconds, stall_seconds,

@@ -9,6 +9,8 @@ libskv.a, so that no writable data hides in an object and no instruction runs on
 lacks it: the suffix of a kernel's file says which ones it may use, and other code reaches it only
 through a table of pointers. The symbols of its objects tell which folder calls which, what lacks the
 prefix, what nobody calls, and how many objects of a folder call each other in circles.
+tools/tidy_allow.txt holds the exceptions of before each rule, and how often the comments of a room
+use the words of TANGLED; these numbers may only fall.
 """
 
 import argparse
@@ -32,9 +34,15 @@ MAX_PARAMETERS = 6
 ALLOW_FILE = "tools/tidy_allow.txt"
 EXPORTED = "exported"
 KNOT = "knot"
+WORDS = "words"
 C_FOLDERS = ("include", "src", "cli", "bench", "examples", "tests", "fuzz")
 TEXT_FOLDERS = C_FOLDERS + ("tools", "script", "cmake", "docs", "man", "completion")
 PROGRAM_FOLDERS = ("cli", "bench", "examples")
+# Rooms whose comments are counted, the words that make a sentence tangled ("what others hold", "whom nobody
+# knows", "behind the last one"), and how far their number for 1,000 words may fall before its line has to.
+ROOMS = ("include", "cli", "src/base", "src/common", "src/engine", "src/language", "src/learning", "src/serving")
+TANGLED = frozenset("what who whom whose whoever nobody somebody everybody behind".split())
+CLEARLY = 0.5
 
 # ------------------------------------------------------------------------------------------
 # Include directions: a folder -> the folders it may include. The rule of the nearest folder above a
@@ -149,6 +157,7 @@ LANE_OWNERS = {
     "queue": {"scheduler.c", "admit.c"},
     "disk": {"keep.c"},
     "remote": {"remote.c"},
+    "checkpoints": {"checkpoints.c"},
     "stored": {"store_prompt.c"},
     "rows": {"keep_rows.c"},
     "mask": {"masks.c"},
@@ -215,6 +224,12 @@ def blank(text, keep_strings=False):
         return re.sub(r"[^\n]", " ", token)
 
     return TOKENS.sub(spaces, text)
+
+
+def words_of_comments(text):
+    for match in TOKENS.finditer(text):
+        if match.group(0)[0] == "/":
+            yield from re.findall(r"[a-z]+", match.group(0).lower())
 
 
 def line_of(text, offset):
@@ -286,6 +301,7 @@ class Tidy:
         self.allowed = self.read_allow_list()
         self.check_names()
         self.check_functions()
+        self.check_words()
         self.check_unfinished()
         if self.compile_headers:
             self.check_headers_alone()
@@ -397,7 +413,7 @@ class Tidy:
 
     def check_functions(self):
         allowed = {
-            key: at for key, at in self.allowed.items() if at[1] != EXPORTED and key[1] != KNOT
+            key: at for key, at in self.allowed.items() if at[1] != EXPORTED and key[1] not in (KNOT, WORDS)
         }
         for path, line, name, n in self.functions():
             if "/ref/" in path:
@@ -421,15 +437,16 @@ class Tidy:
 
     def read_allow_list(self):
         """Lines "path function lines" of functions that were long when the rule came,
-        "path function exported" of those that only their own file called, and "folder knot objects"
-        of folders whose objects called each other in circles."""
+        "path function exported" of those that only their own file called, "folder knot objects"
+        of folders whose objects called each other in circles, and "room words rate" of comments."""
         allowed = {}
         path = self.root / ALLOW_FILE
         if path.is_file():
             for i, line in enumerate(path.read_text().splitlines(), 1):
                 words = line.partition("#")[0].split()
                 if len(words) == 3:
-                    limit = words[2] if words[2] == EXPORTED else int(words[2])
+                    number = float if words[1] == WORDS else int
+                    limit = words[2] if words[2] == EXPORTED else number(words[2])
                     allowed[words[0], words[1]] = i, limit
                 elif words:
                     self.report(ALLOW_FILE, i, "allow-list", "not 'path function lines'")
@@ -444,6 +461,29 @@ class Tidy:
         if found is None:
             found = [(s.path, *f) for s in self.sources for f in functions_by_layout(s.code)]
         return found
+
+    # ------------------------------------------------------------------------------------ words
+
+    def check_words(self):
+        """How many of 1,000 words in a room's comments are TANGLED: the number may only fall."""
+        allowed = {key[0]: at for key, at in self.allowed.items() if key[1] == WORDS}
+        for room in ROOMS:
+            line, limit = allowed.pop(room, (1, 0.0))
+            rate = self.tangled(room)
+            if rate > limit:
+                names = " ".join(sorted(TANGLED))
+                message = f"{rate} of 1,000 words in comments are one of '{names}', at most {limit}"
+                self.report(room, 1, WORDS, message)
+            elif rate < limit - CLEARLY or rate == 0 < limit:
+                change = "lower it" if rate else "remove it"
+                self.report(ALLOW_FILE, line, "allow-list", f"{room} words are {rate} now: {change}")
+        for room, (line, _) in allowed.items():
+            self.report(ALLOW_FILE, line, "allow-list", f"{room} is no room: remove it")
+
+    def tangled(self, room):
+        words = [w for source in self.sources if source.inside(room) for w in words_of_comments(source.text)]
+        n = sum(word in TANGLED for word in words)
+        return round(1000 * n / len(words), 1) if words else 0.0
 
     # ------------------------------------------------------------------------------------ names
 

@@ -1,4 +1,4 @@
-/** What every public header begins and ends with. */
+/** The macros that every public header begins and ends with. */
 #ifndef SKV_API_H
 #define SKV_API_H
 
@@ -10,7 +10,7 @@
 #define SKV_END
 #endif
 
-/* The shared library exports what public headers declare and nothing else. */
+/* The shared library exports only the declarations of public headers. */
 #define SKV_API __attribute__((visibility("default")))
 
 /* A status that must not be ignored. */

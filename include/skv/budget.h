@@ -1,17 +1,17 @@
 /**
- * Budgets: what one piece of work on untrusted text may take.
+ * Budgets: limits on the resources that one piece of work on untrusted text may use.
  *
- *   skv_account  memory that many pieces of work hold at the same time, with one maximum, and parts
- *                of it for those who share it. Any thread may use it.
- *   skv_budget   the limits of one piece of work (work, memory, depth, time), and what it has used.
+ *   skv_account  memory shared by many pieces of work, with one maximum. An account can be divided
+ *                into parts, one for each client. Any thread may use it.
+ *   skv_budget   the limits of one piece of work (work, memory, depth, time) and its usage so far.
  *                It belongs to one thread at a time and owns nothing.
  *
  * Code that turns text from a request into something larger (a grammar, a schema, a regular
- * expression, a chat template, JSON) asks its budget before it goes on. The first limit that is
- * exceeded is remembered, every later question is answered with "no", and skv_budget_check makes
- * the error. So a walk may ask anywhere and report once.
+ * expression, a chat template, JSON) asks its budget before it continues. The budget remembers the
+ * first limit that is exceeded and refuses every later request; skv_budget_check returns the error.
+ * A recursive walk can therefore ask at any point and report once at the end.
  *
- * Functions that take a budget accept NULL, which stands for the default limits.
+ * Functions that take a budget accept NULL, which selects the default limits.
  */
 #ifndef SKV_BUDGET_H
 #define SKV_BUDGET_H
@@ -32,10 +32,13 @@ typedef struct skv_account skv_account;
 /** An account of at most max_bytes. */
 SKV_CHECKED skv_status skv_account_create(size_t max_bytes, skv_account **out, skv_error *err);
 /**
- * A part of an account, for one of those who share it: what is taken from it is taken from the
- * whole too. A part may hold three times what is left free of the whole. So one alone gets at most
- * three quarters, n that take all they can get 3 / (3 n + 1) each, and the 1 / (3 n + 1) that they
- * leave are there for the next. The whole is borrowed, and no part of another.
+ * Creates a part of an account, for one of the clients that share it. Memory taken from a part is
+ * also taken from the whole.
+ *
+ * A part may hold three times the memory that is free in the whole. A single client can therefore
+ * take at most three quarters of the account. If n clients take as much as they can, each gets 3 /
+ * (3 n + 1) and 1 / (3 n + 1) remains for the next client. The whole is borrowed; it must not be a
+ * part itself.
  */
 SKV_CHECKED skv_status skv_account_create_part(skv_account *whole, skv_account **out,
                                                skv_error *err);
@@ -43,12 +46,12 @@ SKV_CHECKED skv_status skv_account_create_part(skv_account *whole, skv_account *
 SKV_API void skv_account_free(skv_account *account);
 /** Takes n_bytes; false, and nothing is taken, when they do not fit. NULL: always true. */
 SKV_CHECKED bool skv_account_take(skv_account *account, size_t n_bytes);
-/** The same for work that can wait, and leaves room in which other work is finished: a quarter of
- * an account, and a part then holds no more than what is left free of the whole. */
+/** As skv_account_take, for work that can wait. Leaves room to finish other work: a quarter of an
+ * account stays free, and a part may hold no more than is free in the whole. */
 SKV_CHECKED bool skv_account_take_early(skv_account *account, size_t n_bytes);
 /** Takes n_bytes even beyond the maximum: for memory that is already in use. NULL: does nothing. */
 SKV_API void skv_account_take_anyway(skv_account *account, size_t n_bytes);
-/** Gives back what was taken. NULL: does nothing. */
+/** Returns n_bytes to the account. NULL: does nothing. */
 SKV_API void skv_account_give(skv_account *account, size_t n_bytes);
 /** Bytes that are taken now, and the most that were taken at one time. NULL: 0. */
 SKV_API size_t skv_account_used(const skv_account *account);
@@ -83,12 +86,12 @@ typedef struct skv_budget {
     /* Set by skv_budget_init, then by the caller before the budget is used. */
     skv_limits max;
     skv_account *account;        /* borrowed; NULL: none. Memory counts there too. */
-    bool (*stopped)(void *user); /* asked every millisecond or so; NULL: nobody stops the work */
+    bool (*stopped)(void *user); /* asked every millisecond or so; NULL: never stopped */
     /* Where the account has no room (skv_account_take_early): waits until n_bytes of it are taken;
      * false: they cannot be had. NULL: nothing waits, and all of the account may be taken. */
     bool (*wait)(void *user, size_t n_bytes);
     void *user; /* borrowed */
-    /* What has been used. */
+    /* Usage so far. */
     uint64_t work, look_at, deadline_ns; /* look_at: the work at which to look at the clock next */
     size_t bytes, depth;
     skv_exceeded exceeded; /* the first limit that was exceeded */
@@ -108,7 +111,7 @@ SKV_CHECKED bool skv_budget_work(skv_budget *budget, uint64_t n);
 /** Counts n_bytes of memory that are about to be allocated; false when a limit is, or was,
  * exceeded, and then they are not counted. */
 SKV_CHECKED bool skv_budget_take(skv_budget *budget, size_t n_bytes);
-/** The same for what can be left out: it waits for nothing, and a refusal is not remembered. */
+/** As skv_budget_take, for optional memory: it never waits, and a refusal is not remembered. */
 SKV_CHECKED bool skv_budget_try(skv_budget *budget, size_t n_bytes);
 /** Counts n_bytes as freed. */
 SKV_API void skv_budget_give(skv_budget *budget, size_t n_bytes);

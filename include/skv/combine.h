@@ -41,7 +41,7 @@ typedef enum skv_axis {
 typedef enum skv_model_kind {
     SKV_MODEL_ORDINARY,
     SKV_MODEL_SWIFTKV,
-    SKV_MODEL_ACROSSKV, /* SwiftKV whose layers share caches in groups */
+    SKV_MODEL_ACROSSKV, /* SwiftKV with groups of layers that share a cache */
     SKV_MODEL_STUDENT,  /* SwiftKV or AcrossKV, saved without the teacher's weights */
     SKV_MODEL_KVPRED,   /* with an auxiliary model */
     SKV_MODEL_SHARED,   /* its last layers read the keys and values of earlier layers */

@@ -3,8 +3,8 @@
  * answers can be checked exactly. Every document depends only on the options and its index, so any
  * worker can generate any of them in any order.
  *
- * Keys and values are split into two sets by the hash of the word. What held-out documents ask for
- * appears in no training document.
+ * Keys and values are split into two sets by the hash of the word. The keys and values in held-out
+ * questions appear in no training document.
  */
 #ifndef SKV_DOCUMENTS_H
 #define SKV_DOCUMENTS_H
@@ -54,7 +54,7 @@ typedef struct skv_documents_options {
     size_t tokens_min, tokens_max; /* length of a document, log-uniform */
     size_t questions_max; /* a document has 1 to this many questions, as its length allows */
     bool held_out;        /* use the keys and values of the evaluation set */
-    const char *vocab;    /* model whose tokenizer counts tokens; NULL: an estimate */
+    const char *vocab;    /* model with the tokenizer that counts tokens; NULL: an estimate */
     const char *prose;    /* a text file for the task "needle"; NULL: generated sentences */
 } skv_documents_options;
 

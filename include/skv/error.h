@@ -1,9 +1,9 @@
 /**
  * Statuses and error messages, shared by every layer of libskv.
  *
- * A function that can fail returns skv_status and takes `skv_error *err` last (NULL is
- * allowed). On failure `err->text` holds one line that names the file, the field and the
- * value; results behind out-pointers are then left as they were.
+ * A function that can fail returns skv_status and takes `skv_error *err` last (NULL is allowed). On
+ * failure `err->text` holds one line that names the file, the field and the value; output
+ * parameters are not modified.
  */
 #ifndef SKV_ERROR_H
 #define SKV_ERROR_H

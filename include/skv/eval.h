@@ -28,7 +28,7 @@ typedef struct skv_eval_options {
                          * prompt, to which eviction applies. 0: all are scored */
     uint64_t seed;      /* for generated documents */
     const char *prose;  /* a text file to hide needles in; NULL: generated sentences */
-    const char *primer; /* a file whose text precedes every prompt; NULL: none */
+    const char *primer; /* a file with text that precedes every prompt; NULL: none */
     bool no_template;   /* do not use the model's chat template */
     const char *log;    /* file that receives one line of JSON per example; NULL: none */
     bool resume;        /* skip examples that are already in the log */
@@ -85,9 +85,9 @@ typedef struct skv_eval_task {
 typedef struct skv_eval_report {
     size_t n_tasks, depth_bins;
     skv_eval_task *tasks;
-    size_t n_averaged; /* tasks whose main metric is a proportion */
+    size_t n_averaged; /* tasks with a proportion as their main metric */
     double average;    /* their average; NaN if there are none */
-    /* Tokens of generated answers, those of a log apart, and what was drafted of them. */
+    /* Generated tokens (those of a log are counted separately), and the drafts among them. */
     uint64_t generated;
     skv_draft_counts drafts;
 } skv_eval_report;

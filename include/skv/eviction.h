@@ -20,7 +20,7 @@ SKV_BEGIN
 
 /*
  * One row makes a method: SKV_EVICT_SNAPKV, its name "snapkv", skv_evict_snapkv in
- * src/engine/kv/snapkv.c, and what it goes with (src/engine/combine.c).
+ * src/engine/kv/snapkv.c, and the features it combines with (src/engine/combine.c).
  *
  *     BY_QUERY_HEAD  each query head may keep rows of its own;  BY_KV_HEAD: only each KV head
  *     HEADS_APART    a head chooses by itself;  HEADS_TOGETHER: the heads of a layer share its rows

@@ -1,15 +1,15 @@
 /**
- * Constrained decoding: an answer that has to follow a grammar.
+ * Constrained decoding: generation that must follow a grammar.
  *
  *   skv_grammar      a compiled grammar: JSON, a JSON schema, a regular expression, rules in the
  *                    GBNF notation, or a list of choices. Immutable; threads share it freely.
  *   skv_token_table  the bytes of every token of a vocabulary, as a trie. Immutable and shared.
- *   skv_matcher      one answer on its way through a grammar: which tokens may come next.
+ *   skv_matcher      the state of one answer in a grammar: determines which tokens may come next.
  *
- * A matcher and its copies share caches and belong to one thread at a time. For many answers
- * under one grammar keep a matcher that has read nothing and copy it: its caches stay warm.
+ * A matcher and its copies share caches and belong to one thread at a time. For many answers under
+ * one grammar, keep an unused matcher and copy it: its caches stay warm.
  *
- * docs/reference/grammar.md tells what each kind of grammar may say, and the limits.
+ * docs/reference/grammar.md describes the supported syntax of each kind, and the limits.
  */
 #ifndef SKV_GRAMMAR_H
 #define SKV_GRAMMAR_H
@@ -46,27 +46,27 @@ typedef enum skv_grammar_kind {
 /* ---- grammars ---- */
 
 /**
- * Compiles text[0..n) within a budget; NULL stands for the default limits. The error names what is
- * wrong and where: a keyword that is not supported (SKV_UNSUPPORTED), a mistake (SKV_FORMAT), a
- * limit (SKV_RANGE). Errors of the budget are those of skv_budget_check. When the call returns, the
- * budget holds no memory of it: skv_grammar_bytes tells what the grammar takes. The call needs
- * little stack, whatever the text.
+ * Compiles text[0..n) within a budget; NULL selects the default limits. The error names the cause
+ * and its position: an unsupported keyword (SKV_UNSUPPORTED), a mistake (SKV_FORMAT), or a limit
+ * (SKV_RANGE). Budget errors are those of skv_budget_check. On return the budget counts no memory
+ * for this call; skv_grammar_bytes returns the size of the grammar. The call needs little stack for
+ * any text.
  */
 SKV_CHECKED skv_status skv_grammar_compile(skv_grammar_kind kind, const char *text, size_t n,
                                            skv_budget *budget, skv_grammar **out, skv_error *err);
-/* A grammar that waits: what stands in front of the text that it holds for. */
+/* A grammar that applies after a prefix, which `lead` describes. */
 typedef struct skv_grammar_source {
     skv_grammar_kind kind;
     skv_text_piece text;
     skv_text_piece lead; /* of the kind SKV_GRAMMAR_PARTS; NULL: nothing stands there */
 } skv_grammar_source;
-/** The same for answers that begin with what `lead` says. */
+/** As skv_grammar_compile, for answers that begin with a match of `lead`. */
 SKV_CHECKED skv_status skv_grammar_compile_behind(const skv_grammar_source *source,
                                                   skv_budget *budget, skv_grammar **out,
                                                   skv_error *err);
 /** Frees it; its matchers must have been freed. NULL is allowed. */
 SKV_API void skv_grammar_free(skv_grammar *grammar);
-/** What the compiled form takes, in bytes. */
+/** Returns the size of the compiled grammar, in bytes. */
 SKV_API size_t skv_grammar_bytes(const skv_grammar *grammar);
 
 /* ---- vocabularies ---- */
@@ -85,9 +85,10 @@ SKV_API size_t skv_token_table_bytes(const skv_token_table *table);
 /* ---- matchers ---- */
 
 /**
- * Borrows all three until it is freed. table: NULL: then only bytes can be matched. account: what
- * the matcher and its copies hold counts there; NULL: nowhere. A call that finds the account full
- * does without what only saves time, and fails with SKV_MEMORY when that is not enough.
+ * Creates a matcher. Borrows all three arguments until the matcher is freed. table: NULL: only
+ * bytes can be matched. account: counts the memory of the matcher and its copies; NULL: not
+ * counted. If the account is full, a call works without its caches; it fails with SKV_MEMORY if
+ * that is not enough.
  */
 SKV_CHECKED skv_status skv_matcher_create(const skv_grammar *grammar, const skv_token_table *table,
                                           skv_account *account, skv_matcher **out, skv_error *err);
@@ -96,9 +97,9 @@ SKV_CHECKED skv_status skv_matcher_create(const skv_grammar *grammar, const skv_
 SKV_CHECKED skv_status skv_matcher_copy(const skv_matcher *matcher, skv_matcher **out,
                                         skv_error *err);
 SKV_API void skv_matcher_free(skv_matcher *matcher);
-/** What a matcher and its copies hold together, in bytes. */
+/** Returns the memory of a matcher and all its copies, in bytes. */
 SKV_API size_t skv_matcher_bytes(const skv_matcher *matcher);
-/** Gives up what only saves time, of all copies. */
+/** Frees the caches of the matcher and of all its copies. */
 SKV_API void skv_matcher_shrink(skv_matcher *matcher);
 
 /**

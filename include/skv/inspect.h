@@ -1,11 +1,11 @@
 /**
- * What a sequence holds and what its tokens attend to, for research: keys and values, attention
- * weights, and rows of which the caller chooses those that stay. All of it is read through the back
- * end, and costs nothing where it is not used.
+ * Inspection of a sequence, for research: reads keys and values and attention weights, and evicts
+ * rows that the caller chooses. Everything is read through the back end and costs nothing when
+ * unused.
  *
- * Layers and heads are counted from 0. Rows are told by position, the number of tokens before; of
- * the rows that a head holds skv_sequence_kept (skv/skv.h) tells the positions. On several ranks a
- * process has only its own heads, and these functions return SKV_UNSUPPORTED.
+ * Layers and heads are counted from 0. A row is identified by its position, the number of tokens
+ * before it; skv_sequence_kept (skv/skv.h) returns the positions of a head's rows. On several ranks
+ * a process has only its own heads, and these functions return SKV_UNSUPPORTED.
  */
 #ifndef SKV_INSPECT_H
 #define SKV_INSPECT_H
@@ -30,7 +30,8 @@ typedef struct skv_kv_shape {
     size_t window;   /* rows that a token attends to, its own included; 0: all */
 } skv_kv_shape;
 
-/** Describes what layer i_layer of the sequence's model reads; false: there is no such layer. */
+/** Describes the rows that layer i_layer of the sequence's model reads. Returns false if there is
+ * no such layer. */
 SKV_API bool skv_sequence_kv_shape(const skv_sequence *sequence, size_t i_layer, skv_kv_shape *out);
 
 /**
@@ -42,11 +43,11 @@ SKV_API bool skv_sequence_kv_shape(const skv_sequence *sequence, size_t i_layer,
 SKV_CHECKED skv_status skv_sequence_read_kv(const skv_sequence *sequence, size_t i_layer,
                                             size_t i_head, float *k, float *v, skv_error *err);
 
-/* Receives what token i_token of a step attends to in a layer: weights [n_heads, n] of its query
- * heads, n the number of tokens up to it. weights[h * n + p] is the share of the token at position
- * p: the softmax of the scaled (and capped) scores, as attention uses it. It is 0 where the head
- * holds no such row and outside of the layer's window. A head's weights add up to 1, less what its
- * sink takes. Valid during the call. */
+/* Receives the attention weights of token i_token of a step in one layer: weights [n_heads, n] of
+ * its query heads, where n is the number of tokens up to and including it. weights[h * n + p] is
+ * the share of the token at position p: the softmax of the scaled (and capped) scores, as attention
+ * uses it. It is 0 if the head has no such row, or if the row is outside the layer's window. The
+ * weights of a head add up to 1 minus the share of its sink. Valid during the call. */
 typedef void skv_weights_fn(void *user, size_t i_layer, size_t i_token, const float *weights,
                             size_t n_heads, size_t n);
 
@@ -67,12 +68,13 @@ typedef struct skv_head_rows {
 } skv_head_rows;
 
 /**
- * Evicts all rows of the heads [n] but those that are named; heads that are not named keep theirs.
- * Later tokens attend to what is left, as after skv_sequence_evict. Layers that share a slot share
- * its rows, so one of them is named. Fails with SKV_ARGUMENT if there is no such head or row, if a
- * head is named twice, and while a prompt is announced (skv_sequence_expect); with SKV_UNSUPPORTED
- * for layers with sliding windows, which lose rows by themselves, and where the sequence or its
- * engine cannot evict rows by head; with SKV_FULL as skv_sequence_evict. Then nothing has changed.
+ * Evicts all rows of the given heads [n] except the listed ones; other heads keep all their rows.
+ * Later tokens attend to the remaining rows, as after skv_sequence_evict. Layers that share a slot
+ * share its rows, so list only one of them. Fails with SKV_ARGUMENT if there is no such head or
+ * row, if a head is named twice, and while a prompt is announced (skv_sequence_expect); with
+ * SKV_UNSUPPORTED for layers with sliding windows, which drop rows on their own, and if the
+ * sequence or its engine cannot evict rows by head; with SKV_FULL like skv_sequence_evict. On
+ * failure nothing changes.
  */
 SKV_CHECKED skv_status skv_sequence_keep(skv_sequence *sequence, const skv_head_rows *heads,
                                          size_t n, skv_error *err);

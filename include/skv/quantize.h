@@ -12,8 +12,8 @@ SKV_BEGIN
 /* How a text is used. */
 typedef enum skv_quantize_method {
     SKV_QUANTIZE_GPTQ,    /* columns make up for each other's rounding errors (arXiv:2210.17323) */
-    SKV_QUANTIZE_AWQ,     /* columns of large inputs are scaled up before they are rounded, and what
-                           * makes these inputs is scaled down (arXiv:2306.00978) */
+    SKV_QUANTIZE_AWQ,     /* columns of large inputs are scaled up before rounding; the operation
+                           * that produces these inputs is scaled down (arXiv:2306.00978) */
     SKV_QUANTIZE_AWQ_GPTQ /* both: scales are chosen by the error that the first leaves */
 } skv_quantize_method;
 
@@ -35,9 +35,10 @@ SKV_API skv_quantize_options skv_quantize_options_default(void);
 
 typedef struct skv_quantize_report {
     size_t n_quantized; /* matrices that were quantised */
-    size_t n_left;      /* projections whose row length is not a multiple of `group`: left as is */
-    size_t n_nearest;   /* with a text: of experts, rounded to the nearest: what one reads is not
-                         * known */
+    size_t n_left;      /* projections with a row length that is not a multiple of `group`:
+                         * unchanged */
+    size_t n_nearest;   /* with a text: matrices of experts, rounded to nearest, since their inputs
+                         * are unknown */
     uint64_t bytes_from, bytes; /* of the tensors that were read, and of those written */
     size_t tokens;              /* of the text that were read */
     size_t n_scaled, n_inputs;  /* with AWQ: inputs of products that were scaled, of all */
@@ -48,11 +49,11 @@ typedef struct skv_quantize_report {
  * Writes the model at `path`, a Hugging Face folder or a GGUF file, with its projections quantised
  * to the new folder `out`: safetensors in the layout `pack-quantized` of compressed-tensors, which
  * vLLM, transformers and this library open. Embedding, head, norms and biases stay as they are, and
- * so do tensors and keys of config.json that SwiftKV adds. Tokenizer files are copied. report may
- * be NULL. On failure nothing stays that could be mistaken for a model.
+ * so do SwiftKV's tensors and keys of config.json. Copies the tokenizer files. report may be NULL.
+ * On failure no partial model remains.
  *
- * If `out` ends in .gguf, it becomes a GGUF file with Q4_0 or Q8_0 (group 32), whose embedding and
- * head have Q8_0. SKV_UNSUPPORTED where GGUF has no place for the model or its tokenizer.
+ * If `out` ends in .gguf, writes a GGUF file with Q4_0 or Q8_0 (group 32); its embedding and head
+ * use Q8_0. Fails with SKV_UNSUPPORTED if GGUF cannot represent the model or its tokenizer.
  */
 SKV_CHECKED skv_status skv_quantize(const char *path, const char *out,
                                     const skv_quantize_options *options,

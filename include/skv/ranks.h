@@ -4,8 +4,8 @@
  * of the vocabulary. After o and after down the results are added up over all ranks, in the order
  * of ranks, so the same number of ranks gives the same bits.
  *
- * Rank 0 uses engines and sequences as ever: skv_engine_options.team is all that it adds. The other
- * ranks call skv_ranks_follow, which opens what rank 0 opens and does what its sequences do. Files
+ * Rank 0 uses engines and sequences as usual; it only sets skv_engine_options.team. The other ranks
+ * call skv_ranks_follow, which opens the same engines and mirrors the operations of rank 0. Files
  * must have the same path on all machines.
  */
 #ifndef SKV_RANKS_H
@@ -20,8 +20,9 @@
 
 SKV_BEGIN
 
-/** Ranks other than 0: does what rank 0 says until it calls skv_ranks_end. An error means that this
- * rank can no longer follow: the program must end the others, since they would wait for it. */
+/** Runs a rank other than 0: executes the commands of rank 0 until rank 0 calls skv_ranks_end.
+ * After an error this rank can no longer follow; the program must end the other ranks, which would
+ * otherwise wait for it. */
 SKV_CHECKED skv_status skv_ranks_follow(const skv_team *team, skv_error *err);
 /** Rank 0, when its engines are closed: the others return from skv_ranks_follow. */
 SKV_CHECKED skv_status skv_ranks_end(const skv_team *team, skv_error *err);
@@ -31,7 +32,7 @@ typedef struct skv_ranks_traffic {
     size_t ranks;        /* 1: nothing is sent */
     uint64_t sum_bytes;  /* sums of rows [D] */
     uint64_t head_bytes; /* logits, to rank 0 */
-    uint64_t told_bytes; /* what rank 0 tells */
+    uint64_t told_bytes; /* commands of rank 0 */
     uint64_t n_sums;
 } skv_ranks_traffic;
 

@@ -45,8 +45,8 @@ typedef enum skv_weights {
     SKV_WEIGHTS_FILE  /* quantised matrices with the codes of the file, the others bf16 */
 } skv_weights;
 
-/* The type of the KV cache. AUTO: f32 with f32 weights, and for heads shorter than 32, whose dot
- * products are too short to average rounding errors out; bf16 otherwise. */
+/* The type of the KV cache. AUTO: f32 if the weights are f32 or heads are shorter than 32, since
+ * such short dot products do not average out rounding errors; bf16 otherwise. */
 typedef enum skv_kv { SKV_KV_AUTO, SKV_KV_F32, SKV_KV_BF16, SKV_KV_FP8, SKV_KV_INT8 } skv_kv;
 
 typedef enum skv_prefill {
@@ -87,7 +87,7 @@ SKV_API bool skv_pruning_parse(const char *text, skv_pruning *out);
 /** The share of a prompt's tokens that layer i of n runs. */
 SKV_API double skv_pruning_share(const skv_pruning *pruning, size_t i, size_t n);
 
-/* What a 0 in skv_engine_options stands for. */
+/* The defaults that a 0 in skv_engine_options selects. */
 #define SKV_CONTEXT_DEFAULT 8192 /* at most: the model's context may be shorter */
 #define SKV_STEP_TOKENS_DEFAULT 512
 
@@ -107,17 +107,24 @@ typedef struct skv_engine_options {
      * In hybrid models each sequence has a state, and memory for so many is reserved; 0: for as
      * many as kv_tokens has room for whole contexts. */
     size_t kv_sequences;
+    /* Hybrid models: the most states that a scheduler's prefix cache keeps, each as large as that
+     * of a sequence. A prompt continues a known one only behind a token whose state was kept. 0:
+     * none, and so no prefix cache. */
+    size_t kv_checkpoints;
+    /* Hybrid models: the most tokens of a draft that sequences may have beside what `speculation`
+     * says. States have room for so many that are taken back. */
+    size_t draft_tokens;
     size_t step_tokens; /* the most tokens of one step; 0: SKV_STEP_TOKENS_DEFAULT */
-    /* INT4 and FILE: codes are multiplied with f32 activations, which are rounded to int8
-     * otherwise. Slow: for measuring what that rounding costs. */
+    /* INT4 and FILE: multiplies codes with f32 activations instead of rounding these to int8. Slow;
+     * for measuring the error of that rounding. */
     bool f32_activations;
     bool no_skip; /* run every token through every layer, to check that skipping is exact */
     /* Makes a sequence's logits bit-identical for every chunking and every batch. Slower when a few
      * long sequences decode on many threads. */
     bool batch_invariant;
-    /* Only keys and values of prompts are made: what no row needs that nobody wants the output of
-     * is not loaded, which is the head and, with SwiftKV, all of the layers from l on but their K,V
-     * projections. Steps may want nothing (SKV_WANT_NONE). */
+    /* Computes only the keys and values of prompts. Weights needed only for outputs are not loaded:
+     * the head and, with SwiftKV, everything in layers >= l except their K,V projections. Steps may
+     * request no output (SKV_WANT_NONE). */
     bool prompt_only;
     skv_eviction eviction;       /* for new sequences: see skv_sequence_set_eviction */
     skv_speculation speculation; /* for new sequences: see skv_sequence_set_speculation */
@@ -135,7 +142,7 @@ typedef struct skv_engine_options {
      * The memory figures are those of this process. NULL, or a team of one: the whole model is
      * here. */
     const skv_team *team;
-    size_t memory_max;       /* bytes of weights, KV cache and workspace; 0: what the machine has */
+    size_t memory_max;       /* bytes of weights, KV cache and workspace; 0: available memory */
     size_t *memory_needed;   /* receives how many these are, also if they do not fit; may be NULL */
     uint64_t random_seed;    /* for the random weights of presets and for random pruning */
     size_t preset_kv_layers; /* presets: SwiftKV form with this l; 0: the unmodified model */
@@ -178,8 +185,9 @@ typedef struct skv_engine_stats {
     /* Of layers that keep a state instead of keys and values: bytes of one sequence's, and how many
      * sequences may have one. 0: there are no such layers. */
     size_t state_bytes, states, states_free;
+    size_t checkpoints, checkpoints_free; /* states that a prefix cache may keep beside these */
     size_t kv_pages, kv_pages_free;
-    size_t kv_tokens; /* of sequences together, what all pages hold */
+    size_t kv_tokens; /* total capacity of all pages, over all sequences */
     size_t context, step_tokens, threads;
     skv_weights weights;
     skv_kv kv;
@@ -274,8 +282,8 @@ SKV_API const char *skv_engine_adapter(const skv_engine *engine, size_t i);
  */
 SKV_CHECKED skv_status skv_sequence_set_eviction(skv_sequence *sequence,
                                                  const skv_eviction *eviction, skv_error *err);
-/** Announces that the next n tokens are a prompt, whose last tokens vote on the rows to keep.
- * Without eviction it has no effect. */
+/** Announces that the next n tokens are a prompt. The last of them vote on the rows to keep. Has no
+ * effect without eviction. */
 SKV_CHECKED skv_status skv_sequence_expect(skv_sequence *sequence, size_t n, skv_error *err);
 /** Evicts rows if the announced prompt is complete and longer than the capacity. Fails with
  * SKV_FULL, and changes nothing, if shared pages would have to be copied and no page is free. */
@@ -289,10 +297,10 @@ SKV_API size_t skv_sequence_kept(const skv_sequence *sequence, size_t i_layer, s
 /* ---- speculation (skv/speculation.h has the sources) ---- */
 
 /**
- * Sets who drafts tokens for the sequence. skv_generate needs nothing else. Callers that run steps
- * themselves ask skv_sequence_draft before a step, put the draft behind the next token in a span
- * that wants DRAFTED, and call skv_sequence_settle after it. Fails with SKV_UNSUPPORTED if the
- * engine's methods do not support speculation.
+ * Sets the source of drafted tokens for the sequence. skv_generate needs nothing else. Callers that
+ * run steps themselves call skv_sequence_draft before a step, append the draft to the next token in
+ * a span that wants DRAFTED, and call skv_sequence_settle after the step. Fails with
+ * SKV_UNSUPPORTED if the engine's methods do not support speculation.
  */
 SKV_CHECKED skv_status skv_sequence_set_speculation(skv_sequence *sequence,
                                                     const skv_speculation *how, skv_error *err);
@@ -312,7 +320,7 @@ typedef struct skv_draft_request {
 SKV_API void skv_sequences_draft(skv_draft_request *requests, size_t n);
 /** After the step: the first n_right of n_drafted tokens stay, and the others are removed. */
 SKV_API void skv_sequence_settle(skv_sequence *sequence, size_t n_drafted, size_t n_right);
-/** Returns what the sequence has drafted. */
+/** Returns the sequence's draft counts for a source. */
 SKV_API skv_draft_counts skv_sequence_drafts(const skv_sequence *sequence, skv_drafting source);
 
 /* ---- steps ---- */
@@ -324,8 +332,8 @@ typedef enum skv_want {
     /* As above with the hidden state [D] after the final norm instead of the logits. */
     SKV_WANT_LAST_HIDDEN,
     SKV_WANT_ALL_HIDDEN,
-    /* As ALL, for a token and drafts behind it: attention takes each token as if it came in a step
-     * of its own, so the logits are those of single steps to the bit. */
+    /* As ALL, for a token followed by drafts: attention computes each token as if it had a step of
+     * its own, so the logits are bit-identical to those of single steps. */
     SKV_WANT_DRAFTED
 } skv_want;
 
@@ -354,7 +362,7 @@ SKV_API void skv_cancel(skv_engine *engine);
 /** Withdraws a cancellation that no step has noticed, so the next step runs. */
 SKV_API void skv_uncancel(skv_engine *engine);
 
-/* What skv_prompt reports. All fields may be zero. */
+/* The results and progress of skv_prompt. All fields may be zero. */
 typedef struct skv_prompt_options {
     float *logits; /* [vocab], receives the logits after the last token; may be NULL */
     void (*progress)(void *user, size_t done, size_t total); /* after each chunk; may be NULL */
@@ -378,7 +386,7 @@ SKV_CHECKED skv_status skv_prompt(skv_engine *engine, skv_sequence *sequence, co
 SKV_CHECKED skv_status skv_score(skv_engine *engine, const int32_t *ids, size_t n, double *logprobs,
                                  int32_t *argmax, skv_error *err);
 
-/* The same, and who is told how far it is. */
+/* As above, with a progress callback. */
 typedef struct skv_scoring {
     const int32_t *ids; /* [n] */
     size_t n;
@@ -437,7 +445,8 @@ typedef struct skv_generation {
     skv_matcher *matcher;
     /* Called with each token except an end-of-sequence id. Return false to stop. May be NULL. */
     bool (*on_token)(void *user, int32_t id);
-    /* Called after each step with what was drafted and how much of it was right. May be NULL. */
+    /* Called after each step with the number of drafted tokens and of accepted ones. May be
+     * NULL. */
     void (*on_draft)(void *user, size_t n_drafted, size_t n_right);
     void (*on_progress)(void *user, size_t done,
                         size_t total); /* while the prompt is read; may be NULL */

@@ -1,11 +1,11 @@
 /**
  * Speculation: a source drafts the tokens that may come next, and one step checks all of them. A
  * step reads every weight once, however few tokens it runs, so drafts that are right are nearly
- * free while arithmetic is not what binds.
+ * free as long as memory bandwidth is the bottleneck.
  *
- * Answers do not change. Each drafted token is compared with the one that is chosen from the logits
- * before it, by the same sampler, constraint and random numbers as without drafts. The first that
- * differs ends the draft, and the sequence is truncated behind it.
+ * Answers do not change. Each drafted token is compared with the token sampled from the preceding
+ * logits, using the same sampler, constraint and random numbers as without drafts. The first
+ * mismatch ends the draft, and the sequence is truncated after the last accepted token.
  */
 #ifndef SKV_SPECULATION_H
 #define SKV_SPECULATION_H
@@ -21,16 +21,16 @@ SKV_BEGIN
 
 typedef enum skv_drafting {
     SKV_DRAFT_NONE,
-    SKV_DRAFT_TEXT,  /* what followed the last tokens when they came before */
+    SKV_DRAFT_TEXT,  /* the continuation of an earlier occurrence of the last tokens */
     SKV_DRAFT_SELF,  /* the exit head of a SwiftKV model, before its deep layers */
     SKV_DRAFT_AUX,   /* the auxiliary of a KV Prediction model, which has read the prompt */
     SKV_DRAFT_MODEL, /* skv_engine_options.draft_model */
-    /* The text where it has something to say, else the other. What they draft is counted as theirs.
-     */
+    /* TEXT if it finds a draft, else the other source. Drafts are counted for the source that made
+     * them. */
     SKV_DRAFT_TEXT_SELF,
     SKV_DRAFT_TEXT_AUX,
     SKV_DRAFT_TEXT_MODEL,
-    SKV_DRAFT_AUTO, /* whichever of them the model has, as far as it saves time; or nobody */
+    SKV_DRAFT_AUTO, /* the available sources, as long as they save time; possibly none */
     SKV_DRAFT_COUNT
 } skv_drafting;
 

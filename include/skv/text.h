@@ -46,9 +46,9 @@ typedef struct skv_text_marks {
 } skv_text_marks;
 
 typedef struct skv_encode_options {
-    bool add_special;   /* add what the tokenizer adds by itself, BOS, sometimes EOS */
+    bool add_special;   /* add the tokenizer's own special tokens: BOS, sometimes EOS */
     bool parse_special; /* special tokens that are written in the text become their ids */
-    skv_budget *budget; /* borrowed: what the call may take; NULL: no limit */
+    skv_budget *budget; /* borrowed; NULL: no limit */
     size_t max_ids;     /* the text is not read further than to so many ids; 0: to its end */
     /* Borrowed: with parse_special, a special token is parsed only if none of its bytes is data.
      * Everything else is tokenized as without marks. NULL: there are no data. */
@@ -64,7 +64,7 @@ SKV_CHECKED skv_status skv_vocab_encode(const skv_vocab *vocab, skv_text_piece t
 
 typedef struct skv_decode_options {
     bool with_special;  /* special tokens have text too */
-    skv_budget *budget; /* borrowed: what the call may take; NULL: no limit */
+    skv_budget *budget; /* borrowed; NULL: no limit */
 } skv_decode_options;
 
 /** The text of ids on the heap, with a terminating zero that *n_text does not count. */
@@ -82,13 +82,13 @@ typedef struct skv_text_stream skv_text_stream;
 SKV_CHECKED skv_status skv_text_stream_create(const skv_vocab *vocab, bool with_special,
                                               skv_text_stream **out, skv_error *err);
 SKV_API void skv_text_stream_free(skv_text_stream *stream);
-/** *text is what the token made certain (perhaps ""), valid until the next call. */
+/** Adds a token. *text is the text that is now complete (maybe ""), valid until the next call. */
 SKV_CHECKED skv_status skv_text_stream_push(skv_text_stream *stream, int32_t id, const char **text,
                                             size_t *n, skv_error *err);
 /** The bytes that the last token put into the text, perhaps a part of a character; those of all
  * tokens are the text. Valid until the next call. */
 SKV_API const char *skv_text_stream_bytes(const skv_text_stream *stream, size_t *n);
-/** What is left at the end. */
+/** Returns the remaining text at the end. */
 SKV_CHECKED skv_status skv_text_stream_finish(skv_text_stream *stream, const char **text, size_t *n,
                                               skv_error *err);
 
@@ -97,14 +97,16 @@ SKV_CHECKED skv_status skv_text_stream_finish(skv_text_stream *stream, const cha
 /** The model's chat template (Jinja), NULL when it has none. */
 SKV_API const char *skv_vocab_chat_template(const skv_vocab *vocab);
 
-/** Whether a chat template can be read at all: SKV_FORMAT names what is wrong and where. */
+/** Checks that a chat template can be parsed. SKV_FORMAT names the error and its position. */
 SKV_CHECKED skv_status skv_chat_template_check(skv_text_piece template_text, skv_error *err);
 
-/* What a rendering needs; all borrowed. */
+/* The input of a rendering; all borrowed. */
 typedef struct skv_render_input {
     skv_text_piece template_text;
-    skv_text_piece vars;    /* a JSON object: messages, tools, and what else the template reads */
-    const skv_vocab *vocab; /* gives bos_token and eos_token where vars do not; NULL: nobody does */
+    skv_text_piece vars;    /* a JSON object with the template's variables: messages, tools and
+                             * others */
+    const skv_vocab *vocab; /* supplies bos_token and eos_token if vars lacks them; NULL:
+                             * undefined */
     skv_budget *budget;     /* NULL: the default limits */
     /* Texts in vars are data, but for the parts that stand between two of these, which are removed:
      * a caller that writes into a message itself puts its own words there. It must be secret. n 0:

@@ -37,8 +37,8 @@ typedef struct skv_model_info {
     /* The types of the file's tensors with their numbers, "BF16 (26), F32 (3)", without those of
      * `codes`; "" where there is no file. */
     char stored[160];
-    /* How the file holds its matrices, where that is in 8 or 4 bits with scales beside them, and
-     * what holding them loses; "" for others. */
+    /* The storage of 8-bit and 4-bit matrices with separate scales, and the precision lost by it;
+     * "" for other files. */
     char codes[320];
     uint64_t kv_elements;        /* elements of K and V per token, over all slots */
     uint64_t kv_window_elements; /* those of them that only layers with sliding windows read, */
@@ -72,10 +72,10 @@ SKV_API size_t skv_model_kv_bytes_per_token(const skv_model_info *info, skv_kv k
  * rows more, and those of a step, in front of a window. */
 SKV_API size_t skv_model_kv_bytes(const skv_model_info *info, skv_kv kv, size_t n_tokens);
 
-/* What an engine takes, in bytes, and what would fit. */
+/* The memory that an engine needs, in bytes, and the sizes that would fit. */
 typedef struct skv_memory_plan {
     size_t weight_bytes, kv_bytes, workspace_bytes;
-    size_t state_bytes; /* what of kv_bytes is for states, in hybrid models */
+    size_t state_bytes; /* the part of kv_bytes for states, in hybrid models */
     size_t needed;      /* their sum; SIZE_MAX: more than can be counted */
     size_t available;   /* that they may take */
     bool fits;
@@ -88,10 +88,11 @@ typedef struct skv_memory_plan {
 } skv_memory_plan;
 
 /**
- * Counts what skv_engine_open with these options takes, by the code that takes it there, and takes
- * nothing. path may be "preset:NAME", or a folder without weights; available is what the engine
- * may take, 0: what this process may. It does not count the text of prompts, nor what threads and
- * the program itself hold, some ten MiB. options: NULL for the defaults, `team` for one process.
+ * Computes the memory that skv_engine_open would allocate with these options, using the same code,
+ * without allocating it. path may be "preset:NAME", or a folder without weights. available: the
+ * memory that the engine may use; 0: this process's limit. Does not count the text of prompts, nor
+ * the memory of threads and of the program itself, some ten MiB. options: NULL for the defaults;
+ * `team` must be a single process.
  */
 SKV_CHECKED skv_status skv_memory_plan_make(const char *path, const skv_engine_options *options,
                                             size_t available, skv_memory_plan *out, skv_error *err);
@@ -116,8 +117,9 @@ SKV_CHECKED skv_status skv_model_cost(const char *path, size_t l, size_t g, size
                                       skv_cost *out, skv_error *err);
 
 /**
- * KV Prediction: the cost of the average prompt token in the auxiliary model, whose last layer only
- * produces K and V and whose head does not run (`vocabulary` is 0), and in the linear maps.
+ * KV Prediction: the cost of the average prompt token in the auxiliary model and in the linear
+ * maps. The last layer of the auxiliary produces only K and V, and its head does not run
+ * (`vocabulary` is 0).
  */
 SKV_CHECKED skv_status skv_kvpred_cost(const char *path, size_t context, skv_cost *auxiliary,
                                        double *predictor, skv_error *err);
@@ -156,13 +158,13 @@ typedef enum skv_product {
     SKV_PRODUCT_QKV,   /* queries, with or without keys and values, of the layer's own input */
     SKV_PRODUCT_KV,    /* keys and values alone, where the queries of fewer rows follow */
     SKV_PRODUCT_STACK, /* SwiftKV: keys and values of many layers, maybe in several products */
-    SKV_PRODUCT_O,     /* of what attention returns */
+    SKV_PRODUCT_O,     /* of the output of attention */
     SKV_PRODUCT_GATE_UP,
     SKV_PRODUCT_DOWN,
     SKV_PRODUCT_EMBED /* of a layer's own embedding of the token */
 } skv_product;
 
-/* Receives the input of a product, x [n_rows, n], behind the norm in front of it. Valid during the
+/* Receives the input of a product, x [n_rows, n], after the norm before it. Valid during the
  * call. */
 typedef void skv_product_fn(void *user, size_t i_layer, skv_product product, const float *x,
                             size_t n_rows, size_t n);
@@ -206,11 +208,11 @@ typedef struct skv_transform_options {
 
     /*
      * Cuts the exit head of a SwiftKV model instead, so that drafting reads less of it (FR-Spec,
-     * arXiv:2502.14856): its rows are then those of so many tokens, which are the ids that end an
-     * answer and those that come most often in `data`. What a line of .jsonl asks does not count,
-     * only what is answered, as in training. Ties, and what `data` (which may be absent) lacks, go
-     * by id. Such a head drafts (SKV_DRAFT_SELF), and serves no early exits. All other options are
-     * ignored but data and seed, and adapters and keep_layers, which must be NULL. 0: does not cut.
+     * arXiv:2502.14856): it then has only this many tokens: the ids that end an answer and the most
+     * frequent tokens of `data`. As in training, only the answers in a .jsonl file count, not its
+     * questions. Ties, and tokens that `data` (which may be absent) lacks, are ordered by id. The
+     * result can draft (SKV_DRAFT_SELF) but not exit early. All other options are ignored but data
+     * and seed, and adapters and keep_layers, which must be NULL. 0: does not cut.
      */
     size_t exit_words;
 
@@ -255,7 +257,7 @@ SKV_CHECKED skv_status skv_transform_run(const char *path, const char *out,
 
 /* ---- the machine ---- */
 
-/* What a level can do at most: its fastest instructions for products, on registers. */
+/* The peak rates of a level: its fastest multiply instructions, on registers. */
 typedef struct skv_peak {
     double f32_gflops, bf16_gflops;
     double int8_gops, int4_gops; /* exact sums; int4: weights, times int8 activations */
@@ -274,10 +276,10 @@ SKV_CHECKED skv_status skv_peak_measure(size_t threads, const char *cpu,
                                         skv_peak *out, skv_error *err);
 
 /** Measures only the read bandwidth: every thread reads 4 GiB. On a shared machine it varies, so
- * measure it right before or after what you compare it with. */
+ * run it right before or after the measurement that you compare it with. */
 SKV_CHECKED skv_status skv_read_measure(size_t threads, double *gbs, skv_error *err);
 
-/* What the system tells of the machine and allows this process. */
+/* The machine as the system reports it, and the limits of this process. */
 typedef struct skv_machine {
     char cpu[128];
     const char *level;     /* of kernels: the best that runs here */
@@ -291,6 +293,16 @@ typedef struct skv_machine {
 } skv_machine;
 
 SKV_API void skv_machine_describe(skv_machine *out);
+
+/* Whether the products of its kernels are those of plain integers, bit for bit. */
+typedef struct skv_product_check {
+    char features[128];            /* instructions of the processor that kernels have a use for */
+    char refused[64];              /* of these, those that no engine uses, since they differ here */
+    bool f32[8], bf16[8], int8[8]; /* [n_levels]: the products of each level that runs are right */
+} skv_product_check;
+
+/** Makes the comparison of every opening of an engine, for all levels, in some milliseconds. */
+SKV_API void skv_machine_check(const skv_machine *machine, skv_product_check *out);
 
 /** Processors' worth of time that control groups allow this process, rounded up; SIZE_MAX: no
  * limit. */

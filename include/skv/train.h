@@ -59,8 +59,8 @@ typedef struct skv_train_progress {
     double auxiliary, consistency; /* KV Prediction; `loss` is that of the base */
     double balance;                /* of a mixture's trained routers; k: experts are used evenly */
     /* Early exit: its loss, and a calibration histogram over a sample of positions. Bin b holds the
-     * positions whose most likely token had a probability in [b, b + 1) / 20: their number, and how
-     * many agreed with the full model. */
+     * positions whose most likely token has a probability in [b, b + 1) / 20: their number, and how
+     * many of them agree with the full model. */
     double exit;
     double exit_seen[SKV_TRAIN_EXIT_BINS], exit_agreed[SKV_TRAIN_EXIT_BINS];
 } skv_train_progress;
@@ -87,7 +87,7 @@ typedef struct skv_train_data {
      * sets `file`. */
     uint64_t self_tokens; /* 0: none */
     double temperature;   /* sampling temperature */
-    const char *begin;    /* file whose lines begin the documents; NULL: only BOS */
+    const char *begin;    /* file with lines that documents begin with; NULL: only BOS */
 } skv_train_data;
 
 /* A stage of a run, with its own data and schedule. */
@@ -96,7 +96,7 @@ typedef struct skv_train_stage {
     size_t seq;        /* tokens of a sequence */
     size_t rows;       /* sequences of a batch */
     size_t accumulate; /* batches of a step */
-    double fuse; /* share of the rows whose documents attend to earlier documents in the row */
+    double fuse; /* share of the rows with documents that attend to earlier documents of the row */
     double rate, warmup_share; /* learning rate; warm-up as a share of the steps */
     double final_share;        /* final learning rate as a share of `rate` */
     skv_train_schedule schedule;
@@ -117,7 +117,7 @@ typedef struct skv_train_options {
     size_t n_stages;
     uint64_t seed;
 
-    /* What to train. */
+    /* The training objective. */
     skv_train_loss loss;
     skv_train_part part;
     double tau, hidden_mult;
@@ -157,15 +157,14 @@ typedef struct skv_train_options {
      * repeats). Their loss is measured before the first step and after the last. 0: none */
     size_t held_out;
     /* Measures the loss of held_out batches (4 if it is 0) 40 times a run. The run ends when four
-     * measurements together brought less than 1 % of what was gained so far. One stage, one
-     * process. */
+     * consecutive measurements together improve the loss by less than 1 % of the total improvement.
+     * One stage, one process. */
     bool until_flat;
     uint64_t checkpoint_every; /* steps between checkpoints; 0: only at the end and when stopped */
     bool resume;               /* continue from the last good checkpoint in `out` */
     bool drop_teacher;         /* do not write the projections that only the teacher uses */
     bool f32_weights;          /* write all weights as f32 instead of the model's types */
-    bool
-        delta; /* write only what differs from `model`, which must be in the same folder as `out` */
+    bool delta; /* write only the differences from `model`, which must lie beside `out` */
 
     /* Called after each step, in a team on every process. If any call returns false, the run writes
      * a checkpoint and stops. May be NULL. */
@@ -196,8 +195,8 @@ typedef struct skv_train_cost {
 SKV_CHECKED skv_status skv_train_plan(const skv_train_options *options, skv_train_cost *out,
                                       skv_error *err);
 
-/** Whether a run can write to options->out: a folder that is new, or has nothing but what a stopped
- * run left, can be written to, and has room for the least that the run writes. It makes nothing. */
+/** Checks that a run can write to options->out: a new folder, or one that holds only the remains of
+ * a stopped run; writable; with room for the least that the run writes. Creates nothing. */
 SKV_CHECKED skv_status skv_train_check_out(const skv_train_options *options, skv_error *err);
 
 /**

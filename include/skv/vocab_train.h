@@ -18,7 +18,8 @@ typedef struct skv_vocab_train_options {
     size_t n_files;
     const skv_documents_options *documents; /* NULL: none */
     uint64_t n_documents;
-    /* How far the work named `what` is: reading a file, making documents, merging. May be NULL. */
+    /* Reports progress. `what` names the stage: reading a file, making documents, merging. May be
+     * NULL. */
     void (*on_progress)(void *user, const char *what, double share);
     void *user;
 } skv_vocab_train_options;

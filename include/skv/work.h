@@ -22,7 +22,7 @@ typedef struct skv_work {
     double prediction; /* the linear maps of KV Prediction */
     double total;      /* the sum of these */
     /* The cost of the same tokens in the unmodified model: every layer for every token, and the
-     * output head for tokens whose logits were requested. */
+     * output head for tokens with requested logits. */
     double model;
     uint64_t mlp_blocks,
         mlp_skipped;             /* feed-forward blocks that ran and that were skipped, summed

@@ -18,8 +18,8 @@ enum { FIRST_BYTES = 2048 /* of an array that grows */ };
 /* ---- accounts ---- */
 
 enum {
-    PART_TIMES = 3, /* what is left free: a part may hold so many times as much */
-    EARLY_PART = 4  /* of an account: one of so many stays free of what is taken early */
+    PART_TIMES = 3, /* a part may hold this many times the free memory of the whole */
+    EARLY_PART = 4  /* early takes leave one part in this many of an account free */
 };
 
 struct skv_account {
@@ -82,7 +82,7 @@ static bool take_leaving(skv_account *account, size_t n_bytes, size_t n_left)
     return true;
 }
 
-/* Takes n_bytes of a part where it then holds at most so many times what is left free. */
+/* Takes n_bytes of a part if it then holds at most `times` times the free memory of the whole. */
 static bool take_part(skv_account *part, size_t n_bytes, size_t times)
 {
     size_t own;

@@ -1,4 +1,4 @@
-/* What JSON will take before a reader sees it: see skv_budget_json in skv/budget.h. */
+/* Estimates the memory of JSON before a reader parses it: see skv_budget_json in skv/budget.h. */
 #include "base/size.h"
 #include "skv/budget.h"
 

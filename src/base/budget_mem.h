@@ -1,6 +1,6 @@
 /*
- * Memory that a budget counts: what is allocated here is taken from the budget before it is there,
- * and given back when it is freed. A budget of NULL counts nothing.
+ * Memory that a budget counts: an allocation here is taken from the budget first and given back
+ * when it is freed. A budget of NULL counts nothing.
  */
 #ifndef SKV_BASE_BUDGET_MEM_H
 #define SKV_BASE_BUDGET_MEM_H
@@ -22,8 +22,8 @@ void skv_budget_free(skv_budget *budget, void *block, size_t count, size_t size)
 SKV_CHECKED bool skv_budget_grow(skv_budget *budget, void *array, size_t *capacity, size_t need,
                                  size_t size, size_t max);
 /**
- * Makes an array `n` items long, and counts the difference alone: for large ones, whose pages the
- * system moves. False, and nothing has changed, when they cannot be had.
+ * Resizes an array to `n` items and counts only the difference: for large arrays, whose pages the
+ * system can move. Returns false and changes nothing if the memory is not available.
  */
 SKV_CHECKED bool skv_budget_resize(skv_budget *budget, void *array, size_t *capacity, size_t n,
                                    size_t size);

@@ -150,7 +150,7 @@ size_t skv_json_piece(const char *text, size_t n, char out[SKV_JSON_PIECE_MAX], 
 
 bool skv_buf_json_text(skv_buf *buf, const char *text, size_t n)
 {
-    size_t done = 0; /* what stands for itself is appended at once */
+    size_t done = 0; /* unchanged bytes are appended at once */
     for (size_t i = 0; i < n;) {
         char piece[SKV_JSON_PIECE_MAX];
         size_t n_piece;

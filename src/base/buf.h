@@ -11,9 +11,9 @@
 #include "base/fail.h"
 #include "skv/budget.h"
 
-/* Whom to ask for memory instead of a budget; `take` may wait. */
+/* Allocator hooks, used instead of a budget; `take` may wait. */
 typedef struct skv_buf_memory {
-    bool (*take)(void *user, size_t n_bytes); /* NULL: nobody is asked */
+    bool (*take)(void *user, size_t n_bytes); /* NULL: no hooks */
     void (*give)(void *user, size_t n_bytes);
     void *user; /* borrowed */
 } skv_buf_memory;

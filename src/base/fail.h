@@ -28,8 +28,8 @@ skv_status skv_fail(skv_error *err, skv_status status, const char *format, ...) 
 /** Puts "prefix: " before the line already in `err`, cutting at its end; returns its status. */
 skv_status skv_fail_within(skv_error *err, skv_status status, const char *prefix);
 
-/* The static analyser sees one file at a time: it is told that both return what they are given,
- * or it would follow paths on which a failure counts as SKV_OK. */
+/* The static analyser sees one file at a time. These declarations tell it that both functions
+ * return their argument; otherwise it would follow paths on which a failure counts as SKV_OK. */
 #if defined(__clang_analyzer__) && !defined(SKV_FAIL_HOME)
 #define skv_fail(err, status, ...) ((void)skv_fail((err), (status), __VA_ARGS__), (status))
 #define skv_fail_within(err, status, prefix) (skv_fail_within((err), (status), (prefix)), (status))

@@ -9,10 +9,10 @@
 #include "base/fail.h"
 
 /*
- * A file may become shorter while it is mapped (somebody writes a new one over it), and touching a
- * page behind its new end would kill the process. A library cannot catch that: what is read once is
- * read through the map with a check before and after, what is read for as long as a program runs is
- * fetched.
+ * A file may be truncated while it is mapped (another process overwrites it), and touching a page
+ * after its new end would kill the process. A library cannot catch that. Data that is read once is
+ * therefore read through the map between two checks; data that is read throughout the program's
+ * life is fetched.
  */
 typedef struct skv_file_map {
     const unsigned char *data; /* owned; NULL when size is 0 */
@@ -63,8 +63,8 @@ SKV_MUST_CHECK skv_status skv_writer_commit(skv_writer *writer, skv_error *err);
 /** Removes the temporary file; harmless after commit and on a zeroed writer. */
 void skv_writer_abort(skv_writer *writer);
 
-/** Removes from a folder the temporary files of processes that are no more: of one that was killed
- * nobody else does. Best effort. */
+/** Removes the temporary files of processes that no longer exist from a folder; a killed process
+ * cannot do so itself. Best effort. */
 void skv_writer_clean(const char *folder);
 
 /** Writes a whole file that way. */

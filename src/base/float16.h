@@ -32,8 +32,8 @@ static inline float skv_float_of_f16(uint16_t h)
     return skv_float_of_bits(bits | sign);
 }
 
-/* The bfloat16 2^(e - 128), half of what e means as an exponent of its own (E8M0): the two least
- * are subnormal, all are exact. */
+/* Returns the bfloat16 2^(e - 128), half the value of e as an E8M0 exponent. The two smallest are
+ * subnormal; all are exact. */
 static inline uint16_t skv_bf16_of_half_e8m0(uint8_t e)
 {
     return (uint16_t)(e < 2 ? 0x20u << e : (e - 1u) << 7);
@@ -54,7 +54,7 @@ static inline uint16_t skv_bf16_of_float(float value)
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-/* Rounds to nearest, ties to even; what is too large becomes infinite. */
+/* Rounds to nearest, ties to even; values that are too large become infinite. */
 static inline uint16_t skv_f16_of_float(float value)
 {
     uint32_t bits = skv_bits_of_float(value), sign = bits >> 16 & 0x8000u;

@@ -25,7 +25,7 @@ static skv_lru_node **bucket_of(const skv_lru *lru, uint64_t hash)
     return &lru->buckets[hash & (lru->n_buckets - 1)];
 }
 
-/* This node or the first behind it with the hash. */
+/* Returns this node or the first one after it with the hash. */
 static skv_lru_node *same_hash(skv_lru_node *node, uint64_t hash)
 {
     while (node && node->hash != hash) node = node->next_in_bucket;

@@ -1,17 +1,17 @@
 /*
- * A hash table whose entries also stand in order of use: what a cache of bounded size is made of.
+ * A hash table that also keeps its entries in order of use, for caches of bounded size.
  *
- * It is intrusive: an entry begins with a skv_lru_node and belongs to whoever put it in, so nothing
- * is allocated but the buckets, and whoever removes an entry frees it. The table compares hashes
- * only; of the entries with one hash the caller picks his own:
+ * It is intrusive: an entry begins with a skv_lru_node and stays owned by the caller, so only the
+ * buckets are allocated, and the caller frees the entries that it removes. The table compares only
+ * hashes; among entries with equal hashes the caller picks its own:
  *
  *     entry *e = (entry *)skv_lru_first(&table, hash);
  *     while (e && !is_mine(e)) e = (entry *)skv_lru_next(&e->node);
  *
- * Every operation takes a time that does not depend on the number of entries as long as there are
- * not many more than buckets, which never grow. Invariants: a node is in one bucket and once in the
- * order of use, or in neither; in a bucket, what was added later stands before what was added
- * earlier, however they were used since. Not safe for threads.
+ * Every operation takes constant time as long as there are not many more entries than buckets,
+ * whose number is fixed. Invariants: a node is in one bucket and once in the order of use, or in
+ * neither; within a bucket, nodes stand in reverse order of insertion, regardless of use. Not
+ * thread-safe.
  */
 #ifndef SKV_BASE_LRU_H
 #define SKV_BASE_LRU_H

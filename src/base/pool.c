@@ -26,8 +26,8 @@ typedef struct list {
     size_t n, first, step;
 } list;
 
-/* What a worker says of itself. Each has a cache line of its own: the caller reads them all, and
- * nothing that many threads write goes round them. */
+/* The state that a worker publishes. Each has a cache line of its own: the caller reads them all,
+ * and no line written by many threads is passed around. */
 typedef struct worker {
     _Alignas(64) atomic_size_t inside; /* the run that it works on; 0: none */
     skv_pool *pool;
@@ -36,16 +36,16 @@ typedef struct worker {
 
 /*
  * The caller opens a run, works, closes the run when no task is left, and waits until the workers
- * that entered it have left. A worker that comes too late finds the run closed and is not waited
- * for, so a thread that the system has put aside holds nobody up unless it is inside a task. `fn`
- * and `arg` are read by workers that have entered an open run only.
+ * that entered it have left. A late worker finds the run closed and is not waited for, so a
+ * preempted thread delays the others only if it is inside a task. Only workers that have entered an
+ * open run read `fn` and `arg`.
  *
  * A worker enters by writing the run's number and reading `phase` once more; the caller closes by
- * writing `phase` and reading what the workers wrote. All four are sequentially consistent, so the
- * worker finds the run closed or the caller finds the worker inside.
+ * writing `phase` and reading the workers' `inside`. All four operations are sequentially
+ * consistent, so either the worker finds the run closed or the caller finds the worker inside.
  *
- * More workers than processors would take the processors from those that have work: workers from
- * `n_active` on are parked.
+ * With more workers than processors, idle workers would take processors from busy ones: workers
+ * from `n_active` on are parked.
  */
 struct skv_pool {
     size_t n_threads;
@@ -53,7 +53,7 @@ struct skv_pool {
     worker *workers;    /* owned, [n_threads - 1] */
     size_t n_runs;      /* since the last look at the affinity */
     list *lists;        /* owned, [n_threads] */
-    /* What follows is read by all threads and written by the caller, once or twice a run. */
+    /* The caller writes the following fields once or twice a run; all threads read them. */
     _Alignas(64) atomic_size_t phase; /* counts runs that began or ended: odd while one is open */
     size_t n_lists;                   /* of this run */
     skv_task_fn *fn;

@@ -24,9 +24,9 @@ SKV_MUST_CHECK skv_status skv_pool_create(size_t n_threads, skv_pool **pool, skv
 void skv_pool_free(skv_pool *pool);
 size_t skv_pool_threads(const skv_pool *pool);
 void skv_pool_run(skv_pool *pool, size_t n_tasks, skv_task_fn *fn, void *arg);
-/** The same for tasks whose data lie one after the other in memory: each thread begins with a
- * stretch of its own of neighbouring tasks, which memory's prefetchers like, and those that are
- * done with theirs take from the others'. */
+/** As skv_pool_run, for tasks with adjacent data in memory. Each thread begins with a contiguous
+ * stretch of tasks, which suits hardware prefetching; threads that finish their stretch take tasks
+ * from the others'. */
 void skv_pool_run_stretches(skv_pool *pool, size_t n_tasks, skv_task_fn *fn, void *arg);
 
 #endif

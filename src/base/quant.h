@@ -1,6 +1,6 @@
 /*
- * Quantised matrices as files hold them: codes, and scales for groups of 16 to 128 of them. Whoever
- * computes with the codes loses nothing.
+ * Quantised matrices as files hold them: codes, and scales for groups of 16 to 128 of them.
+ * Computing with the codes is lossless.
  *
  *   w[j, k] = scale[j, g] * value(code[j, k]) + min[j, g],   g = k / group
  *
@@ -35,8 +35,8 @@ typedef struct skv_quant_form {
     bool zeros; /* mins are multiples of the scale, whose product with it is the min */
 } skv_quant_form;
 
-/* Rows [n, K] of a matrix. G = K / group, S = without fine scales G, with them the number of spans,
- * ceil(K / SKV_QUANT_SPAN). What the form does not have is NULL. */
+/* Rows [n, K] of a matrix. G = K / group. S = G without fine scales; with them, the number of
+ * spans, ceil(K / SKV_QUANT_SPAN). Fields that the form does not use are NULL. */
 typedef struct skv_quant_rows {
     size_t n, K;
     uint8_t *codes;    /* [n, K] */
@@ -54,7 +54,7 @@ const skv_quant_form *skv_quant_form_int4(void);
  * 64 or 128. */
 const skv_quant_form *skv_quant_form_zeros(size_t group, bool bf16);
 
-/* One row of them; what the form does not have is NULL. */
+/* One row of skv_quant_rows; fields that the form does not use are NULL. */
 typedef struct skv_quant_row {
     uint8_t *codes;
     uint16_t *scales, *mins;

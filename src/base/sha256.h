@@ -1,5 +1,5 @@
-/* SHA-256 (FIPS 180-4), by nettle: where a hash must not tell what it was made of. HMAC (RFC 2104)
- * with it: where only who has the key may make a checksum. */
+/* SHA-256 (FIPS 180-4), through nettle, for hashes that must not reveal their input. HMAC (RFC
+ * 2104) with it, for checksums that only the holder of the key can compute. */
 #ifndef SKV_BASE_SHA256_H
 #define SKV_BASE_SHA256_H
 

@@ -1,9 +1,21 @@
-/* What all systems do alike: see system.h. */
+/* The functions that are the same on all systems: see system.h. */
 #include "base/system.h"
 
+#include <stdio.h>
 #include <sys/resource.h>
+#include <sys/utsname.h>
 
 #include "base/size.h"
+
+void skv_system_name(char *out, size_t n)
+{
+    struct utsname name;
+    if (uname(&name) >= 0) {
+        (void)snprintf(out, n, "%s %s %s", name.sysname, name.release, name.machine);
+    } else {
+        (void)snprintf(out, n, "unknown");
+    }
+}
 
 uint64_t skv_clock_ns(void)
 {
@@ -30,9 +42,9 @@ size_t skv_address_space_left(void)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
-    const size_t used = skv_address_space_used();
-    if (used == SIZE_MAX) return limit.rlim_cur;
-    return limit.rlim_cur > used ? limit.rlim_cur - used : 0;
+    const size_t used = skv_address_space_used(), most = (size_t)limit.rlim_cur;
+    if (used == SIZE_MAX) return most;
+    return most > used ? most - used : 0;
 }
 
 const char *skv_memory_limit(size_t n_bytes)

@@ -1,9 +1,10 @@
 /*
- * The one door to the operating system (sockets are in system_sockets.h): what Linux, macOS and
- * FreeBSD do in different ways, and what they tell and allow. The build chooses the files behind it
- * (SKV_SYSTEM in CMakeLists.txt): system.c and system_groups.c everywhere, system_linux.c on Linux,
- * and system_posix.c with one of system_macos.c, system_freebsd.c and system_portable.c elsewhere.
- * tools/tidy.py has the list of headers that no other file may include.
+ * The one door to the operating system (sockets are in system_sockets.h): operations that differ
+ * between Linux, macOS and FreeBSD, system information and limits. The build chooses the
+ * implementation (SKV_SYSTEM in CMakeLists.txt): system.c and system_groups.c everywhere,
+ * system_linux.c on Linux, and system_posix.c elsewhere, with system_macos.c, or with system_bare.c
+ * and one of system_freebsd.c and system_portable.c. tools/tidy.py has the list of headers that no
+ * other file may include.
  */
 #ifndef SKV_BASE_SYSTEM_H
 #define SKV_BASE_SYSTEM_H
@@ -16,13 +17,19 @@
 
 struct stat;
 
+/** "linux", "macos", "freebsd" or "portable": the files behind the door. */
+const char *skv_system_ways(void);
+/** The system's name, its version and its kind of processor, cut to n bytes with their end. */
+void skv_system_name(char *out, size_t n);
+
 /* ---- time ---- */
 
 /** Nanoseconds since some fixed moment; never runs backwards. */
 uint64_t skv_clock_ns(void);
 /** The moment in so many nanoseconds, for skv_cond_wait_until. */
 struct timespec skv_clock_in(uint64_t ns);
-/** A condition whose waits end by this clock: the time of day may be set meanwhile. */
+/** Initialises a condition for waits with deadlines by this clock, which setting the time of day
+ * does not affect. */
 void skv_cond_init(pthread_cond_t *cond);
 /** Waits until the condition is signalled or `end` has passed: ETIMEDOUT then, else 0. May return 0
  * early, as every wait for a condition. The condition is one of skv_cond_init. */
@@ -56,10 +63,10 @@ typedef struct skv_processor_set {
 void skv_processors_get(skv_processor_set *out);
 
 /**
- * Processors' worth of time that control groups allow, rounded up; SIZE_MAX: no limit. Reads
- * cpu.max (v2), and cpu.cfs_quota_us and cpu.cfs_period_us (v1), of the groups that
- * /proc/self/cgroup and /proc/self/mountinfo name. What cannot be read sets no limit. root: "" for
- * the system's own files, else the folder that holds proc/ and what is mounted.
+ * Returns the processor time that control groups allow, in processors, rounded up; SIZE_MAX: no
+ * limit. Reads cpu.max (v2), and cpu.cfs_quota_us and cpu.cfs_period_us (v1), of the groups in
+ * /proc/self/cgroup and /proc/self/mountinfo. An unreadable file sets no limit. root: "" for the
+ * system's own files, else the folder that holds proc/ and the mounted groups.
  */
 size_t skv_processors_of_groups(const char *root);
 
@@ -70,8 +77,8 @@ size_t skv_processors_allowed(void);
 /** Called by a thread that will compute: the system places it on fast processors. */
 void skv_thread_computes(void);
 
-/** What a processor does not tell a program itself: instructions of AArch64 beyond its base, and
- * whether this process may use the tiles of AMX. */
+/** Features that a program cannot detect from the processor alone: AArch64 instructions beyond the
+ * base set, and permission to use AMX tiles. */
 enum {
     SKV_SYSTEM_DOTPROD = 1,
     SKV_SYSTEM_I8MM = 2,
@@ -91,27 +98,29 @@ double skv_processors_load(void);
 void *skv_pages_map(size_t n_bytes);
 /** Bytes of the machine; 0: the system does not tell. */
 size_t skv_memory_total(void);
-/** What the machine has left, without any limit; SIZE_MAX: the system does not tell. */
+/** Returns the machine's free memory, ignoring limits; SIZE_MAX: unknown. */
 size_t skv_memory_free(void);
 /** Bytes of memory this process may still take (the limits of the machine, of its control groups
  * and of its address space). */
 size_t skv_memory_available(void);
 /** The most that was resident of this process, in bytes; 0: the system does not tell. */
 size_t skv_memory_peak(void);
-/** What this process has mapped; SIZE_MAX: the system does not tell. */
+/** Returns the size of this process's mappings; SIZE_MAX: unknown. */
 size_t skv_address_space_used(void);
-/** What `ulimit -v` leaves: all that is mapped counts, files and stacks too. SIZE_MAX: no limit. */
+/** Returns the address space that `ulimit -v` leaves; all mappings count, files and stacks too.
+ * SIZE_MAX: no limit. */
 size_t skv_address_space_left(void);
-enum { SKV_STACK_BYTES = 16 << 20 }; /* about what a thread that cannot be started lacked */
+enum { SKV_STACK_BYTES = 16 << 20 }; /* approximate shortage when a thread cannot be started */
 /** For the end of a message about memory: " (ulimit -v)" where a limit of the address space leaves
  * no more than n_bytes, else "". */
 const char *skv_memory_limit(size_t n_bytes);
-/** What the limits of control groups leave, in bytes: `membership` is a file like
- * /proc/self/cgroup, `root` where the groups are mounted. SIZE_MAX: no limit. */
+/** Returns the memory that the limits of control groups leave, in bytes. `membership` is a file
+ * like /proc/self/cgroup, `root` the mount point of the groups. SIZE_MAX: no limit. */
 size_t skv_memory_of_groups(const char *membership, const char *root);
-/** Has the allocator give back what is freed, from few arenas (one, if is_narrow), where it can. */
+/** Makes the allocator return freed memory to the system and use few arenas (one if is_narrow),
+ * where supported. */
 void skv_heap_bound(bool is_narrow);
-/** Has the allocator give back what it holds between blocks, where it can. */
+/** Makes the allocator return the free memory between its blocks, where supported. */
 void skv_heap_trim(void);
 
 /* ---- where threads stand ---- */
@@ -121,7 +130,7 @@ int skv_thread_signal_number(void);
 /** Up to n_max threads of this process; none where the system does not tell. */
 size_t skv_threads_list(long *ids, size_t n_max);
 void skv_thread_signal(long id, int which);
-/** Loads what skv_stack_write needs. */
+/** Preloads the code that skv_stack_write needs. */
 void skv_stack_prepare(void);
 /** Writes the calling thread's stack, also in a signal handler: takes no memory and waits for no
  * lock. */

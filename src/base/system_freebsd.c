@@ -1,30 +1,21 @@
-/* FreeBSD: see system.h. Compiled against its headers, and never run. */
-#include <signal.h>
+/* FreeBSD, beside system_bare.c: see system.h. Compiled against its headers, and never run. */
 #include <stdlib.h>
 #include <sys/auxv.h>
 #include <sys/filio.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/sysctl.h>
 #include <unistd.h>
 
 #include "base/system.h"
-#include "base/system_posix.h"
 #include "base/system_sockets.h"
 
+const char *skv_system_ways(void)
+{
+    return "freebsd";
+}
+
 /* ---- sockets, files ---- */
-
-void skv_system_quiet_socket(int fd)
-{
-    (void)fd;
-}
-
-int skv_system_send_flags(void)
-{
-    return MSG_NOSIGNAL | MSG_DONTWAIT;
-}
 
 bool skv_socket_queued(int fd, size_t *n_bytes)
 {
@@ -34,16 +25,6 @@ bool skv_socket_queued(int fd, size_t *n_bytes)
     return true;
 }
 
-struct timespec skv_file_modified(const struct stat *info)
-{
-    return info->st_mtim;
-}
-
-int skv_file_sync(int fd)
-{
-    return fsync(fd);
-}
-
 bool skv_random_fill(void *out, size_t n_bytes)
 {
     arc4random_buf(out, n_bytes);
@@ -51,15 +32,6 @@ bool skv_random_fill(void *out, size_t n_bytes)
 }
 
 /* ---- processors ---- */
-
-size_t skv_processors_fast(void)
-{
-    return SIZE_MAX;
-}
-
-void skv_thread_computes(void)
-{
-}
 
 unsigned skv_processor_features(void)
 {
@@ -114,53 +86,4 @@ size_t skv_memory_free(void)
     if (n_free == UINT64_MAX) return SIZE_MAX;
     const uint64_t n_inactive = number_of("vm.stats.vm.v_inactive_count", 0);
     return (size_t)(n_free + n_inactive) * (size_t)sysconf(_SC_PAGESIZE);
-}
-
-size_t skv_memory_peak(void)
-{
-    struct rusage usage;
-    return getrusage(RUSAGE_SELF, &usage) == 0 ? (size_t)usage.ru_maxrss * 1024 : 0;
-}
-
-size_t skv_address_space_used(void)
-{
-    return SIZE_MAX;
-}
-
-void skv_heap_bound(bool is_narrow)
-{
-    (void)is_narrow;
-}
-
-void skv_heap_trim(void)
-{
-}
-
-/* ---- where threads stand: not told ---- */
-
-int skv_thread_signal_number(void)
-{
-    return SIGUSR2;
-}
-
-size_t skv_threads_list(long *ids, size_t n_max)
-{
-    (void)ids;
-    (void)n_max;
-    return 0;
-}
-
-void skv_thread_signal(long id, int which)
-{
-    (void)id;
-    (void)which;
-}
-
-void skv_stack_prepare(void)
-{
-}
-
-void skv_stack_write(int fd)
-{
-    (void)fd;
 }

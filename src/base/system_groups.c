@@ -1,5 +1,4 @@
-/* What control groups allow, from the files of Linux: see system.h. Where these files are missing,
- * there is no limit. */
+/* The limits of control groups, from Linux's files: see system.h. Missing files mean no limit. */
 #include "base/system.h"
 
 #include <stdbool.h>
@@ -11,7 +10,7 @@
 
 enum { PATH_BYTES = 4096, LINE_BYTES = 8192 };
 
-/* What one control group allows, whose files lie in `folder`; SIZE_MAX: no limit. */
+/* Returns the limit of one control group, with its files in `folder`; SIZE_MAX: no limit. */
 typedef size_t group_limit_fn(const char *folder);
 
 /* The next line that fits, without its end; longer ones are skipped. */

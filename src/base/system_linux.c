@@ -28,6 +28,11 @@
 
 enum { LINE_BYTES = 512 };
 
+const char *skv_system_ways(void)
+{
+    return "linux";
+}
+
 /* ---- time ---- */
 
 void skv_cond_init(pthread_cond_t *cond)
@@ -199,7 +204,7 @@ unsigned skv_processor_features(void)
 #endif
 }
 
-/* The text behind `key` and a colon in the first line that begins with it. */
+/* Copies the text after `key` and a colon from the first line that begins with it. */
 static bool read_field(const char *path, const char *key, char out[LINE_BYTES])
 {
     bool found = false;

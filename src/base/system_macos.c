@@ -16,6 +16,11 @@
 #include "base/system_posix.h"
 #include "base/system_sockets.h"
 
+const char *skv_system_ways(void)
+{
+    return "macos";
+}
+
 /* ---- sockets, files ---- */
 
 void skv_system_quiet_socket(int fd)
@@ -112,7 +117,7 @@ size_t skv_memory_total(void)
     return (size_t)number_of("hw.memsize", 0);
 }
 
-/* Free pages, and those that hold what can be read again. */
+/* Counts free pages, and pages with data that can be read again. */
 size_t skv_memory_free(void)
 {
     vm_statistics64_data_t pages;

@@ -1,23 +1,15 @@
-/* A system of which little is known but POSIX, and Linux in tests of that: see system.h. */
+/* A system of which little is known but POSIX, and Linux in tests of that, beside system_bare.c:
+ * see system.h. */
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/system.h"
-#include "base/system_posix.h"
 #include "base/system_sockets.h"
 
-void skv_system_quiet_socket(int fd)
+const char *skv_system_ways(void)
 {
-    (void)fd;
-}
-
-int skv_system_send_flags(void)
-{
-    return MSG_NOSIGNAL | MSG_DONTWAIT;
+    return "portable";
 }
 
 bool skv_socket_queued(int fd, size_t *n_bytes)
@@ -27,31 +19,12 @@ bool skv_socket_queued(int fd, size_t *n_bytes)
     return false;
 }
 
-struct timespec skv_file_modified(const struct stat *info)
-{
-    return info->st_mtim;
-}
-
-int skv_file_sync(int fd)
-{
-    return fsync(fd);
-}
-
 bool skv_random_fill(void *out, size_t n_bytes)
 {
     const int source = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
     const bool drawn = source >= 0 && read(source, out, n_bytes) == (ssize_t)n_bytes;
     if (source >= 0) (void)close(source);
     return drawn;
-}
-
-size_t skv_processors_fast(void)
-{
-    return SIZE_MAX;
-}
-
-void skv_thread_computes(void)
-{
 }
 
 unsigned skv_processor_features(void)
@@ -86,56 +59,9 @@ size_t skv_memory_total(void)
     return n_pages > 0 && page > 0 ? (size_t)n_pages * (size_t)page : 0;
 }
 
-/* What others have taken is not known. */
+/* The memory that other processes use is unknown. */
 size_t skv_memory_free(void)
 {
     const size_t total = skv_memory_total();
     return total > 0 ? total : SIZE_MAX;
-}
-
-size_t skv_memory_peak(void)
-{
-    struct rusage usage;
-    return getrusage(RUSAGE_SELF, &usage) == 0 ? (size_t)usage.ru_maxrss * 1024 : 0;
-}
-
-size_t skv_address_space_used(void)
-{
-    return SIZE_MAX;
-}
-
-void skv_heap_bound(bool is_narrow)
-{
-    (void)is_narrow;
-}
-
-void skv_heap_trim(void)
-{
-}
-
-int skv_thread_signal_number(void)
-{
-    return SIGUSR2;
-}
-
-size_t skv_threads_list(long *ids, size_t n_max)
-{
-    (void)ids;
-    (void)n_max;
-    return 0;
-}
-
-void skv_thread_signal(long id, int which)
-{
-    (void)id;
-    (void)which;
-}
-
-void skv_stack_prepare(void)
-{
-}
-
-void skv_stack_write(int fd)
-{
-    (void)fd;
 }

@@ -20,8 +20,8 @@ void skv_cond_init(pthread_cond_t *cond)
     (void)pthread_cond_init(cond, NULL);
 }
 
-/* macOS has conditions that wait by the time of day alone. Short waits make good what somebody sets
- * it by. */
+/* macOS has only conditions that wait by the time of day. Short waits bound the error when the
+ * clock is set. */
 int skv_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *end)
 {
     const uint64_t end_ns = (uint64_t)end->tv_sec * 1000000000u + (uint64_t)end->tv_nsec;
@@ -119,7 +119,7 @@ ssize_t skv_socket_send_parts(int fd, struct iovec *parts, size_t n_parts)
     return sendmsg(fd, &message, skv_system_send_flags());
 }
 
-/* 0: it has closed its end; above 0: bytes that nobody has read; below 0: neither. */
+/* 0: the peer has closed its end; above 0: unread bytes; below 0: neither. */
 static ssize_t peek(int fd)
 {
     char byte;
@@ -128,7 +128,8 @@ static ssize_t peek(int fd)
     return n < 0 && !quiet ? 0 : n;
 }
 
-/* Bytes that nobody reads yet would end every wait at once: then only a broken connection is. */
+/* Unread bytes would end every wait at once: while there are any, only a broken connection
+ * counts. */
 bool skv_socket_has_left(int fd, const skv_wake *wake, int wait_ms)
 {
     const ssize_t before = peek(fd);

@@ -1,5 +1,6 @@
 /*
- * What system_posix.c asks the file of its system: macOS, FreeBSD, or the portable one.
+ * The functions that system_posix.c needs from its system's file: macOS, FreeBSD, or the portable
+ * one.
  */
 #ifndef SKV_BASE_SYSTEM_POSIX_H
 #define SKV_BASE_SYSTEM_POSIX_H

@@ -32,15 +32,16 @@ void skv_wake_close(skv_wake *wake);
 
 /** A socket as of socket(); waits: reads and writes do. */
 int skv_socket_open(int family, int type, bool waits);
-/** The next connection of a listening socket, whose reads and writes wait; -1 as of accept(). */
+/** Accepts the next connection of a listening socket, with blocking reads and writes; -1 as
+ * accept(). */
 int skv_socket_accept(int fd, struct sockaddr_storage *address);
-/** Writes what can be written without waiting, as send() and sendmsg() tell. */
+/** Writes as much as possible without blocking; returns as send() and sendmsg() do. */
 ssize_t skv_socket_send(int fd, const void *data, size_t n);
 ssize_t skv_socket_send_parts(int fd, struct iovec *parts, size_t n_parts);
 /** The bytes that the system holds for the other side; false: it does not tell. */
 bool skv_socket_queued(int fd, size_t *n_bytes);
-/** Whether the other side has closed its end. Waits for that, or for `wake` (may be NULL), for at
- * most wait_ms. Except on Linux, an end behind bytes that were not read yet is not seen. */
+/** Whether the peer has closed its end. Waits for that, or for `wake` (may be NULL), for at most
+ * wait_ms. Except on Linux, a close after unread bytes is not noticed. */
 bool skv_socket_has_left(int fd, const skv_wake *wake, int wait_ms);
 
 #endif

@@ -26,7 +26,7 @@ skv_status skv_team_check(const skv_team *team, skv_error *err)
     return SKV_OK;
 }
 
-/* What each process gave, [size][n]; NULL and *err filled when it could not be had. */
+/* Gathers each process's contribution, [size][n]; NULL with *err filled on failure. */
 static void *gather_all(const skv_team *team, const void *mine, size_t n, skv_status *status,
                         skv_error *err)
 {
@@ -40,7 +40,8 @@ static void *gather_all(const skv_team *team, const void *mine, size_t n, skv_st
 
 /* ---- agreement ---- */
 
-/* The first failure becomes everybody's. Its process is named unless all failed alike. */
+/* Makes the first failure the result on every process. The failing process is named unless all
+ * failed alike. */
 static skv_status take_first(const skv_team *team, const skv_error *all, skv_error *err)
 {
     size_t first = team->size, n_alike = 0;

@@ -1,8 +1,8 @@
 /*
- * What training and engines need of a team of processes (skv/team.h): sums that are the same bits
- * on every one, and errors that all of them hear of, so that none waits for one that has given up.
+ * Team operations (skv/team.h) for training and engines: sums that are bit-identical on every
+ * process, and errors that reach all of them, so that no process waits for one that has failed.
  *
- * A team may be NULL, which is one process alone: then nothing is sent and nothing can fail.
+ * A NULL team is a single process: nothing is sent and nothing can fail.
  */
 #ifndef SKV_BASE_TEAM_WORK_H
 #define SKV_BASE_TEAM_WORK_H
@@ -26,12 +26,12 @@ static inline bool skv_team_leads(const skv_team *team)
 SKV_MUST_CHECK skv_status skv_team_check(const skv_team *team, skv_error *err);
 
 /**
- * Every process brings the status of what it did alone: SKV_OK if all did well, else the status of
- * the first that did not, and *err says on every process which one it was and what it met.
+ * Combines the statuses of all processes: SKV_OK if all succeeded, else the status of the first
+ * that failed. *err then names that process and its error on every process.
  */
 SKV_MUST_CHECK skv_status skv_team_agree(const skv_team *team, skv_status mine, skv_error *err);
 
-/** Refuses on every process when one has another value than process 0; `what` names it. */
+/** Fails on every process if any value differs from that of process 0; `what` names the value. */
 SKV_MUST_CHECK skv_status skv_team_same(const skv_team *team, uint64_t mine, const char *what,
                                         skv_error *err);
 

@@ -24,9 +24,9 @@ typedef struct skv_panel {
     const char *y_label; /* NULL: none */
     const skv_series *series;
     size_t n_series;
-    double low, high; /* of the axis; equal: what fits the lines */
+    double low, high; /* of the axis; equal: chosen to fit the lines */
     bool log;         /* logarithmic; values are above 0 */
-    int height;       /* in pixels; 0: what suits the number of panels */
+    int height;       /* in pixels; 0: derived from the number of panels */
 } skv_panel;
 
 typedef struct skv_chart {
@@ -37,10 +37,10 @@ typedef struct skv_chart {
     bool dense; /* x counts steps, too many for a dot each */
 } skv_chart;
 
-/** Writes the chart to a new file; nothing is left behind on failure. */
+/** Writes the chart to a new file; on failure no file remains. */
 SKV_MUST_CHECK skv_status skv_chart_write(const char *path, const skv_chart *chart, skv_error *err);
 
-/* ---- what any drawing begins and ends with ---- */
+/* ---- beginning and end of any drawing ---- */
 
 /* In pixels. */
 enum {

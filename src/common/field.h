@@ -1,7 +1,7 @@
 /**
- * Fields: what one value of an options struct is called, what it may be, and what it means. The
- * options of the command line, the keys of recipes and the members of requests are tables of
- * fields, so a value has the same bounds and the same error text wherever it comes from.
+ * Fields: the name, the bounds and the meaning of one value of an options struct. The options of
+ * the command line, the keys of recipes and the members of requests are tables of fields, so a
+ * value has the same bounds and error text regardless of its origin.
  */
 #ifndef SKV_COMMON_FIELD_H
 #define SKV_COMMON_FIELD_H

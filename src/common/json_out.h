@@ -19,14 +19,14 @@ typedef struct skv_json_out {
 void skv_json_out_open(skv_json_out *json, char bracket);
 /** '}' or ']'. */
 void skv_json_out_close(skv_json_out *json, char bracket);
-/** The key of what comes next. */
+/** Writes the key of the next value. */
 void skv_json_out_key(skv_json_out *json, const char *key);
 void skv_json_out_null(skv_json_out *json);
 void skv_json_out_bool(skv_json_out *json, bool value);
 void skv_json_out_integer(skv_json_out *json, int64_t value);
 /** The shortest form that reads back as the same double; null for NaN and infinities. */
 void skv_json_out_number(skv_json_out *json, double value);
-/** n bytes of UTF-8; what is not valid UTF-8 becomes U+FFFD. NULL: null. */
+/** Writes n bytes of UTF-8; invalid UTF-8 becomes U+FFFD. NULL: null. */
 void skv_json_out_text(skv_json_out *json, const char *text, size_t n);
 
 /* Keys with their values. */

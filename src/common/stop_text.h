@@ -18,8 +18,8 @@ typedef struct skv_stop_text {
 void skv_stop_text_init(skv_stop_text *stop, const skv_text_piece *stops, size_t n_stops);
 void skv_stop_text_release(skv_stop_text *stop);
 /**
- * Adds text; what can be released is *out [*n_out], valid until the next call. `last`: nothing
- * comes any more. After a stop text nothing is released. False: no memory.
+ * Adds text and sets *out [*n_out] to the text that can be released, valid until the next call.
+ * `last`: no more text follows. After a stop text nothing is released. False: no memory.
  */
 SKV_MUST_CHECK bool skv_stop_text_push(skv_stop_text *stop, const skv_text_piece *text, bool last,
                                        skv_text_piece *out);

@@ -243,6 +243,16 @@ static size_t count_states(const skv_engine *e)
     return skv_max_size(1, skv_ceil_div(o->kv_tokens, skv_max_size(1, o->context)));
 }
 
+static size_t count_state_bytes(const skv_engine *e)
+{
+    skv_state_layer layers[SKV_LAYERS_MAX];
+    skv_bytes sum;
+    skv_plan_state_layers(&e->plan, e->config, layers);
+    sum = skv_state_pool_bytes(e->be, layers, e->plan.n_states, count_states(e));
+    return skv_bytes_sum(skv_bytes_add(
+        sum, skv_state_pool_bytes(e->be, layers, e->plan.n_states, e->options.kv_checkpoints)));
+}
+
 /* Votes and the choice that is made of them, for one prompt as long as the context. */
 static size_t eviction_bytes(const skv_engine *e)
 {
@@ -282,10 +292,7 @@ static skv_status count_memory(const skv_engine *e, skv_bytes weights, skv_engin
         bytes->kv = SIZE_MAX;
         return SKV_OK;
     }
-    skv_state_layer layers[SKV_LAYERS_MAX];
-    skv_plan_state_layers(&e->plan, e->config, layers);
-    bytes->states =
-        skv_bytes_sum(skv_state_pool_bytes(e->be, layers, e->plan.n_states, count_states(e)));
+    bytes->states = count_state_bytes(e);
     if (!skv_size_add(bytes->kv, bytes->states, &bytes->kv)) bytes->kv = SIZE_MAX;
     if (e->kvpred.on) SKV_TRY(skv_engine_kvpred_count(e, &load, type, bytes, err));
     if (e->draft.model.config) {
@@ -404,7 +411,9 @@ static skv_status make_states(skv_engine *e, skv_error *err)
 {
     skv_state_layer layers[SKV_LAYERS_MAX];
     skv_plan_state_layers(&e->plan, e->config, layers);
-    return skv_state_pool_init(&e->states, e->be, layers, e->plan.n_states, count_states(e), err);
+    SKV_TRY(skv_state_pool_init(&e->states, e->be, layers, e->plan.n_states, count_states(e), err));
+    return skv_state_pool_init(&e->checkpoints, e->be, layers, e->plan.n_states,
+                               e->options.kv_checkpoints, err);
 }
 
 static skv_status build(skv_engine *e, const char *preset, skv_error *err)
@@ -609,6 +618,7 @@ void skv_engine_close(skv_engine *e)
     for (size_t i = 0; i < 2; i++) skv_plan_release(&e->spread_plans[i]);
     skv_kv_store_free(e->store);
     skv_state_pool_release(&e->states);
+    skv_state_pool_release(&e->checkpoints);
     if (e->be) {
         skv_workspace_release(&e->ws, e->be);
         e->be->free(e->be);
@@ -636,32 +646,34 @@ void skv_engine_get_stats(const skv_engine *e, skv_engine_stats *out)
 {
     size_t page = skv_kv_store_page_bytes(e->store), n = skv_kv_store_pages(e->store);
     size_t n_free = skv_kv_store_free_pages(e->store);
-    const skv_state_pool *states = &e->states;
-    const size_t state = states->state_bytes;
-    *out =
-        (skv_engine_stats){.weight_bytes = e->model.weight_bytes,
-                           .workspace_bytes = e->workspace_bytes,
-                           .kv_bytes_max = n * page + states->n * state,
-                           .kv_bytes = (n - n_free) * page + (states->n - states->n_free) * state,
-                           .state_bytes = state,
-                           .states = states->n,
-                           .states_free = states->n_free,
-                           .kv_pages = n,
-                           .kv_pages_free = n_free,
-                           .kv_tokens = e->options.kv_tokens,
-                           .context = e->options.context,
-                           .step_tokens = e->options.step_tokens,
-                           .threads = skv_pool_threads(e->pool),
-                           .weights = e->options.weights,
-                           .kv = e->options.kv,
-                           .prefill = e->options.prefill,
-                           .eviction = e->options.eviction,
-                           .swiftkv = e->runs_swiftkv,
-                           .has_teacher = e->has_teacher,
-                           .pruning = e->options.pruning,
-                           .ffn_skip = e->options.ffn_skip,
-                           .early_exit = e->options.early_exit,
-                           .cpu = e->be->level};
+    const skv_state_pool *states = &e->states, *checkpoints = &e->checkpoints;
+    const size_t state = states->state_bytes, n_states = states->n + checkpoints->n;
+    const size_t n_kept = n_states - states->n_free - checkpoints->n_free;
+    *out = (skv_engine_stats){.weight_bytes = e->model.weight_bytes,
+                              .workspace_bytes = e->workspace_bytes,
+                              .kv_bytes_max = n * page + n_states * state,
+                              .kv_bytes = (n - n_free) * page + n_kept * state,
+                              .state_bytes = state,
+                              .states = states->n,
+                              .states_free = states->n_free,
+                              .checkpoints = checkpoints->n,
+                              .checkpoints_free = checkpoints->n_free,
+                              .kv_pages = n,
+                              .kv_pages_free = n_free,
+                              .kv_tokens = e->options.kv_tokens,
+                              .context = e->options.context,
+                              .step_tokens = e->options.step_tokens,
+                              .threads = skv_pool_threads(e->pool),
+                              .weights = e->options.weights,
+                              .kv = e->options.kv,
+                              .prefill = e->options.prefill,
+                              .eviction = e->options.eviction,
+                              .swiftkv = e->runs_swiftkv,
+                              .has_teacher = e->has_teacher,
+                              .pruning = e->options.pruning,
+                              .ffn_skip = e->options.ffn_skip,
+                              .early_exit = e->options.early_exit,
+                              .cpu = e->be->level};
     add_second(&e->kvpred.auxiliary, out);
     add_second(&e->draft.model, out);
     out->kv_prediction = e->kvpred.on;

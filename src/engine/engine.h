@@ -47,6 +47,7 @@ struct skv_engine {
     skv_kv_store *store;           /* owned */
     skv_table *restoring;          /* owned: of the page that boundary_rows.c restores */
     skv_state_pool states;         /* of layers that keep one */
+    skv_state_pool checkpoints;    /* copies of them, which a prefix index keeps */
     skv_workspace ws;
     skv_forward_span *spans; /* owned, [step_tokens] */
     size_t workspace_bytes;
@@ -94,8 +95,12 @@ SKV_MUST_CHECK skv_status skv_engine_open_shape(skv_config *config, const char *
 SKV_MUST_CHECK skv_status skv_preset_auxiliary(const char *name, const skv_config *base,
                                                skv_config **out, skv_error *err);
 
-/** An empty sequence whose cache was given the rows of ids[0..n) has seen them. */
-void skv_sequence_adopt(skv_sequence *sequence, const int32_t *ids, size_t n);
+/** An empty sequence whose cache was given the rows of ids[0..n) has seen them; where layers keep a
+ * state, one of the engine's checkpoints stands behind them. */
+void skv_sequence_adopt(skv_sequence *sequence, const int32_t *ids, size_t n, size_t checkpoint);
+
+/** Whether a sequence can go on behind the first n of its tokens. */
+bool skv_sequence_reaches(const skv_sequence *sequence, size_t n);
 
 /** Rows that a head of a sequence may have behind a prompt of n tokens. */
 size_t skv_eviction_most_rows(const skv_sequence *sequence, const skv_eviction *how, size_t n);

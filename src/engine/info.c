@@ -156,7 +156,7 @@ static uint64_t block_parameters(const skv_config *c, size_t i, size_t n)
     if (E == 0) return block + (c->mlp_bias ? bias : 0);
     /* beside a dense block: its weights, three norms, the router's norm and the experts' scales */
     uint64_t beside = s->ffn_beside > 0 ? 3 * D * s->ffn_beside + 4 * D + E : 0;
-    if (s->ffn_shared > 0) beside += 3 * D * s->ffn_shared + D;
+    if (s->ffn_shared > 0) beside += 3 * D * s->ffn_shared + (c->shared_plain ? 0 : D);
     return beside + E * D + (c->router_bias ? E : 0) + n * (block + (c->expert_bias ? bias : 0));
 }
 
@@ -168,10 +168,8 @@ static uint64_t layer_parameters(const skv_config *c, size_t i, size_t l, size_t
     const uint64_t q = skv_config_q_columns(c, i), kv = skv_config_kv_columns(c, i);
     const uint64_t n_norms = c->post_norms && !c->no_pre_norms ? 4 : 2;
     uint64_t n = n_norms * D + block_parameters(c, i, s->n_experts);
-    if (!skv_config_attends(c, i)) { /* and the convolution, rates, their biases and the norm */
-        return n + skv_config_mixer_weights(c, i) +
-               skv_config_conv_columns(c, i) * c->mixer.conv_rows + 2 * c->mixer.n_value_heads +
-               c->mixer.value_dim;
+    if (!skv_config_attends(c, i)) {
+        return n + skv_config_mixer_weights(c, i) + skv_config_mixer_numbers(c, i);
     }
     n += (c->attention_gate ? 3 : 2) * q * D;
     if (P > 0) n += 2 * P * D + D + P * D; /* gate, projection, norm; and its part of the one */
@@ -248,7 +246,7 @@ static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_
     uint64_t idle = 0;
     for (size_t i = 0; i < c->n_layers; i++) {
         out->parameters += layer_parameters(c, i, l, g);
-        if (!skv_config_attends(c, i)) {
+        if (skv_config_keeps_state(c, i)) {
             out->state_layers++;
             out->state_bytes += state_bytes(c, i);
         }
@@ -384,7 +382,7 @@ static void add_state_cost(const skv_config *c, size_t i, skv_cost *out)
         return;
     }
     out->q += 2 * D * (keys + values);
-    out->kv += 2 * D * (keys + values + 2 * (double)m->n_value_heads);
+    out->kv += 2 * D * (keys + values + (double)skv_config_gate_columns(c, i));
     out->o += 2 * D * values;
 }
 
@@ -395,7 +393,7 @@ static void add_layer_cost(const skv_config *c, size_t i, size_t l, size_t g, si
     double D = (double)c->hidden, q = (double)skv_config_q_columns(c, i);
     double kv = (double)skv_config_kv_columns(c, i);
     if (owns_kv(c, i, l, g)) out->kv += 2 * D * kv;
-    if (!skv_config_attends(c, i)) add_state_cost(c, i, out);
+    if (skv_config_keeps_state(c, i)) add_state_cost(c, i, out);
     if (i >= l) return;
     out->q += 2 * D * (c->attention_gate ? 2 * q : q);
     out->o += 2 * D * q;

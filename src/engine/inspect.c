@@ -77,17 +77,19 @@ static void take_pass(void *user, skv_pass *p)
     ((attention_tap *)user)->pass = p;
 }
 
-/* The softmax of one token, whose rotated query is q. */
-static void vote(const attention_tap *tap, size_t i, skv_rows q, size_t n_past)
+/* The softmax of token j of the step; q are the rotated queries of all of them. */
+static void vote(const attention_tap *tap, size_t i, skv_rows q, size_t j)
 {
     const skv_pass *p = tap->pass;
     const skv_layer_shape *shape = &p->c->layers[i];
+    const size_t n_rows = tap->n_past + j + 1;
     memset(tap->votes, 0, tap->n_floats * sizeof *tap->votes);
     p->be->votes(p->be, &(skv_votes_args){
+                            .step = p->ws->step,
+                            .set = p->set,
+                            .first = j,
+                            .n = 1,
                             .q = q,
-                            .n_q = 1,
-                            .n_past = n_past,
-                            .table = tap->sequence->cache.table,
                             .slot = p->f->plan->layers[i].slot,
                             .n_heads = shape->n_heads,
                             .head_dim = skv_config_head_dim(p->c, i),
@@ -96,11 +98,11 @@ static void vote(const attention_tap *tap, size_t i, skv_rows q, size_t n_past)
                             .softcap = (float)p->c->attention_softcap,
                             .sinks = p->m->layers[i].sinks,
                             .votes = tap->votes,
-                            .votes_stride = n_past + 1,
+                            .votes_stride = n_rows,
                             .by_query_head = true,
                         });
     p->work->attention +=
-        2 * (double)skv_config_q_columns(p->c, i) * (double)(n_past + 1); /* scores once more */
+        2 * (double)skv_config_q_columns(p->c, i) * (double)n_rows; /* scores once more */
 }
 
 /* Votes by row become weights by position, n of each head. */
@@ -128,7 +130,7 @@ static void tell_weights(void *user, size_t i, skv_rows q, size_t n_rows)
     const size_t n_heads = tap->pass->c->layers[i].n_heads;
     for (size_t j = 0; j < n_rows; j++) {
         const size_t n = tap->n_past + j + 1;
-        vote(tap, i, skv_rows_from(q, j, 0), n - 1);
+        vote(tap, i, q, j);
         spread_rows(tap, i, n);
         tap->on_weights(tap->user, i, j, tap->weights, n_heads, n);
     }

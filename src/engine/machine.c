@@ -206,6 +206,23 @@ void skv_machine_describe(skv_machine *out)
     }
 }
 
+void skv_machine_check(const skv_machine *machine, skv_product_check *out)
+{
+    const unsigned features = skv_cpu_detect(), verified = skv_cpu_verified();
+    *out = (skv_product_check){0};
+    skv_cpu_features_text(features, out->features, sizeof out->features);
+    skv_cpu_features_text(features & ~verified, out->refused, sizeof out->refused);
+    for (size_t i = 0; i < machine->n_levels; i++) {
+        skv_cpu_level level;
+        skv_kernels k;
+        if (!machine->runs[i] || !skv_cpu_level_parse(machine->levels[i], &level)) continue;
+        skv_kernels_init(&k, level, features);
+        out->f32[i] = skv_matmul_is_exact(&k.f32);
+        out->bf16[i] = skv_matmul_is_exact(&k.bf16);
+        out->int8[i] = skv_matmul_is_exact(&k.i8);
+    }
+}
+
 size_t skv_processors_quota(void)
 {
     return skv_processors_of_groups("");

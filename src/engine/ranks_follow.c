@@ -238,11 +238,13 @@ static skv_status match(const order *o, skv_error *err)
     SKV_REQUIRE(has_items(o, 0, 1, o->head.n) && s->n_seen == 0 && n <= s->max_tokens, err,
                 SKV_FORMAT, "ranks: a message of %zu bytes for %zu ids", (size_t)o->head.n_bytes,
                 n);
-    const size_t n_found = skv_prefix_index_match(o->engine->index, o->head.m, ids, n, &s->cache);
+    size_t checkpoint;
+    const size_t n_found =
+        skv_prefix_index_match(o->engine->index, o->head.m, ids, n, &s->cache, &checkpoint);
     SKV_REQUIRE(n_found == o->head.other, err, SKV_ARGUMENT,
                 "ranks: %zu tokens of a prompt are known, %zu here", (size_t)o->head.other,
                 n_found);
-    skv_sequence_adopt(s, ids, n_found);
+    skv_sequence_adopt(s, ids, n_found, checkpoint);
     return SKV_OK;
 }
 

@@ -109,6 +109,11 @@ static size_t reach(const skv_sequence *s, size_t n)
     return skv_kv_cache_reach(&s->cache, n);
 }
 
+bool skv_sequence_reaches(const skv_sequence *s, size_t n)
+{
+    return n > 0 && reach(s, n) == n;
+}
+
 size_t skv_sequence_truncate(skv_sequence *s, size_t n)
 {
     if (n < s->n_seen || s->votes.votes) skv_tell_truncate(s, n);
@@ -149,9 +154,8 @@ skv_status skv_sequence_share(skv_sequence *s, const skv_sequence *from, size_t 
         s->reader->n_read = n_read;
     }
     if (n > 0 && s->state != SKV_NO_STATE) {
-        skv_backend *be = s->engine->be;
-        skv_states *states = s->engine->states.states;
-        be->state_copy(be, states, s->state, states, from->state);
+        skv_state_pool *states = &s->engine->states;
+        skv_state_pool_copy(states, s->state, states->states, from->state);
     }
     if (n) memcpy(s->ids, from->ids, n * sizeof *s->ids);
     s->n_seen = n;
@@ -159,9 +163,14 @@ skv_status skv_sequence_share(skv_sequence *s, const skv_sequence *from, size_t 
     return SKV_OK;
 }
 
-void skv_sequence_adopt(skv_sequence *s, const int32_t *ids, size_t n)
+void skv_sequence_adopt(skv_sequence *s, const int32_t *ids, size_t n, size_t checkpoint)
 {
+    skv_engine *e = s->engine;
     assert(s->n_seen == 0 && s->cache.n_rows == n && n <= s->max_tokens);
+    if (n > 0 && s->state != SKV_NO_STATE) {
+        assert(checkpoint != SKV_NO_STATE);
+        skv_state_pool_copy(&e->states, s->state, e->checkpoints.states, checkpoint);
+    }
     if (n) memcpy(s->ids, ids, n * sizeof *s->ids);
     s->n_seen = n;
 }

@@ -55,6 +55,7 @@ static inline void describe_layers(const skv_config *c, skv_buf *out)
         if (l->ffn_shared) skv_buf_printf(out, " and %zu", l->ffn_shared);
         if (l->mixer == SKV_MIXER_DELTA) skv_buf_text(out, " delta");
         if (l->mixer == SKV_MIXER_CONV) skv_buf_text(out, " conv");
+        if (l->mixer == SKV_MIXER_MAMBA) skv_buf_text(out, " mamba");
         skv_buf_byte(out, ')');
     }
 }
@@ -74,6 +75,7 @@ static inline void describe_choices(const skv_config *c, skv_buf *out)
                  {c->norm_topk, " norm_topk"},
                  {c->router_bias, " router_bias"},
                  {c->expert_bias, " expert_bias"},
+                 {c->shared_plain, " shared_plain"},
                  {c->activation == SKV_ACT_GELU_TANH, " gelu"}};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         if (flags[i].on) skv_buf_text(out, flags[i].text);
@@ -87,6 +89,11 @@ static inline void describe_choices(const skv_config *c, skv_buf *out)
         skv_buf_printf(out, " state=%zu/%zu %zux%zu conv=%zu%s%s", m->n_value_heads, m->n_key_heads,
                        m->key_dim, m->value_dim, m->conv_rows, m->tiled ? " tiled" : "",
                        c->attention_gate ? " gate" : "");
+        if (m->conv_bias) skv_buf_text(out, " conv_bias");
+        if (m->dt_min != 0.0 || m->dt_max != 0.0)
+            skv_buf_printf(out, " dt=%g..%g", m->dt_min, m->dt_max);
+        if (m->norm_eps != 0.0 && m->norm_eps != c->norm_eps)
+            skv_buf_printf(out, " norm_eps=%g", m->norm_eps);
     }
     if (c->swiftkv) skv_buf_printf(out, " swiftkv=%zu/%zu", c->kv_layers, c->kv_group);
 }

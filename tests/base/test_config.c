@@ -27,6 +27,9 @@ typedef struct config_case {
 #define LLAMA "{\"model_type\":\"llama\"," SMALL
 #define COMPRESSED                                                                                 \
     ",\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"dense\","
+#define GRANITE_H                                                                                  \
+    "{\"model_type\":\"granitemoehybrid\"," SMALL ",\"layer_types\":[\"mamba\",\"mamba\","         \
+    "\"mamba\",\"attention\"],\"mamba_expand\":4"
 #define SMALL_LLAMA " D=64 Dh=16 V=100 ctx=512 eps=1e-06 scale=0.25"
 #define SMALL_LAYERS " 4x(4/2 96)"
 
@@ -246,6 +249,23 @@ static const config_case hybrids[] = {
      "\"conv\"],\"block_auto_adjust_ff_dim\":false,\"rope_parameters\":{\"rope_theta\":10000.0}}",
      "lfm2 D=64 Dh=16 V=100 ctx=512 eps=1e-05 scale=0.25 qk_norm tied state=0/0 0x0 conv=3 "
      "2x(4/2 96 conv) 1x(4/2 96) 1x(4/2 96 conv) rope plain theta=10000 rot=16 bos=1 eos=2"},
+    /* Granite 4 H: as published and as transformers 5 saves it; a limit that is none, in either. */
+    {"{\"model_type\":\"granitemoehybrid\"," SMALL ",\"layer_types\":[\"mamba\",\"attention\","
+     "\"mamba\",\"mamba\"],\"residual_multiplier\":0.5,\"attention_multiplier\":0.125,"
+     "\"num_local_experts\":6,\"num_experts_per_tok\":3,\"shared_intermediate_size\":72,"
+     "\"mamba_n_heads\":8,\"mamba_n_groups\":2,\"time_step_limit\":[0.001,Infinity]}",
+     "granitemoehybrid D=64 Dh=16 V=100 ctx=512 eps=4e-06 scale=0.125 norm_topk shared_plain "
+     "embed*2 state=8/2 256x16 conv=4 conv_bias dt=0.001..0 norm_eps=1e-06 "
+     "1x(4/2 96 3 of 6 and 72 mamba) 1x(4/2 96 3 of 6 and 72) 2x(4/2 96 3 of 6 and 72 mamba) "
+     "rope none theta=10000 rot=16 bos=1 eos=2"},
+    {"{\"model_type\":\"granitemoehybrid\"," SMALL ",\"layers_block_type\":[\"linear_attention\","
+     "\"linear_attention\",\"full_attention\",\"full_attention\"],\"num_local_experts\":0,"
+     "\"shared_intermediate_size\":72,\"mamba_n_heads\":4,\"mamba_d_head\":\"auto\","
+     "\"mamba_d_state\":32,\"mamba_d_conv\":3,\"mamba_conv_bias\":false,"
+     "\"position_embedding_type\":\"rope\",\"mamba_expand\":3,"
+     "\"time_step_limit\":[0.0,{\"__float__\":\"Infinity\"}]}",
+     "granitemoehybrid D=64 Dh=16 V=100 ctx=512 eps=1e-06 scale=1 shared_plain state=4/1 32x48 "
+     "conv=3 2x(4/2 72 mamba) 2x(4/2 72) rope plain theta=10000 rot=16 bos=1 eos=2"},
     {"{\"model_type\":\"qwen3_next\",\"num_hidden_layers\":5,\"mlp_only_layers\":[4]}",
      "qwen3_next D=2048 Dh=256 V=151936 ctx=32768 eps=1e-06 scale=0.0625 norm+1 qk_norm norm_topk "
      "state=32/16 128x128 conv=4 gate 3x(16/2 512 10 of 512 and 512 delta) "
@@ -320,7 +340,19 @@ static const config_case refused[] = {
     {"{\"model_type\":\"qwen2_moe\"}", "model_type qwen2_moe is not supported"},
     {"{\"model_type\":\"qwen4_exp\"}", "not supported: sparse attention with an indexer"},
     {"{\"model_type\":\"kimi_linear\"}", "kimi_linear is not supported: latent attention"},
-    {"{\"model_type\":\"granitemoehybrid\"}", "granitemoehybrid is not supported: Mamba-2 layers"},
+    {"{\"model_type\":\"granitemoehybrid\"}", "layer_types: missing, expected one entry a layer"},
+    {"{\"model_type\":\"granitemoehybrid\"," SMALL ",\"layer_types\":[\"mamba\",\"mamba\","
+     "\"mamba\",\"conv\"]}",
+     "layer_types: \"conv\", expected attention or mamba"},
+    {GRANITE_H ",\"mamba_proj_bias\":true}", "mamba_proj_bias: true is not supported"},
+    {GRANITE_H ",\"mamba_n_groups\":3}",
+     "mamba_n_heads 128, expected a multiple of mamba_n_groups 3"},
+    {GRANITE_H ",\"time_step_limit\":[2,1]}", "time_step_limit 2 to 1, expected"},
+    {GRANITE_H ",\"time_step_limit\":[-Infinity,1]}", "line 1, column "},
+    {GRANITE_H ",\"time_step_limit\":[1]}", "time_step_limit: an array of 1, expected two numbers"},
+    {GRANITE_H ",\"mamba_d_state\":513}", "mamba_d_state 513, expected 1 to 512"},
+    {GRANITE_H ",\"shared_intermediate_size\":0,\"num_local_experts\":0}",
+     "shared_intermediate_size 0 (layer 0)"},
     {"{\"model_type\":\"lfm2_moe\"}", "lfm2_moe is not supported: experts that are chosen by"},
     {"{\"model_type\":\"lfm2\",\"conv_bias\":true}", "conv_bias: true is not supported"},
     {"{\"model_type\":\"lfm2\",\"full_attn_idxs\":[]}", "no layer has attention"},

@@ -22,6 +22,7 @@ typedef struct block {
     skv_page_pool *pool;
     skv_slots *slots;
     skv_table *table;
+    skv_backend_step *step;
 } block;
 
 typedef struct list {
@@ -82,7 +83,7 @@ void check_begin(backend_check *c, const char *op)
 
 static void keep(backend_check *c, block b)
 {
-    if (!b.at && !b.area && !b.pool && !b.slots && !b.table) give_up("no memory");
+    if (!b.at && !b.area && !b.pool && !b.slots && !b.table && !b.step) give_up("no memory");
     if (c->n_blocks == BLOCKS) give_up("too many blocks in a case");
     c->blocks[c->n_blocks++] = b;
 }
@@ -120,6 +121,16 @@ skv_table *check_table(backend_check *c, const skv_slots *slots)
     if (c->be->table_create(c->be, slots, &table, &err) != SKV_OK) give_up(err.text);
     keep(c, (block){.table = table});
     return table;
+}
+
+skv_backend_step *check_new_step(backend_check *c)
+{
+    skv_backend_step *step = NULL;
+    const skv_backend_step_limits limits = {.max_rows = CHECK_ROWS};
+    skv_error err;
+    if (c->be->step_create(c->be, &limits, &step, &err) != SKV_OK) give_up(err.text);
+    keep(c, (block){.step = step});
+    return step;
 }
 
 skv_area *check_area(backend_check *c, skv_area_spec spec)
@@ -209,6 +220,9 @@ static void end_case(backend_check *c)
             c->be->pool_free(c->be, b->pool);
         } else if (b->slots) {
             c->be->slots_free(c->be, b->slots);
+        } else if (b->step) {
+            if (c->be->step_wait(c->be, b->step, NULL) != SKV_OK) give_up("a step failed");
+            c->be->step_free(c->be, b->step);
         } else if (b->table) {
             c->be->table_free(c->be, b->table);
         } else {
@@ -293,9 +307,9 @@ void check_normed(const skv_norm *norm, const float *weight, const float *x, siz
 int skv_check_backend(skv_backend *be, uint64_t seed, FILE *out)
 {
     static void (*const checks[])(backend_check *) = {
-        check_memory,     check_row_operations, check_linear,    check_linear_groups,
-        check_saved_rows, check_store,          check_attention, check_votes,
-        check_pages,      check_compact,        check_states};
+        check_memory,     check_row_operations, check_linear,  check_linear_groups,
+        check_saved_rows, check_sets,           check_store,   check_attention,
+        check_votes,      check_pages,          check_compact, check_states};
     const skv_backend_limits limits = {
         .max_rows = CHECK_ROWS,
         .max_K = CHECK_K,

@@ -3,21 +3,11 @@
 #include <string.h>
 
 #include "base/size.h"
-#include "check_backend_impl.h"
+#include "check_backend_kv.h"
 #include "kernels/kernels.h"
 #include "kernels/kv_page.h"
 
-enum {
-    STRIDE = (CHECK_KV_ROWS + SKV_PAGE_ROWS - 1) / SKV_PAGE_ROWS,
-    KV_HEADS = 4,
-    COPIES = 2,
-    OTHERS = 2, /* heads of another slot */
-    TRACKS = KV_HEADS * COPIES + 2 * OTHERS,
-    SEQUENCES = 3,
-    POOL = SEQUENCES * TRACKS * STRIDE + 40
-};
-
-static skv_kv_type draw_type(backend_check *c)
+skv_kv_type check_draw_type(backend_check *c)
 {
     static const skv_kv_type types[] = {SKV_KV_TYPE_F32, SKV_KV_TYPE_BF16, SKV_KV_TYPE_FP8,
                                         SKV_KV_TYPE_INT8};
@@ -25,22 +15,6 @@ static skv_kv_type draw_type(backend_check *c)
 }
 
 /* ---- pages and tables ---- */
-
-/* A pool, and three slots of which the operation uses the second one. */
-typedef struct memory {
-    skv_kv_type type;
-    size_t n_heads, head_dim, page_bytes; /* of that slot */
-    size_t track0, n_tracks;
-    skv_track_spec tracks[TRACKS];
-    size_t n_bundles;
-    skv_page_pool *pool;
-    skv_slots *slots;
-    uint32_t order[POOL]; /* pages, the next ones to take from n_taken on */
-    size_t n_taken;
-    unsigned char *host; /* [POOL][page_bytes]: what pages hold */
-} memory;
-
-enum { SLOT = 1 };
 
 static void shuffle(backend_check *c, uint32_t *order, size_t n)
 {
@@ -54,7 +28,7 @@ static void shuffle(backend_check *c, uint32_t *order, size_t n)
 }
 
 /* Up to two heads lie beside each other in a page, whatever their slots. */
-static memory *draw_memory(backend_check *c, skv_kv_type type, size_t n_heads, size_t head_dim)
+memory *check_draw_memory(backend_check *c, skv_kv_type type, size_t n_heads, size_t head_dim)
 {
     const size_t head_bytes = skv_kv_page_bytes(type, head_dim), n_beside = check_between(c, 1, 2);
     const size_t n_before = check_below(c, OTHERS + 1), n_after = check_below(c, OTHERS + 1);
@@ -89,28 +63,19 @@ static uint32_t take_page(memory *m)
     return m->order[m->n_taken++];
 }
 
-static unsigned char *host_page(const memory *m, uint32_t page)
+static unsigned char *check_host_page(const memory *m, uint32_t page)
 {
     return m->host + page * m->page_bytes;
 }
 
-/* The pages of one sequence. */
-typedef struct sequence {
-    memory *m;
-    skv_table *table;
-    uint32_t pages[TRACKS][STRIDE]; /* by bundle */
-    size_t n_pages[TRACKS];
-    size_t dropped[TRACKS];
-} sequence;
-
 /* Where the rows of a head of the slot begin on the host. */
-static unsigned char *host_rows(const sequence *s, size_t h, size_t r)
+static unsigned char *check_host_rows(const sequence *s, size_t h, size_t r)
 {
     const skv_track_spec *track = &s->m->tracks[s->m->track0 + h];
-    return host_page(s->m, s->pages[track->bundle][r / SKV_PAGE_ROWS]) + track->offset;
+    return check_host_page(s->m, s->pages[track->bundle][r / SKV_PAGE_ROWS]) + track->offset;
 }
 
-static size_t dropped_of(const sequence *s, size_t h)
+size_t check_dropped_of(const sequence *s, size_t h)
 {
     return s->dropped[s->m->track0 + h];
 }
@@ -126,7 +91,7 @@ static void write_entries(backend_check *c, const sequence *s, size_t bundle, si
 }
 
 /* Entries change piece by piece, and pages that were given up come back. */
-static void write_table(backend_check *c, const sequence *s)
+void check_write_table(backend_check *c, const sequence *s)
 {
     skv_backend *be = check_backend_of(c);
     for (size_t b = 0; b < s->m->n_bundles; b++) {
@@ -152,7 +117,7 @@ static void write_table(backend_check *c, const sequence *s)
 }
 
 /* Pages for n_rows rows of each head, less those that it has lost: up to n_droppable. */
-static sequence *draw_sequence(backend_check *c, memory *m, size_t n_rows, size_t n_droppable)
+sequence *check_draw_sequence(backend_check *c, memory *m, size_t n_rows, size_t n_droppable)
 {
     sequence *s = check_host(c, sizeof *s);
     s->m = m;
@@ -165,7 +130,7 @@ static sequence *draw_sequence(backend_check *c, memory *m, size_t n_rows, size_
     for (size_t b = 0; b < m->n_bundles; b++) {
         for (size_t p = 0; p < s->n_pages[b]; p++) s->pages[b][p] = take_page(m);
     }
-    write_table(c, s);
+    check_write_table(c, s);
     return s;
 }
 
@@ -178,7 +143,7 @@ static void put_pages(backend_check *c, const sequence *s)
         const size_t n = s->n_pages[b];
         unsigned char *host = check_host(c, n * m->page_bytes);
         for (size_t p = 0; p < n; p++) {
-            memcpy(host + p * m->page_bytes, host_page(m, s->pages[b][p]), m->page_bytes);
+            memcpy(host + p * m->page_bytes, check_host_page(m, s->pages[b][p]), m->page_bytes);
         }
         be->pages_write(be, m->pool, check_list(c, s->pages[b], n * sizeof *s->pages[b]), n,
                         check_list(c, host, n * m->page_bytes));
@@ -202,34 +167,35 @@ static void read_pages(backend_check *c, const memory *m, const uint32_t *pages,
     }
 }
 
-static void get_pages(backend_check *c, const sequence *s)
+static void check_get_pages(backend_check *c, const sequence *s)
 {
     const memory *m = s->m;
     for (size_t b = 0; b < m->n_bundles; b++) {
         for (size_t p = 0; p < s->n_pages[b]; p++) {
-            read_pages(c, m, &s->pages[b][p], 1, host_page(m, s->pages[b][p]));
+            read_pages(c, m, &s->pages[b][p], 1, check_host_page(m, s->pages[b][p]));
         }
     }
 }
 
 /* Random rows in the pages of every head of the slot. */
-static void fill_sequence(backend_check *c, sequence *s, size_t n_rows)
+void check_fill_sequence(backend_check *c, sequence *s, size_t n_rows)
 {
     const memory *m = s->m;
     float k[CHECK_HEAD_DIM], v[CHECK_HEAD_DIM];
     for (size_t h = 0; h < m->n_heads; h++) {
-        for (size_t r = 0; r < n_rows - dropped_of(s, h); r++) {
+        for (size_t r = 0; r < n_rows - check_dropped_of(s, h); r++) {
             for (size_t d = 0; d < m->head_dim; d++) k[d] = (float)check_normal(c);
             for (size_t d = 0; d < m->head_dim; d++) v[d] = (float)check_normal(c);
-            skv_kv_store_ref(host_rows(s, h, r), m->type, r % SKV_PAGE_ROWS, k, v, m->head_dim);
+            skv_kv_store_ref(check_host_rows(s, h, r), m->type, r % SKV_PAGE_ROWS, k, v,
+                             m->head_dim);
         }
     }
     put_pages(c, s);
 }
 
-static void load_row(const sequence *s, size_t h, size_t r, float *k, float *v)
+void check_load_row(const sequence *s, size_t h, size_t r, float *k, float *v)
 {
-    skv_kv_load_ref(host_rows(s, h, r), s->m->type, r % SKV_PAGE_ROWS, k, v, s->m->head_dim);
+    skv_kv_load_ref(check_host_rows(s, h, r), s->m->type, r % SKV_PAGE_ROWS, k, v, s->m->head_dim);
 }
 
 /* Pages move as they were when they were asked for. */
@@ -341,7 +307,7 @@ static void check_page_row(backend_check *c, const sequence *s, size_t h, size_t
     float got[2][CHECK_HEAD_DIM];
     double bound[CHECK_HEAD_DIM];
     const size_t Dh = s->m->head_dim;
-    load_row(s, h, r, got[0], got[1]);
+    check_load_row(s, h, r, got[0], got[1]);
     for (size_t which = 0; which < 2; which++) {
         if (want) page_bounds(s->m->type, want[which] + at, size[which] + at, Dh, bound);
         for (size_t d = 0; d < Dh; d++) {
@@ -362,7 +328,7 @@ static void check_others(backend_check *c, const sequence *s)
         const skv_track_spec *track = &m->tracks[t];
         if (t >= m->track0 && t < m->track0 + m->n_heads) continue;
         for (size_t p = 0; p < s->n_pages[track->bundle]; p++) {
-            check_same(c, host_page(m, s->pages[track->bundle][p]) + track->offset, zeros,
+            check_same(c, check_host_page(m, s->pages[track->bundle][p]) + track->offset, zeros,
                        head_bytes);
         }
     }
@@ -373,13 +339,13 @@ static void check_stored(backend_check *c, const sequence *s, const storing *wha
                          size_t first, size_t n)
 {
     const size_t copies = what->a.n_copies;
-    get_pages(c, s);
+    check_get_pages(c, s);
     check_others(c, s);
     for (size_t r = 0; r < first + n; r++) {
         if (r >= first) want_row(what, i0 + r - first);
         for (size_t h = 0; h < s->m->n_heads; h++) {
-            if (r < dropped_of(s, h)) continue;
-            check_page_row(c, s, h, r - dropped_of(s, h), r >= first ? what->want : NULL,
+            if (r < check_dropped_of(s, h)) continue;
+            check_page_row(c, s, h, r - check_dropped_of(s, h), r >= first ? what->want : NULL,
                            what->size, h / copies * s->m->head_dim);
         }
     }
@@ -393,7 +359,7 @@ void check_store(backend_check *c)
     const size_t H = check_between(c, 1, KV_HEADS), copies = check_between(c, 1, COPIES);
     const size_t Dh = 8 * check_between(c, 1, CHECK_HEAD_DIM / 8), ld = H * Dh + check_below(c, 9);
     const size_t n_rot = check_one_in(c, 2) ? Dh : 2 * check_between(c, 1, Dh / 2);
-    const skv_kv_type type = draw_type(c);
+    const skv_kv_type type = check_draw_type(c);
     const check_tensor k = check_random(c, T * ld, 1);
     const bool same = check_one_in(c, 4); /* v is k */
     const check_tensor v = same ? k : check_random(c, T * ld, 1);
@@ -416,13 +382,13 @@ void check_store(backend_check *c)
     s.a.norm.joined = joined && s.weight;
     if (joined && s.weight && same)
         s.a.norm = (skv_norm){0}, s.weight = NULL; /* v would be normed k */
-    memory *m = draw_memory(c, type, H * copies, Dh);
+    memory *m = check_draw_memory(c, type, H * copies, Dh);
     const sequence *both[2];
     const skv_table *tables[CHECK_ROWS];
     size_t kv_rows[CHECK_ROWS];
     for (size_t which = 0, i = 0; which < 2; which++) {
         const bool drops = check_one_in(c, 2);
-        both[which] = draw_sequence(c, m, first[which] + n[which], drops ? first[which] : 0);
+        both[which] = check_draw_sequence(c, m, first[which] + n[which], drops ? first[which] : 0);
         for (size_t j = 0; j < n[which]; j++, i++) {
             tables[i] = both[which]->table;
             kv_rows[i] = first[which] + j;
@@ -437,243 +403,6 @@ void check_store(backend_check *c)
     check_done(c);
     for (size_t which = 0; which < 2; which++) {
         check_stored(c, both[which], &s, which ? n[0] : 0, first[which], n[which]);
-    }
-}
-
-/* ---- attention and votes ---- */
-
-/* What an arithmetic of attention may round: a part of each term, a part of the query's range, and
- * a part of each weight. */
-typedef struct rounding {
-    double terms, range, weights;
-} rounding;
-
-static rounding rounding_of(skv_kv_type type)
-{
-    if (type == SKV_KV_TYPE_F32) return (rounding){1e-6, 0, 1e-5};
-    if (type == SKV_KV_TYPE_INT8) return (rounding){2.1 * CHECK_BF16, 1.05 / 254, 1.0 / 100};
-    return (rounding){2.1 * CHECK_BF16, 0, 2.1 * CHECK_BF16};
-}
-
-/* One query: its scores by row, and what they may be wrong by. */
-typedef struct scores {
-    double at[CHECK_KV_ROWS], most, sum; /* sum: of exp(at - most), the sink included */
-    double error;
-} scores;
-
-typedef struct query {
-    const sequence *s;
-    size_t head; /* of keys and values */
-    const float *q;
-    size_t begin, end; /* rows that it sees */
-    float scale, softcap;
-    const float *sink;
-    rounding may;
-} query;
-
-static void score(const query *q, scores *out)
-{
-    float k[CHECK_HEAD_DIM];
-    double amax = 0;
-    out->most = q->sink ? (double)*q->sink : -HUGE_VAL;
-    out->error = 0;
-    const size_t Dh = q->s->m->head_dim;
-    for (size_t d = 0; d < Dh; d++) amax = fmax(amax, fabs((double)q->q[d]));
-    for (size_t r = q->begin; r < q->end; r++) {
-        double value = 0, terms = 0, keys = 0;
-        load_row(q->s, q->head, r, k, NULL);
-        for (size_t d = 0; d < Dh; d++) {
-            value += (double)q->q[d] * (double)k[d];
-            terms += fabs((double)q->q[d] * (double)k[d]);
-            keys += fabs((double)k[d]);
-        }
-        value *= (double)q->scale;
-        out->error = fmax(out->error,
-                          (double)q->scale * (q->may.terms * terms + q->may.range * amax * keys));
-        if (q->softcap > 0) value = (double)q->softcap * tanh(value / (double)q->softcap);
-        out->at[r] = value;
-        out->most = fmax(out->most, value);
-    }
-    out->sum = q->sink ? exp((double)*q->sink - out->most) : 0;
-    for (size_t r = q->begin; r < q->end; r++) out->sum += exp(out->at[r] - out->most);
-}
-
-static double weight_of(const scores *s, size_t r)
-{
-    return exp(s->at[r] - s->most) / s->sum;
-}
-
-/* The part of a weight that errors of the scores may change. */
-static double weight_error(const scores *s, const rounding *may)
-{
-    return exp(2 * s->error) * (1 + may->weights) - 1;
-}
-
-/* out [head_dim] of one query. */
-static void attend(const query *q, scores *s, double *want, double *bound)
-{
-    float v[CHECK_HEAD_DIM];
-    const size_t Dh = q->s->m->head_dim;
-    double parts[CHECK_HEAD_DIM] = {0}, amax = 0;
-    score(q, s);
-    for (size_t d = 0; d < Dh; d++) want[d] = 0;
-    for (size_t r = q->begin; r < q->end; r++) {
-        load_row(q->s, q->head, r, NULL, v);
-        for (size_t d = 0; d < Dh; d++) {
-            want[d] += weight_of(s, r) * (double)v[d];
-            parts[d] += weight_of(s, r) * fabs((double)v[d]);
-            amax = fmax(amax, fabs((double)v[d]));
-        }
-    }
-    /* Weights of 8 bits are whole parts of the largest one. */
-    const double whole = q->s->m->type == SKV_KV_TYPE_INT8 ? amax / 200 : 0;
-    for (size_t d = 0; d < Dh; d++)
-        bound[d] = weight_error(s, &q->may) * parts[d] + whole + 1e-6 * amax;
-}
-
-/* Heads and their sizes, and a q [n_rows, ld]. */
-typedef struct heads {
-    size_t n_kv, n_group, n, head_dim, ld;
-    check_tensor q, sinks;
-    bool has_sinks;
-    float scale, softcap;
-} heads;
-
-static heads draw_heads(backend_check *c, size_t n_rows)
-{
-    heads h = {.n_kv = check_between(c, 1, KV_HEADS), .softcap = check_one_in(c, 3) ? 5 : 0};
-    h.n_group = check_between(c, 1, CHECK_HEADS / h.n_kv);
-    h.n = h.n_kv * h.n_group;
-    h.head_dim = 8 * check_between(c, 1, CHECK_HEAD_DIM / 8);
-    h.ld = h.n * h.head_dim + 8 * check_below(c, 4);
-    h.q = check_random(c, n_rows * h.ld, 1);
-    h.has_sinks = check_one_in(c, 3);
-    h.sinks = check_random(c, h.n, 1);
-    h.scale = (float)(1 / sqrt((double)h.head_dim));
-    return h;
-}
-
-static query query_of(const heads *h, const sequence *s, size_t row, size_t g, size_t end,
-                      size_t window)
-{
-    return (query){.s = s,
-                   .head = g / h->n_group,
-                   .q = h->q.host + row * h->ld + g * h->head_dim,
-                   .begin = window && end > window ? end - window : 0,
-                   .end = end,
-                   .scale = h->scale,
-                   .softcap = h->softcap,
-                   .sink = h->has_sinks ? h->sinks.host + g : NULL,
-                   .may = rounding_of(s->m->type)};
-}
-
-void check_attention(backend_check *c)
-{
-    enum { ITEMS = 3 };
-    check_begin(c, "attention");
-    skv_backend *be = check_backend_of(c);
-    const skv_kv_type type = draw_type(c);
-    const heads h = draw_heads(c, CHECK_ROWS);
-    const size_t window = check_one_in(c, 3) ? check_between(c, 1, 100) : 0;
-    const size_t n_items = check_between(c, 1, ITEMS);
-    const check_tensor out = check_random(c, CHECK_ROWS * h.ld, 1);
-    double *want = check_host(c, out.n * sizeof *want),
-           *bound = check_host(c, out.n * sizeof *bound);
-    scores *s = check_host(c, sizeof *s);
-    for (size_t i = 0; i < out.n; i++) want[i] = (double)out.host[i];
-    skv_attention_item items[ITEMS];
-    const sequence *seqs[ITEMS];
-    memory *m = draw_memory(c, type, h.n_kv, h.head_dim);
-    for (size_t i = 0, row0 = 0; i < n_items; i++) {
-        const bool follows = i > 0 && items[i - 1].n_q == 1 && check_one_in(c, 2);
-        const size_t n_q =
-            follows || check_one_in(c, 2) ? 1 : check_between(c, 1, CHECK_ROWS / ITEMS);
-        const size_t n_past = follows ? items[i - 1].n_past + 1 : check_between(c, 1, 250);
-        const bool drops = window == 0 && check_one_in(c, 2);
-        /* A sequence has rows for what may follow. */
-        sequence *seq = draw_sequence(c, m, n_past + n_q + ITEMS, drops ? n_past : 0);
-        fill_sequence(c, seq, n_past + n_q + ITEMS);
-        seqs[i] = follows ? seqs[i - 1] : seq;
-        items[i] = (skv_attention_item){.row0 = row0,
-                                        .n_q = n_q,
-                                        .n_past = n_past,
-                                        .table = seqs[i]->table,
-                                        .follows = follows};
-        for (size_t j = 0; j < n_q; j++) {
-            for (size_t g = 0; g < h.n; g++) {
-                const size_t end = n_past + j + 1 - dropped_of(seqs[i], g / h.n_group);
-                const query q = query_of(&h, seqs[i], row0 + j, g, end, window);
-                const size_t at = (row0 + j) * h.ld + g * h.head_dim;
-                attend(&q, s, want + at, bound + at);
-            }
-        }
-        row0 += n_q;
-    }
-    const skv_attention_args args = {.out = check_rows(out, h.ld),
-                                     .q = check_rows(h.q, h.ld),
-                                     .items = check_list(c, items, n_items * sizeof *items),
-                                     .n_items = n_items,
-                                     .slot = SLOT,
-                                     .n_heads = h.n,
-                                     .head_dim = h.head_dim,
-                                     .window = window,
-                                     .scale = h.scale,
-                                     .softcap = h.softcap,
-                                     .sinks = h.has_sinks ? check_vec(h.sinks) : (skv_vec){0}};
-    be->attention(be, &args);
-    check_done(c);
-    check_near(c, out, want, bound);
-}
-
-void check_votes(backend_check *c)
-{
-    check_begin(c, "votes");
-    skv_backend *be = check_backend_of(c);
-    const skv_kv_type type = draw_type(c);
-    const size_t n_q = check_between(c, 1, CHECK_ROWS), n_past = check_between(c, 1, 200);
-    const heads h = draw_heads(c, n_q);
-    const bool drops = check_one_in(c, 2), by_query_head = check_one_in(c, 2);
-    const size_t window = check_one_in(c, 2) ? check_between(c, 1, 150) : 0;
-    memory *m = draw_memory(c, type, h.n_kv, h.head_dim);
-    sequence *seq = draw_sequence(c, m, n_past + n_q, drops ? n_past : 0);
-    fill_sequence(c, seq, n_past + n_q);
-    const size_t n_tracks = by_query_head ? h.n : h.n_kv, n = n_tracks * CHECK_KV_ROWS;
-    float *votes = check_host(c, n * sizeof *votes);
-    double *want = check_host(c, n * sizeof *want), *bound = check_host(c, n * sizeof *bound);
-    scores *s = check_host(c, sizeof *s);
-    for (size_t i = 0; i < n; i++) votes[i] = (float)check_below(c, 3);
-    for (size_t i = 0; i < n; i++) want[i] = (double)votes[i];
-    for (size_t j = 0; j < n_q; j++) {
-        for (size_t g = 0; g < h.n; g++) {
-            const size_t end = n_past + j + 1 - dropped_of(seq, g / h.n_group);
-            query q = query_of(&h, seq, j, g, end, window);
-            q.may = (rounding){1e-6, 0, 1e-5};
-            score(&q, s);
-            for (size_t r = q.begin; r < end; r++) {
-                const size_t at = (by_query_head ? g : g / h.n_group) * CHECK_KV_ROWS + r;
-                want[at] += weight_of(s, r);
-                bound[at] += weight_error(s, &q.may) * weight_of(s, r) + 4 * CHECK_F32 * want[at];
-            }
-        }
-    }
-    const skv_votes_args args = {.q = check_rows(h.q, h.ld),
-                                 .n_q = n_q,
-                                 .n_past = n_past,
-                                 .table = seq->table,
-                                 .slot = SLOT,
-                                 .n_heads = h.n,
-                                 .head_dim = h.head_dim,
-                                 .window = window,
-                                 .scale = h.scale,
-                                 .softcap = h.softcap,
-                                 .sinks = h.has_sinks ? check_vec(h.sinks) : (skv_vec){0},
-                                 .votes = votes,
-                                 .votes_stride = CHECK_KV_ROWS,
-                                 .by_query_head = by_query_head};
-    be->votes(be, &args);
-    check_done(c);
-    for (size_t i = 0; i < n; i++) {
-        if (!check_number(c, i, n, (double)votes[i], want[i], bound[i])) return;
     }
 }
 
@@ -699,8 +428,8 @@ static void draw_compacting(backend_check *c, compacting *x, size_t n_rows)
         }
     }
     for (size_t h = 0; h < m->n_heads; h++) {
-        x->n[h] = check_between(c, 1, n_rows - dropped_of(x->from, h));
-        x->rows[h] = check_ascending(c, x->n[h], n_rows - dropped_of(x->from, h));
+        x->n[h] = check_between(c, 1, n_rows - check_dropped_of(x->from, h));
+        x->rows[h] = check_ascending(c, x->n[h], n_rows - check_dropped_of(x->from, h));
     }
 }
 
@@ -739,7 +468,7 @@ static void check_compacted(backend_check *c, const compacting *x, size_t h,
         const uint32_t page = x->to[track->bundle][i / SKV_PAGE_ROWS];
         skv_kv_load_ref(now + page * m->page_bytes + track->offset, m->type, i % SKV_PAGE_ROWS,
                         a[0], a[1], m->head_dim);
-        load_row(x->from, h, x->rows[h][i], b[0], b[1]);
+        check_load_row(x->from, h, x->rows[h][i], b[0], b[1]);
         for (int which = 0; which < 2; which++) {
             check_same(c, a[which], b[which], m->head_dim * sizeof a[0][0]);
         }
@@ -751,9 +480,10 @@ void check_compact(backend_check *c)
     check_begin(c, "pages_compact");
     const size_t n_rows = check_between(c, 1, CHECK_KV_ROWS);
     const size_t Dh = 8 * check_between(c, 1, CHECK_HEAD_DIM / 8);
-    memory *m = draw_memory(c, draw_type(c), check_between(c, 1, KV_HEADS * COPIES), Dh);
-    compacting x = {.from = draw_sequence(c, m, n_rows, check_one_in(c, 2) ? n_rows - 1 : 0)};
-    fill_sequence(c, x.from, n_rows);
+    memory *m =
+        check_draw_memory(c, check_draw_type(c), check_between(c, 1, KV_HEADS * COPIES), Dh);
+    compacting x = {.from = check_draw_sequence(c, m, n_rows, check_one_in(c, 2) ? n_rows - 1 : 0)};
+    check_fill_sequence(c, x.from, n_rows);
     draw_compacting(c, &x, n_rows);
     run_compacting(c, &x);
     unsigned char *now = check_host(c, POOL * m->page_bytes);
@@ -765,7 +495,7 @@ void check_compact(backend_check *c)
         for (size_t p = 0; p < x.from->n_pages[b]; p++) {
             const uint32_t page = x.from->pages[b][p];
             if (page == x.to[b][p]) continue;
-            check_same(c, now + page * m->page_bytes, host_page(m, page), m->page_bytes);
+            check_same(c, now + page * m->page_bytes, check_host_page(m, page), m->page_bytes);
         }
     }
 }

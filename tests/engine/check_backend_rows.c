@@ -285,26 +285,6 @@ static void check_embed_gate(backend_check *c)
     check_near(c, gate, want, bound);
 }
 
-static void check_gather(backend_check *c)
-{
-    check_begin(c, "gather");
-    const size_t T = check_between(c, 1, CHECK_ROWS), n_rows = check_below(c, T + 1);
-    const size_t n = check_between(c, 1, 70);
-    const skv_rows x = {check_area(c, (skv_area_spec){SKV_AREA_F32, T, n, true}), 0, n};
-    const check_tensor from = check_random(c, T * n, 1);
-    const uint32_t *rows = check_ascending(c, n_rows, T);
-    skv_backend *be = check_backend_of(c);
-    be->copy_rows(be, x, check_rows(from, n), T, n);
-    be->gather(be, x, n, check_list(c, rows, n_rows * sizeof *rows), n_rows);
-    check_done(c);
-    float *got = check_host(c, (n_rows + 1) * n * sizeof *got),
-          *want = check_host(c, (n_rows + 1) * n * sizeof *want);
-    check_get(c, x, n_rows, n, got);
-    for (size_t i = 0; i < n_rows; i++)
-        memcpy(want + i * n, from.host + rows[i] * n, n * sizeof *want);
-    check_same(c, got, want, n_rows * n * sizeof *got);
-}
-
 static void check_scale(backend_check *c)
 {
     check_begin(c, "scale");
@@ -385,7 +365,6 @@ void check_row_operations(backend_check *c)
     check_norm_add(c);
     check_glu(c);
     check_embed_gate(c);
-    check_gather(c);
     check_scale(c);
     check_softcap(c);
     check_mix(c);

@@ -141,13 +141,6 @@ static void copy_onto_itself(void *arg)
     t->be->copy_rows(t->be, skv_rows_from(t->x, 1, 0), t->x, 2, N / 4);
 }
 
-static void gather_rows_that_stay(void *arg)
-{
-    const fault *t = arg;
-    const uint32_t rows[] = {1, 3};
-    t->be->gather(t->be, t->x, N / 4, rows, 2);
-}
-
 static void map_beyond_the_end(void *arg)
 {
     const fault *t = arg;
@@ -158,8 +151,7 @@ static void operations_take_rows_of_areas(void **state)
 {
     void (*const faults[])(void *) = {
         compute_while_mapped,   compute_beyond_the_end, compute_on_rows_that_overlap,
-        compute_on_activations, copy_onto_itself,       gather_rows_that_stay,
-        map_beyond_the_end};
+        compute_on_activations, copy_onto_itself,       map_beyond_the_end};
     skv_backend *be = *state;
     skv_area *area = make_area(be, SKV_AREA_F32, false);
     fault t = {be, {area, 0, N / 4}, make_area(be, SKV_AREA_ACTIVATIONS, false)};
@@ -171,20 +163,6 @@ static void operations_take_rows_of_areas(void **state)
     be->areas_free(be, &t.kept, 1);
 }
 
-/* What a contract calls undefined is nonsense, and not what the CPU happens to leave there. */
-static void what_is_undefined_is_nonsense(void **state)
-{
-    skv_backend *be = *state;
-    skv_area *area = make_area(be, SKV_AREA_F32, true);
-    const skv_rows x = {area, 0, N / 4};
-    const uint32_t rows[] = {1, 3};
-    be->gather(be, x, N / 4, rows, 2);
-    skv_mapped host = be->map(be, skv_rows_as(x, N), 1, N, SKV_MAP_READ);
-    for (size_t i = 0; i < N; i++) assert_true((host.at[i] == 0) == (i < N / 2));
-    be->unmap(be, host);
-    be->areas_free(be, &area, 1);
-}
-
 /* ---- pages ---- */
 
 /* A store of four pages, and two sequences of one head. */
@@ -193,7 +171,7 @@ typedef struct paged {
     skv_kv_layout layout;
     skv_kv_cache caches[2];
     skv_backend *be;
-    skv_area *area;
+    skv_area *area, *moving;
 } paged;
 
 enum { HEAD_DIM = 8, N_PAGES = 4 };
@@ -202,7 +180,14 @@ static void make_paged(skv_backend *be, paged *p)
 {
     static const skv_kv_slot slot = {.n_heads = 1, .head_dim = HEAD_DIM};
     const size_t n_bytes = skv_kv_page_bytes(SKV_KV_TYPE_F32, HEAD_DIM);
+    const skv_backend_limits limits = {.max_rows = 8,
+                                       .max_K = HEAD_DIM,
+                                       .max_heads = 1,
+                                       .head_dim = HEAD_DIM,
+                                       .max_group = 1,
+                                       .max_kv_rows = 2 * SKV_PAGE_ROWS};
     p->be = be;
+    assert_int_equal(be->reserve(be, &limits, NULL), SKV_OK);
     assert_int_equal(skv_kv_store_create(be, SKV_KV_TYPE_F32, n_bytes, N_PAGES, &p->store, NULL),
                      SKV_OK);
     assert_int_equal(skv_kv_layout_init(&p->layout, &slot, 1, NULL), SKV_OK);
@@ -213,14 +198,53 @@ static void make_paged(skv_backend *be, paged *p)
     assert_int_equal(skv_kv_cache_grow(&p->caches[0], 10, NULL), SKV_OK);
     assert_int_equal(skv_kv_cache_share(&p->caches[1], &p->caches[0], 10, NULL), SKV_OK);
     p->area = make_area(be, SKV_AREA_F32, false);
+    p->moving = make_area(be, SKV_AREA_F32, true);
 }
 
 static void free_paged(paged *p)
 {
     p->be->areas_free(p->be, &p->area, 1);
+    p->be->areas_free(p->be, &p->moving, 1);
     for (size_t i = 0; i < 2; i++) skv_kv_cache_release(&p->caches[i]);
     skv_kv_layout_release(&p->layout);
     skv_kv_store_free(p->store);
+}
+
+/* A step of n rows of the second sequence, behind n_past others; the last of them are kept. */
+typedef struct stepped {
+    skv_backend_step *step;
+    skv_backend_span span;
+    skv_attention_item items[2];
+    uint32_t rows[2];
+    skv_backend_step_spec spec;
+} stepped;
+
+static void describe(const paged *p, size_t n_past, size_t n, stepped *s)
+{
+    const skv_backend_step_limits limits = {4};
+    *s = (stepped){.span = {n, n_past, p->caches[1].table},
+                   .items = {{0, n, n_past, 0, false}, {0, 1, n_past + n - 1, 0, false}},
+                   .rows = {(uint32_t)n - 1, 0},
+                   .spec = {.spans = &s->span, .n_spans = 1}};
+    s->spec.sets[SKV_SET_ALL] = (skv_set_spec){NULL, n, &s->items[0], 1};
+    s->spec.sets[SKV_SET_KEPT] = (skv_set_spec){s->rows, 1, &s->items[1], 1};
+    s->spec.sets[SKV_SET_WANTED] = (skv_set_spec){s->rows, 1, NULL, 0};
+    if (p->be->step_create(p->be, &limits, &s->step, NULL) != SKV_OK) _exit(1);
+}
+
+static void begin(const paged *p, const stepped *s)
+{
+    if (p->be->step_begin(p->be, s->step, &s->spec, NULL) != SKV_OK) _exit(1);
+}
+
+/* The same, under way. */
+static stepped *begin_step(const paged *p, size_t n_past, size_t n)
+{
+    stepped *s = calloc(1, sizeof *s);
+    if (!s) _exit(1);
+    describe(p, n_past, n, s);
+    begin(p, s);
+    return s;
 }
 
 /* Row `row` of the second sequence is stored. */
@@ -267,24 +291,26 @@ static void read_beyond_the_pool(void *arg)
 static void grow_within_a_step(void *arg)
 {
     paged *p = arg;
-    p->be->step_begin(p->be);
+    (void)begin_step(p, 9, 1);
     (void)!skv_kv_cache_grow(&p->caches[1], 11, NULL);
+}
+
+static void attend(const paged *p, const stepped *s, skv_row_set set)
+{
+    p->be->attention(p->be, &(skv_attention_args){.step = s->step,
+                                                  .set = set,
+                                                  .out = {p->area, 0, HEAD_DIM},
+                                                  .q = {p->area, 3 * HEAD_DIM, HEAD_DIM},
+                                                  .n_heads = 1,
+                                                  .head_dim = HEAD_DIM,
+                                                  .scale = 1});
 }
 
 static void look_at_rows_that_are_gone(void *arg)
 {
     paged *p = arg;
     skv_kv_cache_truncate(&p->caches[1], 0);
-    p->be->attention(
-        p->be,
-        &(skv_attention_args){
-            .out = {p->area, 0, HEAD_DIM},
-            .q = {p->area, HEAD_DIM, HEAD_DIM},
-            .items = &(skv_attention_item){.n_q = 1, .n_past = 9, .table = p->caches[1].table},
-            .n_items = 1,
-            .n_heads = 1,
-            .head_dim = HEAD_DIM,
-            .scale = 1});
+    attend(p, begin_step(p, 9, 1), SKV_SET_ALL);
 }
 
 static void copy_onto_a_shared_page(void *arg)
@@ -315,6 +341,145 @@ static void pages_are_those_of_tables(void **state)
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         assert_int_equal(signal_of(faults[i], &p), SIGABRT);
     }
+    free_paged(&p);
+}
+
+/* ---- steps ---- */
+
+static void attend_in_a_step(void *arg)
+{
+    const paged *p = arg;
+    const stepped *s = begin_step(p, 8, 2);
+    attend(p, s, SKV_SET_ALL);
+    p->be->gather(p->be, s->step, (skv_rows){p->moving, 0, N / 4}, N / 4, SKV_SET_ALL,
+                  SKV_SET_KEPT);
+    attend(p, s, SKV_SET_KEPT);
+    if (p->be->step_wait(p->be, s->step, NULL) != SKV_OK) _exit(1);
+    begin(p, s);
+}
+
+static void attend_when_a_step_has_ended(void *arg)
+{
+    const paged *p = arg;
+    const stepped *s = begin_step(p, 8, 2);
+    if (p->be->step_wait(p->be, s->step, NULL) != SKV_OK) _exit(1);
+    attend(p, s, SKV_SET_ALL);
+}
+
+static void attend_with_rows_that_nothing_has_chosen(void *arg)
+{
+    attend(arg, begin_step(arg, 8, 2), SKV_SET_CHOSEN);
+}
+
+static void attend_with_more_rows_than_there_are(void *arg)
+{
+    const paged *p = arg; /* q begins at row 3 of an area of 8 */
+    skv_kv_cache *cache = &((paged *)arg)->caches[1];
+    const skv_backend_step_limits limits = {6};
+    stepped s;
+    if (skv_kv_cache_grow(cache, 16, NULL) != SKV_OK) _exit(1);
+    describe(p, 10, 6, &s);
+    if (p->be->step_create(p->be, &limits, &s.step, NULL) != SKV_OK) _exit(1);
+    begin(p, &s);
+    attend(p, &s, SKV_SET_ALL);
+}
+
+static void begin_twice(void *arg)
+{
+    begin(arg, begin_step(arg, 8, 2));
+}
+
+static void begin_with_an_item_at_a_wrong_place(void *arg)
+{
+    stepped s;
+    describe(arg, 8, 2, &s);
+    s.items[1].n_past--;
+    begin(arg, &s);
+}
+
+static void begin_with_a_row_that_has_no_item(void *arg)
+{
+    stepped s;
+    describe(arg, 8, 2, &s);
+    s.items[0].n_q--;
+    begin(arg, &s);
+}
+
+static void begin_with_wanted_rows_that_are_not_kept(void *arg)
+{
+    stepped s;
+    describe(arg, 8, 2, &s);
+    s.spec.sets[SKV_SET_WANTED] = (skv_set_spec){&s.rows[1], 1, NULL, 0};
+    begin(arg, &s);
+}
+
+static void begin_with_rows_beyond_the_step(void *arg)
+{
+    stepped s;
+    describe(arg, 8, 2, &s);
+    s.rows[0] = 2;
+    begin(arg, &s);
+}
+
+static void gather_rows_that_stay(void *arg)
+{
+    const paged *p = arg;
+    p->be->gather(p->be, begin_step(p, 8, 2)->step, (skv_rows){p->area, 0, N / 4}, N / 4,
+                  SKV_SET_ALL, SKV_SET_KEPT);
+}
+
+static void gather_rows_that_have_gone(void *arg)
+{
+    const paged *p = arg;
+    p->be->gather(p->be, begin_step(p, 8, 2)->step, (skv_rows){p->moving, 0, N / 4}, N / 4,
+                  SKV_SET_KEPT, SKV_SET_ALL);
+}
+
+static void choose_rows_that_have_gone(void *arg)
+{
+    const paged *p = arg;
+    const stepped *s = begin_step(p, 8, 2);
+    p->be->step_choose(p->be, s->step, SKV_SET_KEPT, &s->spec.sets[SKV_SET_ALL],
+                       (skv_rows){p->moving, 0, N / 4}, N / 4);
+}
+
+static void sets_are_those_of_steps(void **state)
+{
+    void (*const faults[])(void *) = {attend_when_a_step_has_ended,
+                                      attend_with_rows_that_nothing_has_chosen,
+                                      attend_with_more_rows_than_there_are,
+                                      begin_twice,
+                                      begin_with_an_item_at_a_wrong_place,
+                                      begin_with_a_row_that_has_no_item,
+                                      begin_with_wanted_rows_that_are_not_kept,
+                                      begin_with_rows_beyond_the_step,
+                                      gather_rows_that_stay,
+                                      gather_rows_that_have_gone,
+                                      choose_rows_that_have_gone};
+    paged p = {.be = NULL};
+    make_paged(*state, &p);
+    assert_int_equal(signal_of(attend_in_a_step, &p), 0);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        assert_int_equal(signal_of(faults[i], &p), SIGABRT);
+    }
+    free_paged(&p);
+}
+
+/* What a contract calls undefined is nonsense, and not what the CPU happens to leave there. */
+static void what_is_undefined_is_nonsense(void **state)
+{
+    paged p = {.be = NULL};
+    make_paged(*state, &p);
+    const skv_rows x = {p.moving, 0, N / 4};
+    stepped s;
+    describe(&p, 8, 2, &s);
+    begin(&p, &s);
+    p.be->gather(p.be, s.step, x, N / 4, SKV_SET_ALL, SKV_SET_KEPT);
+    skv_mapped host = p.be->map(p.be, skv_rows_as(x, N), 1, N, SKV_MAP_READ);
+    for (size_t i = 0; i < N; i++) assert_true((host.at[i] == 0) == (i < N / 4));
+    p.be->unmap(p.be, host);
+    assert_int_equal(p.be->step_wait(p.be, s.step, NULL), SKV_OK);
+    p.be->step_free(p.be, s.step);
     free_paged(&p);
 }
 
@@ -414,8 +579,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(maps_are_what_was_asked_for, start, stop),
         cmocka_unit_test_setup_teardown(operations_take_rows_of_areas, start, stop),
-        cmocka_unit_test_setup_teardown(what_is_undefined_is_nonsense, start, stop),
         cmocka_unit_test_setup_teardown(pages_are_those_of_tables, start, stop),
+        cmocka_unit_test_setup_teardown(sets_are_those_of_steps, start, stop),
+        cmocka_unit_test_setup_teardown(what_is_undefined_is_nonsense, start, stop),
         cmocka_unit_test_setup_teardown(pages_are_out_of_reach, start, stop),
         cmocka_unit_test_setup_teardown(pages_arrive_late, start, stop),
         cmocka_unit_test(tensors_of_a_step_are_lent),

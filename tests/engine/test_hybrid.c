@@ -22,8 +22,13 @@
 
 #define MODELS SKV_TEST_DATA "/models/"
 
-static const char *const models[] = {MODELS "qwen3-5", MODELS "qwen3-5-moe", MODELS "qwen3-next",
-                                     MODELS "lfm2-v5", MODELS "qwen3-5-gguf/model.gguf"};
+static const char *const models[] = {MODELS "qwen3-5",
+                                     MODELS "qwen3-5-moe",
+                                     MODELS "qwen3-next",
+                                     MODELS "lfm2-v5",
+                                     MODELS "qwen3-5-gguf/model.gguf",
+                                     MODELS "granite-h",
+                                     MODELS "granite-h-moe"};
 
 enum { N_IDS = 150, N_MODELS = sizeof models / sizeof models[0] };
 

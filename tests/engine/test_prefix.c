@@ -36,6 +36,7 @@ typedef struct fixture {
     skv_pool *pool; /* threads */
     skv_backend *be;
     skv_attention_item items[ITEMS];
+    skv_backend_step *step;
     skv_page_pool *pages;
     skv_slots *slots;
     skv_table *shared[ITEMS], *own[ITEMS];
@@ -133,9 +134,12 @@ static void fixture_init(fixture *f, const tree *t, size_t n_threads, bool invar
     size_t row = 0;
     for (size_t i = 0; i < t->n_items; i++) {
         size_t n_q = i + 1 == t->n_items ? t->n_q_last : 1;
-        f->items[i] = (skv_attention_item){.row0 = row, .n_q = n_q, .n_past = t->n_past[i]};
+        f->items[i] =
+            (skv_attention_item){.row0 = row, .n_q = n_q, .n_past = t->n_past[i], .span = i};
         row += n_q;
     }
+    const skv_backend_step_limits rows = {row};
+    assert_int_equal(f->be->step_create(f->be, &rows, &f->step, NULL), SKV_OK);
     const skv_area_spec specs[] = {{SKV_AREA_F32, row, WIDTH, false},
                                    {SKV_AREA_F32, 2 * row, WIDTH, false},
                                    {SKV_AREA_F32, 1, HEADS, false}};
@@ -160,20 +164,27 @@ static void fixture_release(fixture *f, const tree *t)
     f->be->slots_free(f->be, f->slots);
     f->be->pool_free(f->be, f->pages);
     f->be->areas_free(f->be, f->areas, 3);
+    f->be->step_free(f->be, f->step);
     f->be->free(f->be);
     skv_pool_free(f->pool);
 }
 
+/* Attention in a step that begins here. */
 static skv_attention_args args_of(fixture *f, const tree *t, bool shared)
 {
+    skv_backend_span spans[ITEMS];
+    const size_t n_rows = n_rows_of(f, t);
+    skv_backend_step_spec spec = {.spans = spans, .n_spans = t->n_items};
+    spec.sets[SKV_SET_ALL] = (skv_set_spec){NULL, n_rows, f->items, t->n_items};
     for (size_t i = 0; i < t->n_items; i++) {
-        f->items[i].table = shared ? f->shared[i] : f->own[i];
+        spans[i] = (skv_backend_span){f->items[i].n_q, f->items[i].n_past,
+                                      shared ? f->shared[i] : f->own[i]};
     }
+    assert_int_equal(f->be->step_begin(f->be, f->step, &spec, NULL), SKV_OK);
     return (skv_attention_args){
-        .out = {f->areas[1], shared ? n_rows_of(f, t) * WIDTH : 0, WIDTH},
+        .out = {f->areas[1], shared ? n_rows * WIDTH : 0, WIDTH},
         .q = {f->areas[0], 0, WIDTH},
-        .items = f->items,
-        .n_items = t->n_items,
+        .step = f->step,
         .n_heads = HEADS,
         .head_dim = DH,
         .window = t->window,
@@ -204,7 +215,8 @@ static void check(const tree *t, size_t n_threads, bool invariant, size_t n_shar
 
     skv_cpu_prefix prefixes[SKV_PREFIXES_MAX];
     uint8_t of[ITEMS];
-    size_t n = skv_cpu_find_prefixes(&shared, 0, prefixes, of), found = 0;
+    size_t n = skv_cpu_find_prefixes(&f.step->sets[SKV_SET_ALL], t->window, 0, prefixes, of),
+           found = 0;
     for (size_t i = 0; i < n; i++) found += prefixes[i].n_items > 1 ? prefixes[i].n_items : 0;
     assert_int_equal(found, n_sharing);
     fixture_release(&f, t);

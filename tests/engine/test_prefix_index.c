@@ -9,6 +9,7 @@
 
 #include "base/rng.h"
 #include "kv/prefix_index.h"
+#include "property_seed.h"
 
 enum {
     HEAD_DIM = 8,
@@ -25,6 +26,9 @@ typedef struct fixture {
     skv_kv_store *store;
     skv_kv_layout layout;
     skv_prefix_index *index;
+    skv_state_pool states;
+    skv_states *lanes;                          /* of two sequences */
+    size_t checkpoint;                          /* of the last match */
     uint8_t given_up[64][SKV_BLOCK_NAME_BYTES]; /* in order */
     size_t n_given_up;
 } fixture;
@@ -70,8 +74,28 @@ static int set_up_keeper(void **state)
 {
     int failed = set_up(state);
     fixture *f = *state;
-    skv_prefix_keeper keeper = {f, name_block, note_end};
+    skv_prefix_keeper keeper = {.user = f, .name = name_block, .give_up = note_end};
     skv_prefix_index_set_keeper(f->index, &keeper);
+    return failed;
+}
+
+enum { N_STATES = 3, STATE_DIM = 16, STATE_BYTES_MAX = 8192 };
+
+static int set_up_states(void **state)
+{
+    static const skv_state_layer layer = {.kind = SKV_SCAN_GATED_DELTA,
+                                          .n_key_heads = 1,
+                                          .n_value_heads = 1,
+                                          .key_dim = STATE_DIM,
+                                          .value_dim = STATE_DIM,
+                                          .conv_columns = STATE_DIM,
+                                          .conv_taps = 2};
+    int failed = set_up(state);
+    fixture *f = *state;
+    const skv_states_spec spec = {.layers = &layer, .n_layers = 1, .n_states = 2};
+    assert_int_equal(skv_state_pool_init(&f->states, f->be, &layer, 1, N_STATES, NULL), SKV_OK);
+    assert_int_equal(f->be->states_create(f->be, &spec, &f->lanes, NULL), SKV_OK);
+    assert_int_equal(skv_prefix_index_set_states(f->index, &f->states, NULL), SKV_OK);
     return failed;
 }
 
@@ -79,6 +103,9 @@ static int tear_down(void **state)
 {
     fixture *f = *state;
     skv_prefix_index_free(f->index);
+    assert_int_equal(f->states.n_free, f->states.n);
+    skv_state_pool_release(&f->states);
+    f->be->states_free(f->be, f->lanes);
     assert_int_equal(skv_kv_store_free_pages(f->store), N_PAGES);
     skv_kv_layout_release(&f->layout);
     skv_kv_store_free(f->store);
@@ -120,7 +147,7 @@ static void insert(fixture *f, uint64_t domain, const int32_t *ids, size_t n_blo
 static size_t match(fixture *f, uint64_t domain, const int32_t *ids, size_t n)
 {
     skv_kv_cache cache = new_cache(f, 0);
-    size_t n_found = skv_prefix_index_match(f->index, domain, ids, n, &cache);
+    size_t n_found = skv_prefix_index_match(f->index, domain, ids, n, &cache, &f->checkpoint);
     assert_int_equal(cache.n_rows, n_found);
     skv_kv_cache_release(&cache);
     return n_found;
@@ -161,7 +188,8 @@ static void test_giving_up(void **state)
     assert_int_equal(match(f, 0, a, 3 * ROWS), 2 * ROWS);
     /* Now b is older. Somebody uses its first block. */
     skv_kv_cache user = new_cache(f, 0);
-    assert_int_equal(skv_prefix_index_match(f->index, 0, b, ROWS, &user), ROWS);
+    assert_int_equal(skv_prefix_index_match(f->index, 0, b, ROWS, &user, &f->checkpoint), ROWS);
+    assert_true(f->checkpoint == SKV_NO_STATE);
     assert_int_equal(skv_prefix_index_in_use(f->index, 0, b, 2 * ROWS), N_TRACKS);
     assert_int_equal(skv_prefix_index_evictable(f->index), 3 * N_TRACKS);
     assert_int_equal(skv_prefix_index_evict(f->index, SIZE_MAX), 3 * N_TRACKS);
@@ -227,7 +255,8 @@ static void test_restore(void **state)
     assert_false(skv_prefix_index_restore(f->index, 2, ids, 2 * ROWS, pages, &f->layout));
     assert_true(skv_prefix_index_restore(f->index, 1, ids, 2 * ROWS, pages, &f->layout));
     skv_kv_cache cache = new_cache(f, 0);
-    assert_int_equal(skv_prefix_index_match(f->index, 1, ids, 4 * ROWS, &cache), 2 * ROWS);
+    assert_int_equal(skv_prefix_index_match(f->index, 1, ids, 4 * ROWS, &cache, &f->checkpoint),
+                     2 * ROWS);
     for (size_t p = 0; p < 2; p++) {
         const float *got = skv_kv_page_map(f->store, skv_kv_cache_page(&cache, 0, p));
         assert_true(got[0] == (float)p + 1 && got[2 * ROWS * HEAD_DIM - 1] == (float)p + 1);
@@ -310,13 +339,185 @@ static void test_random_use(void **state)
     }
 }
 
+/* ---- checkpoints ---- */
+
+/* What is kept, the least recently used first. */
+typedef struct kept {
+    uint64_t domain;
+    int32_t text;
+    size_t n_blocks;
+} kept;
+
+typedef struct plain_list {
+    kept at[N_STATES];
+    size_t n;
+} plain_list;
+
+static void forget(plain_list *l, size_t i)
+{
+    memmove(l->at + i, l->at + i + 1, (--l->n - i) * sizeof *l->at);
+}
+
+static size_t find(const plain_list *l, kept k)
+{
+    size_t i = 0;
+    while (i < l->n && (l->at[i].domain != k.domain || l->at[i].text != k.text ||
+                        l->at[i].n_blocks != k.n_blocks)) {
+        i++;
+    }
+    return i;
+}
+
+/* As the newest; the oldest makes way. */
+static void note(plain_list *l, kept k)
+{
+    const size_t i = find(l, k);
+    if (i < l->n) forget(l, i);
+    if (l->n == N_STATES) forget(l, 0);
+    l->at[l->n++] = k;
+}
+
+/* Those whose blocks were given up are gone. */
+static void forget_lost(const fixture *f, plain_list *l)
+{
+    int32_t ids[4 * ROWS];
+    for (size_t i = l->n; i-- > 0;) {
+        const kept k = l->at[i];
+        make_ids(k.text, ids, 4);
+        if (skv_prefix_index_rows(f->index, k.domain, ids, 4 * ROWS, NULL) < k.n_blocks * ROWS) {
+            forget(l, i);
+        }
+    }
+}
+
+static float number_of(kept k)
+{
+    return (float)(k.n_blocks + 10 * (size_t)k.text + 100 * k.domain);
+}
+
+/* The state of a sequence that has read this. */
+static void write_state(const fixture *f, kept k)
+{
+    unsigned char bytes[STATE_BYTES_MAX] = {0};
+    const uint64_t settled = k.n_blocks * ROWS;
+    const float value = number_of(k);
+    assert_true(f->states.state_bytes <= sizeof bytes);
+    memcpy(bytes, &settled, sizeof settled);
+    memcpy(bytes + f->states.state_bytes - sizeof value, &value, sizeof value);
+    assert_true(f->be->state_write(f->be, f->lanes, 1, bytes, k.n_blocks * ROWS));
+}
+
+static float read_state(const fixture *f, size_t i)
+{
+    unsigned char bytes[STATE_BYTES_MAX];
+    float value;
+    f->be->state_read(f->be, bytes, f->states.states, i);
+    memcpy(&value, bytes + f->states.state_bytes - sizeof value, sizeof value);
+    return value;
+}
+
+/* The longest of those that a text of n blocks begins with. */
+static size_t longest(const plain_list *l, kept k)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < l->n; i++) {
+        const kept *a = &l->at[i];
+        const bool is_begin = a->domain == k.domain && a->text == k.text;
+        if (is_begin && a->n_blocks <= k.n_blocks && a->n_blocks > n) n = a->n_blocks;
+    }
+    return n;
+}
+
+static void use(fixture *f, plain_list *l, kept k, uint64_t what)
+{
+    int32_t ids[4 * ROWS];
+    const size_t n = k.n_blocks * ROWS;
+    make_ids(k.text, ids, 4);
+    if (what == 0 && skv_kv_store_free_pages(f->store) >= k.n_blocks * N_TRACKS) {
+        insert(f, k.domain, ids, k.n_blocks);
+    } else if (what == 1) {
+        write_state(f, k);
+        const bool known = skv_prefix_index_rows(f->index, k.domain, ids, n, NULL) == n;
+        assert_int_equal(skv_prefix_index_keep_state(f->index, k.domain, ids, n, f->lanes, 1),
+                         known);
+        if (known) note(l, k);
+    } else if (what == 2) {
+        skv_prefix_index_drop_state(f->index, k.domain, ids, n);
+        if (find(l, k) < l->n) forget(l, find(l, k));
+    } else if (what == 3) {
+        (void)skv_prefix_index_evict(f->index, N_TRACKS * k.n_blocks);
+        forget_lost(f, l);
+    } else {
+        const size_t want = longest(l, k);
+        assert_int_equal(match(f, k.domain, ids, n), want * ROWS);
+        if (want == 0) return;
+        k.n_blocks = want;
+        assert_true(read_state(f, f->checkpoint) == number_of(k));
+        note(l, k);
+    }
+}
+
+/* Against a plain list: a beginning is found as far as a checkpoint was kept, which is that of its
+ * own tokens, and the least recently used one makes way. */
+static void test_checkpoints(void **state)
+{
+    fixture *f = *state;
+    plain_list list = {.n = 0};
+    skv_rng rng;
+    size_t n_hits = 0;
+    skv_rng_init(&rng, property_seed(11));
+    for (int step = 0; step < 4000; step++) {
+        const uint64_t what = skv_rng_below(&rng, 12);
+        const kept k = {skv_rng_below(&rng, 2), (int32_t)skv_rng_below(&rng, 3),
+                        1 + (size_t)skv_rng_below(&rng, 4)};
+        use(f, &list, k, what < 4 ? what : what < 6 ? 0 : what < 9 ? 1 : 4);
+        assert_int_equal(f->states.n - f->states.n_free, list.n);
+        n_hits += f->checkpoint != SKV_NO_STATE;
+    }
+    assert_true(n_hits > 400);
+}
+
+/* A checkpoint comes back as bytes, and bytes that cannot be a state leave none. */
+static void test_checkpoints_from_bytes(void **state)
+{
+    fixture *f = *state;
+    const kept k = {.text = 1, .n_blocks = 2};
+    unsigned char bytes[STATE_BYTES_MAX];
+    int32_t ids[4 * ROWS];
+    make_ids(k.text, ids, 4);
+    insert(f, 0, ids, 3);
+    write_state(f, k);
+    f->be->state_read(f->be, bytes, f->lanes, 1);
+    const uint64_t beyond = UINT64_C(1) << 40;
+    uint64_t settled;
+    memcpy(&settled, bytes, sizeof settled);
+    memcpy(bytes, &beyond, sizeof beyond);
+    assert_false(skv_prefix_index_restore_state(f->index, 0, ids, 2 * ROWS, bytes));
+    assert_int_equal(f->states.n_free, N_STATES);
+    assert_int_equal(match(f, 0, ids, 3 * ROWS), 0);
+    settled = 2 * ROWS;
+    memcpy(bytes, &settled, sizeof settled);
+    assert_false(skv_prefix_index_restore_state(f->index, 0, ids, 4 * ROWS, bytes));
+    assert_true(skv_prefix_index_restore_state(f->index, 0, ids, 2 * ROWS, bytes));
+    assert_int_equal(match(f, 0, ids, 3 * ROWS), 2 * ROWS);
+    assert_true(read_state(f, f->checkpoint) == number_of(k));
+    assert_true(skv_prefix_index_has_state(f->index, 0, ids, 2 * ROWS));
+    assert_false(skv_prefix_index_has_state(f->index, 0, ids, 3 * ROWS));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 #define TEST_KEEPER(name) cmocka_unit_test_setup_teardown(name, set_up_keeper, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_prefixes),       TEST(test_giving_up),        TEST_KEEPER(test_names_and_order),
-        TEST_KEEPER(test_restore), TEST_KEEPER(test_show_idle), TEST_KEEPER(test_random_use)};
+        TEST(test_prefixes),
+        TEST(test_giving_up),
+        TEST_KEEPER(test_names_and_order),
+        TEST_KEEPER(test_restore),
+        TEST_KEEPER(test_show_idle),
+        TEST_KEEPER(test_random_use),
+        cmocka_unit_test_setup_teardown(test_checkpoints, set_up_states, tear_down),
+        cmocka_unit_test_setup_teardown(test_checkpoints_from_bytes, set_up_states, tear_down)};
     return cmocka_run_group_tests_name("prefix_index", tests, NULL, NULL);
 }

@@ -235,9 +235,10 @@ static void test_prefix_index(void **state)
             skv_sequence *s = new_sequence(engine);
             const size_t most = 1 + (size_t)skv_rng_below(&rng, N_PROMPT - 1);
             const size_t n_use = skv_prefix_index_in_use(index, 0, ids, most);
-            const size_t n = skv_prefix_index_match(index, 0, ids, most, &s->cache);
+            size_t checkpoint;
+            const size_t n = skv_prefix_index_match(index, 0, ids, most, &s->cache, &checkpoint);
             assert_int_equal(n_use, 0);
-            skv_sequence_adopt(s, ids, n);
+            skv_sequence_adopt(s, ids, n, checkpoint);
             n_hits += n > 0;
             n_full += n == most / SKV_PAGE_ROWS * SKV_PAGE_ROWS;
             while (skv_sequence_length(s) < N_PROMPT) {

@@ -526,6 +526,13 @@ class RequestTest(BadInputTest):
     def test_command_line(self):
         for words, *parts in (
             (("generate",), "generate: MODEL is missing"), (("nonsense",), "'nonsense'"),
+            (("transform", "m"), "transform: OUT is missing"), (("vocab",), "vocab: OUT is missing"),
+            (("render",), "render: (MODEL | FILE.jinja) is missing"), (("load",), "load: URL is missing"),
+            (("simulate",), "simulate: COSTS is missing"), (("cache",), "cache: explain is missing"),
+            (("cache", "explode"), "cache: 'explode': expected explain"),
+            (("cache", "explode", "m", "r"), "cache: 'explode': expected explain"),
+            (("cache", "explain"), "cache: MODEL is missing"),
+            (("cache", "explain", "m"), "cache: REQUEST.json... is missing"),
             (("info", "--what"), "info: no option '--what'"),
             (("bench", "--prompt", "x"), "--prompt: 'x'"),
             (("generate", "m", "-p", "a", "-n", "-1"), "-n: -1 is not between"),

@@ -5,12 +5,15 @@ Models are those of tests/data/models; the few tests that need text use ../share
 where it is absent.
 """
 
+import getpass
 import json
 import math
 import os
 import pty
 import re
+import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -163,6 +166,38 @@ class MemoryTest(CliTest):
         table = run("info", PLAIN, "--available", "1Gi").stdout.partition("\nMemory in MiB")[2]
         self.assertIn(table, run("doctor", PLAIN, "--available", "1Gi").stdout)
         self.refuses(1, ("doctor", self.folder / "gone"), "gone")
+
+    def test_report(self):
+        """In a folder and by a user whose names would be seen; nothing that it tries fails, and levels agree."""
+        program = shutil.copy(PROGRAM, self.folder / "elsewhere")
+        names = {"USER": "marlowe", "LOGNAME": "marlowe", "HOSTNAME": "bigsleep", "HOME": str(self.folder / "sternwood")}
+        result = subprocess.run([program, "doctor", "--report", "--preset", "mini"], cwd=self.folder, text=True,
+                                env={**os.environ, **names}, capture_output=True, timeout=1200)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        said = result.stdout
+        for hidden in (*names.values(), str(self.folder), str(ROOT), socket.gethostname(), getpass.getuser(), "elsewhere"):
+            self.assertNotIn(hidden, said)
+        self.assertNotRegex(said, r"(?m)(^|[\s'\"=(])[~.]?/\w")  # a path
+        self.assertNotRegex(said, "FAILS|WRONG|DIFFERS")
+        heads = re.findall(r"(?m)^(\w[\w -]{,13}?) {2,}", said.partition("\n\n")[0])
+        self.assertEqual([h for h in heads if h not in ("load",)],
+                         ["swiftkv", "system", "processor", "processors", "memory", "ways", "wake-ups", "timed waits",
+                          "sockets", "files", "random bytes", "mapped pages", "stacks", "instructions", "kernels", "models"])
+        name = os.uname()
+        self.assertIn(f"\nsystem         {name.sysname} {name.release} {name.machine}\n", said)
+        self.assertRegex(said, r"\nways +(linux|portable)\n")
+        best = re.search(r"\nkernels +(\w+) is the best here\n", said)[1]
+        self.assertRegex(run("doctor").stdout, rf"\nkernels +{best} is used, of ")
+        exact = re.findall(r" (\w+): products of f32 exact, bf16 exact, int8 exact\n", said)
+        agree = re.findall(r" (\w+) agrees with ref, f32 (\S+), bf16 \S+, int8 \S+, int4 \S+\n", said)
+        self.assertEqual([*exact], ["ref", *(level for level, _ in agree)])
+        self.assertIn(best, exact)
+        self.assertTrue(all(0 < float(f32) < 1e-4 for _, f32 in agree), agree)
+        self.assertRegex(said, r"(?m)^int8 +[\d.]+ GOP/s +\w+")
+        self.assertRegex(said, r"(?m)^preset:mini: int8 weights")
+        self.assertRegex(said, r"(?m)^ +512 +32 +1 +[\d.]+ +[\d.]+")
+        self.refuses(2, ("doctor", PLAIN, "--report"), "doctor: --report is of the machine")
+        self.refuses(2, ("doctor", "--preset", "mini"), "doctor: --preset needs --report")
 
     def test_a_refusal_says_what_fits(self):
         words = ("serve", PLAIN, "--port", 0, "--models-memory", 1, "--threads", 1, "--chunk", 16)

@@ -453,6 +453,32 @@ class TidyTest(unittest.TestCase):
         elsewhere = {a: circle[a], "src/engine/model/b.c": circle[b]}
         self.assertNotIn("knot", [v[2] for v in self.linked(elsewhere)])
 
+    def test_words_only_fall(self):
+        allow = "tools/tidy_allow.txt"
+        plain = "/* A, b, c, d, e, f, g. Returns what is not code. */\nint what_who(char behind);\n"
+        path, text = "src/language/new.c", plain + "static const char x[] = \"who /* who */\";\n"
+        rate = 1000 / 12
+
+        def lines(*rows):
+            return {path: text, allow: "# why\n" + "".join(row + "\n" for row in rows)}
+
+        self.assertEqual(self.rules({path: text}), {("src/language", "words")})
+        self.assertEqual(self.rules(lines(f"src/language words {rate:.1f}")), set())
+        self.assertEqual(self.rules(lines(f"src/language words {rate - 0.1:.1f}")), {("src/language", "words")})
+        self.assertEqual(self.rules(lines(f"src/language words {rate + 0.4:.1f}")), set())
+        self.assertEqual(self.rules(lines(f"src/language words {rate + 0.7:.1f}")), {(allow, "allow-list")})
+        self.assertEqual(self.rules({allow: "src/base words 0.1\n"}), {(allow, "allow-list")})
+        self.assertEqual(self.rules({allow: "src words 1.0\n"}), {(allow, "allow-list")})
+        for word in ("Whom", "nobody's", "whosever"):
+            found = self.rules({"src/base/new.c": f"/* One {word} line. */\n"})
+            self.assertEqual(bool(found), word != "whosever", word)
+        self.assert_finds_room("include", "include/skv/new.h", "/* See behind. */\n")
+        self.assertEqual(self.rules({"tests/test_new.c": "/* What somebody does. */\n"}), set())
+
+    def assert_finds_room(self, room, path, comment):
+        guard = "#ifndef SKV_NEW_H\n#define SKV_NEW_H\nint skv_f(void);\n#endif\n"
+        self.assertEqual(self.rules({path: comment + guard}), {(room, "words")})
+
     def test_instructions(self):
         """What objdump tells of a library, with one fault at a time."""
         outer, inner = "kernels.c.o", "rows_avx512.c.o"

@@ -18,6 +18,7 @@
 
 #define MODEL SKV_TEST_DATA "/models/llama3-v5"
 #define WINDOW_MODEL SKV_TEST_DATA "/models/gemma4-e2b"
+#define HYBRID_MODEL SKV_TEST_DATA "/models/qwen3-5"
 
 enum { CONTEXT = 640, VOCAB = 90, ANSWER = 12, BLOCK = 64, KV_TOKENS = 4 * CONTEXT };
 
@@ -38,6 +39,7 @@ static server start(const char *path, double share)
     options.kv_tokens = KV_TOKENS;
     options.step_tokens = 16;
     options.batch_invariant = true;
+    options.kv_checkpoints = 4; /* of the hybrid model */
     if (skv_engine_open(path, &options, &out.engine, &err) != SKV_OK) fail_msg("%s", err.text);
     assert_int_equal(skv_account_create((size_t)64 << 20, &out.account, NULL), SKV_OK);
     skv_scheduler_options how = skv_scheduler_options_default();
@@ -148,6 +150,7 @@ static void test_what_was_read_is_found(void **state)
     (void)state;
     check_found(MODEL);
     check_found(WINDOW_MODEL);
+    check_found(HYBRID_MODEL); /* at a checkpoint of its state */
 }
 
 /* Steps are counted, not times: those that the worker has told of when a job is in its inbox, and

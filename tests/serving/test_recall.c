@@ -137,12 +137,13 @@ static void encode(const skv_vocab *vocab, const char *text, int32_t **ids, size
     if (status != SKV_OK) fail_msg("%s", err.text);
 }
 
-/* The prompt as it was tokenized, and an answer as it was generated behind it. */
+/* The prompt as it was tokenized, and an answer as it was generated behind it. U+2581 stands in
+ * marks of templates, and some tokenizers take it for a space. */
 static bool begin_scene(scene *s, const pieces *p, const char *answer, skv_rng *rng)
 {
     int32_t *ids;
-    (void)snprintf(s->text, TEXT_MAX, "%suser\nTell me more.%s\n%s", s->kind->open, s->kind->close,
-                   s->kind->open);
+    (void)snprintf(s->text, TEXT_MAX, "%suser\nTell\xe2\x96\x81me more.%s\n%s", s->kind->open,
+                   s->kind->close, s->kind->open);
     s->n_prompt = strlen(s->text);
     s->n_answer = strlen(answer);
     encode(s->vocab, s->text, &ids, &s->n_known);

@@ -56,8 +56,7 @@ static void check_bounds(const skv_area *area, size_t at, size_t ld, size_t n_ro
     if (end > area->n) guarded_die("rows beyond the end of their area");
 }
 
-/* The CPU's rows for n_rows rows of n columns of any kind. */
-static skv_rows rows_of(const guarded *g, skv_rows rows, size_t n_rows, size_t n)
+skv_rows guarded_rows(const guarded *g, skv_rows rows, size_t n_rows, size_t n)
 {
     if (!rows.area) guarded_die("rows of no area");
     check_bounds(used(g, rows.area), rows.at, rows.ld, n_rows, n);
@@ -69,7 +68,7 @@ static skv_rows floats_of(const guarded *g, skv_rows rows, size_t n_rows, size_t
 {
     if (rows.area && rows.area->spec.kind != SKV_AREA_F32)
         guarded_die("activations where floats are due");
-    return rows_of(g, rows, n_rows, n);
+    return guarded_rows(g, rows, n_rows, n);
 }
 
 static skv_vec vec_of(const guarded *g, skv_vec vec, size_t n)
@@ -108,8 +107,7 @@ static float *twin_row(const guarded *g, skv_rows inner, size_t i)
     return g->cpu->map(g->cpu, skv_rows_from(inner, i, 0), 1, 1, SKV_MAP_BOTH).at;
 }
 
-/* What is undefined from now on. */
-static void spoil(const guarded *g, skv_rows inner, size_t n_rows, size_t n)
+void guarded_spoil(const guarded *g, skv_rows inner, size_t n_rows, size_t n)
 {
     for (size_t i = 0; i < n_rows; i++) {
         memset(twin_row(g, inner, i), NONSENSE, n * sizeof(float));
@@ -256,8 +254,8 @@ static skv_linear_args product_of(const guarded *g, const skv_linear_args *args,
     skv_linear_args a = *args;
     const size_t n = columns_of(w, args), x_rows = reach(args->rows, y_rows);
     check_apart(a.x, x_rows, w->K, a.y, y_rows, n);
-    a.x = rows_of(g, a.x, x_rows, w->K);
-    a.y = rows_of(g, a.y, y_rows, n);
+    a.x = guarded_rows(g, a.x, x_rows, w->K);
+    a.y = guarded_rows(g, a.y, y_rows, n);
     a.norm = norm_of(g, a.norm, w->K);
     a.w = w->inner;
     return a;
@@ -293,8 +291,8 @@ static void guarded_mix(skv_backend *base, const skv_mix_args *args)
     skv_mix_args a = *args;
     const size_t y_rows = reach(a.places, a.n_rows * a.n_terms);
     check_apart(a.x, a.n_rows, a.n, a.y, y_rows, a.n);
-    a.x = rows_of(g, a.x, a.n_rows, a.n);
-    a.y = rows_of(g, a.y, y_rows, a.n);
+    a.x = guarded_rows(g, a.x, a.n_rows, a.n);
+    a.y = guarded_rows(g, a.y, y_rows, a.n);
     g->cpu->mix(g->cpu, &a);
 }
 
@@ -303,7 +301,7 @@ static void guarded_rotate(skv_backend *base, const skv_rotate_args *args)
     guarded *g = guarded_enter(base);
     skv_rotate_args a = *args;
     const size_t n = a.n_heads * a.head_dim, T = reach(a.rows, a.n_rows);
-    a.q = rows_of(g, a.q, a.n_rows, n);
+    a.q = guarded_rows(g, a.q, a.n_rows, n);
     a.cos = floats_of(g, a.cos, T, a.n_rot / 2);
     a.sin = floats_of(g, a.sin, T, a.n_rot / 2);
     a.norm = norm_of(g, a.norm, a.norm.joined ? n : a.head_dim);
@@ -326,8 +324,8 @@ static void guarded_store(skv_backend *base, const skv_store_args *args)
         guarded_die("not as many heads as the slot has");
     }
     a.tables = tables;
-    a.k = rows_of(g, a.k, a.n_rows, n);
-    a.v = rows_of(g, a.v, a.n_rows, n);
+    a.k = guarded_rows(g, a.k, a.n_rows, n);
+    a.v = guarded_rows(g, a.v, a.n_rows, n);
     a.cos = floats_of(g, a.cos, a.n_rows, a.n_rot / 2);
     a.sin = floats_of(g, a.sin, a.n_rows, a.n_rot / 2);
     a.norm = norm_of(g, a.norm, a.norm.joined ? n : a.head_dim);
@@ -340,33 +338,35 @@ static void guarded_attention(skv_backend *base, const skv_attention_args *args)
     guarded *g = guarded_enter(base);
     skv_attention_args a = *args;
     const size_t n = a.n_heads * a.head_dim;
-    size_t n_rows = 0;
-    const skv_slots *slots = NULL;
-    skv_attention_item *items = guarded_take(a.n_items * sizeof *items);
-    for (size_t i = 0; i < a.n_items; i++) {
-        items[i] = args->items[i];
-        slots = guarded_slots_of(g, items[i].table, a.slot, slots);
-        guarded_check_seen(items[i].table, a.slot, items[i].n_past, items[i].n_q, a.window);
-        items[i].table = items[i].table->inner;
-        if (items[i].row0 + items[i].n_q > n_rows) n_rows = items[i].row0 + items[i].n_q;
+    const skv_set_spec *set = guarded_set(g, a.step, a.set);
+    if (set->n_items == 0) guarded_die("attention of a set that has no items");
+    for (size_t i = 0; i < set->n_items; i++) {
+        const skv_attention_item *item = &set->items[i];
+        const skv_table *table = a.step->spans[item->span].table;
+        (void)guarded_slots_of(g, table, a.slot, NULL);
+        guarded_check_seen(table, a.slot, item->n_past, item->n_q, a.window);
     }
-    check_apart(a.q, n_rows, n, a.out, n_rows, n);
-    a.items = items;
-    a.out = rows_of(g, a.out, n_rows, n);
-    a.q = rows_of(g, a.q, n_rows, n);
+    check_apart(a.q, set->n_rows, n, a.out, set->n_rows, n);
+    a.step = a.step->inner;
+    a.out = guarded_rows(g, a.out, set->n_rows, n);
+    a.q = guarded_rows(g, a.q, set->n_rows, n);
     a.sinks = vec_of(g, a.sinks, a.n_heads);
     g->cpu->attention(g->cpu, &a);
-    free(items);
 }
 
 static void guarded_votes(skv_backend *base, const skv_votes_args *args)
 {
     guarded *g = guarded_enter(base);
     skv_votes_args a = *args;
-    (void)guarded_slots_of(g, a.table, a.slot, NULL);
-    guarded_check_seen(a.table, a.slot, a.n_past, a.n_q, a.window);
-    a.table = a.table->inner;
-    a.q = rows_of(g, a.q, a.n_q, a.n_heads * a.head_dim);
+    const skv_set_spec *set = guarded_set(g, a.step, a.set);
+    if (a.item >= set->n_items) guarded_die("an item that a set does not have");
+    const skv_attention_item *item = &set->items[a.item];
+    const skv_table *table = a.step->spans[item->span].table;
+    if (a.n == 0 || a.first + a.n > item->n_q) guarded_die("tokens that an item does not have");
+    (void)guarded_slots_of(g, table, a.slot, NULL);
+    guarded_check_seen(table, a.slot, item->n_past + a.first, a.n, a.window);
+    a.step = a.step->inner;
+    a.q = guarded_rows(g, a.q, set->n_rows, a.n_heads * a.head_dim);
     a.sinks = vec_of(g, a.sinks, a.n_heads);
     g->cpu->votes(g->cpu, &a);
     guarded_wait(g); /* the votes are the host's */
@@ -376,8 +376,8 @@ static void guarded_norm(skv_backend *base, const skv_norm_args *args)
 {
     guarded *g = guarded_enter(base);
     skv_norm_args a = *args;
-    a.x = rows_of(g, a.x, a.n_rows, a.n);
-    a.y = rows_of(g, a.y, a.n_rows, a.n);
+    a.x = guarded_rows(g, a.x, a.n_rows, a.n);
+    a.y = guarded_rows(g, a.y, a.n_rows, a.n);
     a.norm = norm_of(g, a.norm, a.n);
     g->cpu->norm(g->cpu, &a);
 }
@@ -388,10 +388,10 @@ static void guarded_norm_add(skv_backend *base, const skv_norm_add_args *args)
     skv_norm_add_args a = *args;
     check_apart(a.x, a.n_rows, a.n, a.y, a.n_rows, a.n);
     a.x = floats_of(g, a.x, a.n_rows, a.n);
-    a.y = rows_of(g, a.y, a.n_rows, a.n);
+    a.y = guarded_rows(g, a.y, a.n_rows, a.n);
     a.norm = norm_of(g, a.norm, a.n);
     g->cpu->norm_add(g->cpu, &a);
-    spoil(g, a.y, a.n_rows, a.n);
+    guarded_spoil(g, a.y, a.n_rows, a.n);
 }
 
 static void guarded_glu(skv_backend *base, const skv_glu_args *args)
@@ -399,8 +399,8 @@ static void guarded_glu(skv_backend *base, const skv_glu_args *args)
     guarded *g = guarded_enter(base);
     skv_glu_args a = *args;
     check_apart(a.x, a.n_rows, 2 * a.n, a.y, a.n_rows, a.n);
-    a.x = rows_of(g, a.x, a.n_rows, 2 * a.n);
-    a.y = rows_of(g, a.y, a.n_rows, a.n);
+    a.x = guarded_rows(g, a.x, a.n_rows, 2 * a.n);
+    a.y = guarded_rows(g, a.y, a.n_rows, a.n);
     g->cpu->glu(g->cpu, &a);
 }
 
@@ -409,24 +409,12 @@ static void guarded_embed_gate(skv_backend *base, const skv_embed_gate_args *arg
     guarded *g = guarded_enter(base);
     skv_embed_gate_args a = *args;
     check_apart(a.gate, a.n_rows, a.n, a.part, a.n_rows, a.n);
-    a.gate = rows_of(g, a.gate, a.n_rows, a.n);
-    a.part = rows_of(g, a.part, a.n_rows, a.n);
+    a.gate = guarded_rows(g, a.gate, a.n_rows, a.n);
+    a.part = guarded_rows(g, a.part, a.n_rows, a.n);
     a.token = floats_of(g, a.token, reach(a.rows, a.n_rows), a.n);
     a.norm = norm_of(g, a.norm, a.n);
     g->cpu->embed_gate(g->cpu, &a);
-    spoil(g, a.part, a.n_rows, a.n);
-}
-
-static void guarded_gather(skv_backend *base, skv_rows x, size_t n, const uint32_t *rows,
-                           size_t n_rows)
-{
-    guarded *g = guarded_enter(base);
-    if (!x.area || !x.area->spec.moves || x.at != 0)
-        guarded_die("rows are gathered that do not move");
-    const skv_rows inner = rows_of(g, x, reach(rows, n_rows), n);
-    const size_t n_all = x.area->n / x.ld;
-    g->cpu->gather(g->cpu, inner, n, rows, n_rows);
-    spoil(g, skv_rows_from(inner, n_rows, 0), n_all - n_rows, n);
+    guarded_spoil(g, a.part, a.n_rows, a.n);
 }
 
 static void guarded_copy_rows(skv_backend *base, skv_rows to, skv_rows from, size_t n_rows,
@@ -434,13 +422,14 @@ static void guarded_copy_rows(skv_backend *base, skv_rows to, skv_rows from, siz
 {
     guarded *g = guarded_enter(base);
     check_apart(from, n_rows, n, to, n_rows, n);
-    g->cpu->copy_rows(g->cpu, rows_of(g, to, n_rows, n), rows_of(g, from, n_rows, n), n_rows, n);
+    g->cpu->copy_rows(g->cpu, guarded_rows(g, to, n_rows, n), guarded_rows(g, from, n_rows, n),
+                      n_rows, n);
 }
 
 static void guarded_scale(skv_backend *base, skv_rows x, size_t n_rows, size_t n, float factor)
 {
     guarded *g = guarded_enter(base);
-    g->cpu->scale(g->cpu, rows_of(g, x, n_rows, n), n_rows, n, factor);
+    g->cpu->scale(g->cpu, guarded_rows(g, x, n_rows, n), n_rows, n, factor);
 }
 
 static void guarded_softcap(skv_backend *base, skv_rows x, size_t n_rows, size_t n, float cap)
@@ -459,7 +448,7 @@ static void guarded_save_rows(skv_backend *base, skv_weight_type type, unsigned 
                               skv_rows x, size_t n, size_t K, skv_norm norm)
 {
     guarded *g = guarded_enter(base);
-    g->cpu->save_rows(g->cpu, type, host, rows_of(g, x, n, K), n, K, norm_of(g, norm, K));
+    g->cpu->save_rows(g->cpu, type, host, guarded_rows(g, x, n, K), n, K, norm_of(g, norm, K));
     guarded_wait(g);
 }
 
@@ -478,8 +467,8 @@ static void guarded_free(skv_backend *base)
 {
     guarded *g = (guarded *)base;
     if (!g) return;
-    if (g->n_areas + g->n_pools + g->n_slots + g->n_states > 0)
-        guarded_die("freed before its areas and pages were");
+    if (g->n_areas + g->n_pools + g->n_slots + g->n_states + g->n_steps > 0)
+        guarded_die("freed before its areas, pages and steps were");
     for (size_t i = 0; i < MAX_READS; i++) {
         if (g->readings[i].ticket) guarded_die("freed before pages have arrived");
     }
@@ -540,7 +529,6 @@ skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_bac
         .conv = guarded_conv,
         .scan = guarded_scan,
         .gated_norm = guarded_gated_norm,
-        .gather = guarded_gather,
         .copy_rows = guarded_copy_rows,
         .scale = guarded_scale,
         .softcap = guarded_softcap,
@@ -549,6 +537,7 @@ skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_bac
         .load_rows = guarded_load_rows,
     };
     guarded_add_pages(&g->base);
+    guarded_add_steps(&g->base);
     *out = &g->base;
     return SKV_OK;
 }

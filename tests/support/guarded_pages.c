@@ -247,7 +247,7 @@ static void guarded_slots_free(skv_backend *base, skv_slots *slots)
 static skv_table *table_of(const guarded *g, skv_table *table)
 {
     if (!table || table->of != g) guarded_die("a table of another back end");
-    if (g->in_step) guarded_die("a table changes within a step");
+    if (g->n_under_way > 0) guarded_die("a table changes within a step");
     return table;
 }
 
@@ -318,22 +318,6 @@ static void guarded_table_dropped(skv_backend *base, skv_table *table, size_t tr
     g->cpu->table_dropped(g->cpu, table->inner, track0, dropped, n);
 }
 
-static void guarded_step_begin(skv_backend *base)
-{
-    guarded *g = (guarded *)base;
-    if (g->in_step) guarded_die("a step within a step");
-    g->in_step = true;
-    g->cpu->step_begin(g->cpu);
-}
-
-static void guarded_step_end(skv_backend *base)
-{
-    guarded *g = (guarded *)base;
-    if (!g->in_step) guarded_die("a step ends that has not begun");
-    g->in_step = false;
-    g->cpu->step_end(g->cpu);
-}
-
 /* The slots of a table that an operation names, which are those of the other ones. */
 const skv_slots *guarded_slots_of(const guarded *g, const skv_table *table, size_t slot,
                                   const skv_slots *others)
@@ -395,6 +379,4 @@ void guarded_add_pages(skv_backend *base)
     base->table_free = guarded_table_free;
     base->table_write = guarded_table_write;
     base->table_dropped = guarded_table_dropped;
-    base->step_begin = guarded_step_begin;
-    base->step_end = guarded_step_end;
 }

@@ -68,6 +68,18 @@ struct skv_table {
 
 #define NO_PAGE UINT32_MAX
 
+/* A step, and what it was described by. */
+struct skv_backend_step {
+    const guarded *of;
+    skv_backend_step *inner;
+    size_t max_rows;
+    bool is_under_way;
+    size_t n_rows, n_spans;  /* T */
+    skv_backend_span *spans; /* owned, [n_spans] */
+    /* With lists that are owned; none where a set has not been described. */
+    skv_set_spec sets[SKV_SET_COUNT];
+};
+
 /* Pages that are on their way to `host`; `copy` is what they were. */
 typedef struct reading {
     skv_ticket ticket; /* 0: free */
@@ -92,13 +104,13 @@ typedef struct mapping {
 struct guarded {
     skv_backend base; /* first */
     skv_backend *cpu; /* owned */
-    size_t n_areas, n_pools, n_slots, n_states;
+    size_t n_areas, n_pools, n_slots, n_states, n_steps;
     mapping maps[MAX_MAPS];
     page_view views[MAX_MAPS];
     reading readings[MAX_READS];
     skv_ticket last_ticket;
-    bool in_step;
-    bool is_busy; /* something was computed, and nobody has waited for it */
+    size_t n_under_way; /* steps */
+    bool is_busy;       /* something was computed, and nobody has waited for it */
     size_t n_waits;
 };
 
@@ -114,8 +126,15 @@ void guarded_wait(guarded *g);
 /* The back end before an operation. */
 guarded *guarded_enter(skv_backend *base);
 
-/* Fills the functions of pages, slots, tables and steps of a table. */
+/* Fills the functions of pages, slots and tables of a table, and those of steps. */
 void guarded_add_pages(skv_backend *base);
+void guarded_add_steps(skv_backend *base);
+/* The CPU's rows for n_rows rows of n columns of any kind. */
+skv_rows guarded_rows(const guarded *g, skv_rows rows, size_t n_rows, size_t n);
+/* n_rows rows of the CPU's hold nothing from now on. */
+void guarded_spoil(const guarded *g, skv_rows inner, size_t n_rows, size_t n);
+/* A set of a step that is under way, which an operation names. */
+const skv_set_spec *guarded_set(const guarded *g, const skv_backend_step *step, skv_row_set set);
 /* The slots of a table that an operation names, which are those of the other ones. */
 const skv_slots *guarded_slots_of(const guarded *g, const skv_table *table, size_t slot,
                                   const skv_slots *others);

@@ -22,6 +22,7 @@ LIBRARIES = [
     ("yaml-0.1", "yaml", ["yaml.h"]),
     ("libcurl", "curl", ["curl"]),
     ("openssl", "ssl", ["openssl"]),
+    ("cmocka", "cmocka", ["cmocka.h", "cmocka_pbc.h"]),
 ]
 SYSTEM_FOLDERS = [Path("/usr/include"), *sorted(Path("/usr/include").glob("*-linux-gnu"))]
 

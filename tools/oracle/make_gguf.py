@@ -21,6 +21,7 @@ import transformers
 import golden_cases
 import hybrid_gguf
 import make_models
+import mamba_gguf
 import model_specs
 import plain_models
 from random_weights import generator, tensor_for
@@ -172,6 +173,20 @@ SPECS |= {
                   "lengths": (1, 23, 80)},
 }
 
+def mamba(name, architecture, **fields):
+    """A family with Mamba-2 layers, as make_models.py has it, with rows of 32 and more."""
+    config = {**model_specs.mamba_specs()[name]["config"], **fields}
+    return {"config": config, "types": {"blk.0.ssm_out": "Q8_0"}, "default": "F16", "architecture": architecture,
+            "lengths": (1, 23, 80)}
+
+
+SPECS |= {
+    "granite-h-gguf": mamba("granite-h", "granitehybrid", num_hidden_layers=3, layer_types=[LINEAR, FULL, LINEAR],
+                            mamba_n_groups=2),
+    "granite-h-moe-gguf": mamba("granite-h-moe", "granitehybrid", num_hidden_layers=3,
+                                layer_types=[LINEAR, FULL, LINEAR]),
+}
+
 LAYER_NAMES = {
     "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
@@ -197,9 +212,9 @@ LFM2_NAMES = {"operator_norm": "attn_norm", "ffn_norm": "ffn_norm", "self_attn.o
               "conv.conv": "shortconv.conv", "feed_forward.w1": "ffn_gate", "feed_forward.w2": "ffn_down",
               "feed_forward.w3": "ffn_up"}
 FAMILY_NAMES = {"lfm2": LFM2_NAMES, "gemma": GEMMA_NAMES, "olmo": OLMO_NAMES, "glm": GLM_NAMES, "qwen3_next": hybrid_gguf.NAMES,
-                "qwen3_5": hybrid_gguf.NAMES}
+                "qwen3_5": hybrid_gguf.NAMES} | mamba_gguf.NAMES
 # The families whose q and k rows llama.cpp's converter puts in pair order.
-PAIRED = ("llama", "mixtral", "smollm3", "ministral3", "granite")
+PAIRED = ("llama", "mixtral", "smollm3", "ministral3", "granite", "granitemoehybrid")
 
 
 def gguf_name(name, model_type):
@@ -320,10 +335,13 @@ def metadata(writer, config, tokenizer):
     writer.add_embedding_length(config["hidden_size"])
     writer.add_head_count(config["num_attention_heads"])
     if config["model_type"] != "gemma4_text":
-        writer.add_feed_forward_length(config["intermediate_size"])
+        writer.add_feed_forward_length(mamba_gguf.block_width(config))
         kinds = config.get("layer_types", []) if config["model_type"] == "lfm2" else []
-        writer.add_head_count_kv([config["num_key_value_heads"] * (kind != "conv") for kind in kinds]
-                                 or config["num_key_value_heads"])
+        if config["model_type"] in mamba_gguf.TYPES:
+            writer.add_head_count_kv(mamba_gguf.kv_heads(config))
+        else:
+            writer.add_head_count_kv([config["num_key_value_heads"] * (kind != "conv") for kind in kinds]
+                                     or config["num_key_value_heads"])
     writer.add_layer_norm_rms_eps(config.get("rms_norm_eps") or config["norm_eps"])
     if config["model_type"] == "lfm2":
         writer.add_shortconv_l_cache(config["conv_L_cache"])
@@ -333,7 +351,9 @@ def metadata(writer, config, tokenizer):
         metadata_rope(writer, config)
     if config["model_type"] in hybrid_gguf.TYPES:
         hybrid_gguf.metadata(writer, config)
-    if config["model_type"] == "granite":
+    if config["model_type"] in mamba_gguf.TYPES:
+        mamba_gguf.metadata(writer, config)
+    if config["model_type"].startswith("granite"):
         writer.add_attention_scale(config["attention_multiplier"])
         writer.add_embedding_scale(config["embedding_multiplier"])
         writer.add_residual_scale(config["residual_multiplier"])
@@ -416,21 +436,21 @@ def write_experts(writer, name, spec, hf_name, shape):
     return back(*rounded).contiguous()
 
 
-def write_linear(writer, name, spec, hf_name, shape):
-    """Writes what a tensor of linear_attn becomes; returns it as it was rounded."""
+def write_linear(writer, name, spec, hf_name, shape, converter):
+    """Writes what the converter makes of a tensor; returns it as it was rounded."""
     config, layer = spec["config"], hf_name.split(".")[2]
     values = tensor_for(name, hf_name, shape).numpy()
 
     def rounded(array, out_name):
-        kind = "F32" if out_name in hybrid_gguf.F32 else spec["types"].get(
+        kind = "F32" if out_name in converter.F32 else spec["types"].get(
             f"blk.{layer}.{out_name}".removesuffix(".weight"), spec["default"])
         data = gguf.quants.quantize(np.ascontiguousarray(array, dtype=np.float32), TYPE[kind])
         return data, TYPE[kind], gguf.quants.dequantize(data, TYPE[kind]).reshape(array.shape)
 
     back = values.copy()
-    places = hybrid_gguf.convert(config, hf_name, np.arange(values.size, dtype=np.float64).reshape(shape)
-                                 if not hf_name.endswith("A_log") else values)
-    for (out_name, array), (_, where) in zip(hybrid_gguf.convert(config, hf_name, values), places):
+    places = converter.convert(config, hf_name, np.arange(values.size, dtype=np.float64).reshape(shape)
+                               if not hf_name.endswith("A_log") else values)
+    for (out_name, array), (_, where) in zip(converter.convert(config, hf_name, values), places):
         data, kind, read = rounded(array, out_name)
         writer.add_tensor(f"blk.{layer}.{out_name}", data, raw_dtype=kind)
         if not hf_name.endswith("A_log"):  # f32: nothing is rounded but the exponential
@@ -454,8 +474,9 @@ def write_gguf(path, name, spec, shapes):
         if ".experts." in hf_name:
             weights[hf_name] = write_experts(writer, name, spec, hf_name, shape)
             continue
-        if "linear_attn." in hf_name:
-            weights[hf_name] = write_linear(writer, name, spec, hf_name, shape)
+        converter = hybrid_gguf if "linear_attn." in hf_name else mamba_gguf
+        if "linear_attn." in hf_name or mamba_gguf.is_converted(config, hf_name):
+            weights[hf_name] = write_linear(writer, name, spec, hf_name, shape, converter)
             continue
         out_name = gguf_name(hf_name, config["model_type"])
         if spec.get("architecture") == "gpt-oss":

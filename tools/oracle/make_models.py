@@ -118,6 +118,20 @@ def split_experts(tensors, model_type):
     return out
 
 
+PUBLISHED = {"granite": {"experts.gate_up_proj": "input_linear.weight", "experts.down_proj": "output_linear.weight",
+                         "moe.router.weight": "moe.router.layer.weight"}}
+
+
+def publish(tensors, family):
+    """Names as published, which transformers changes when it loads them."""
+    out = {}
+    for name, t in tensors.items():
+        for new, old in PUBLISHED[family].items():
+            name = name.replace(new, old)
+        out[name] = t
+    return out
+
+
 def mxfp4_experts(tensors):
     """Experts in MXFP4, and what transformers reads from them: (stored, dequantised)."""
     from transformers.integrations.mxfp4 import convert_moe_packed_tensors
@@ -146,6 +160,8 @@ def load_float64(folder):
     assert not any(report[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys")), report
     model.eval()
     with AllFloat64():
+        if model.model.rotary_emb is None:  # no positions
+            return model
         model.model.rotary_emb = type(model.model.rotary_emb)(config=model.config)
     embedding = model.get_input_embeddings()
     if hasattr(embedding, "embed_scale"):  # Gemma rounds sqrt(hidden) to the type of the file
@@ -247,6 +263,8 @@ def make_ordinary(root, name, spec):
     tensors = base_tensors(name, config)
     if spec.get("experts") == "split":
         tensors = split_experts(tensors, config["model_type"])
+    if spec.get("experts") in PUBLISHED:
+        tensors = publish(tensors, spec["experts"])
     if spec.get("experts") == "mxfp4":
         tensors, plain = mxfp4_experts(tensors)
         save(folder, {k: v for k, v in config.items() if k != "quantization_config"}, plain)
@@ -415,7 +433,7 @@ def make_openelm(root, name):
 
 def jobs(root):
     ordinary = (model_specs.ordinary_specs() | model_specs.recent_specs()
-                | model_specs.hybrid_specs() | model_specs.lfm2_specs())
+                | model_specs.hybrid_specs() | model_specs.lfm2_specs() | model_specs.mamba_specs())
     swift = model_specs.swiftkv_specs()
     table = {n: (lambda n=n, s=s: make_ordinary(root, n, s)) for n, s in ordinary.items()}
     table["openelm"] = lambda: make_openelm(root, "openelm")

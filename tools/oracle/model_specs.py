@@ -562,6 +562,34 @@ def lfm2_specs():
     }
 
 
+def mamba_specs():
+    """Mamba-2 beside attention: Granite 4 H, dense and as a mixture. 80 ids are more than a chunk of 32 or 64."""
+    lengths = (1, 3, 23, 80)
+    granite = {"attention_multiplier": 0.25, "embedding_multiplier": 3.0, "hidden_act": "silu", "hidden_size": 32,
+               "intermediate_size": 24, "logits_scaling": 1.5, "mamba_chunk_size": 32, "mamba_conv_bias": True,
+               "mamba_d_conv": 4, "mamba_d_head": 16, "mamba_d_state": 12, "mamba_expand": 2, "mamba_n_groups": 2,
+               "mamba_n_heads": 4, "mamba_proj_bias": False, "num_attention_heads": 4, "num_key_value_heads": 2,
+               "residual_multiplier": 0.4, "rms_norm_eps": 1e-5, "shared_intermediate_size": 48,
+               "tie_word_embeddings": True, "vocab_size": 103}
+    name = "GraniteMoeHybridForCausalLM"
+    return {
+        "granite-h": {  # as transformers 5 saves it
+            "config": v5("granitemoehybrid", name, **{**granite, "mamba_d_conv": 3, "mamba_n_groups": 1},
+                         num_hidden_layers=5, num_local_experts=0,
+                         layer_types=[LINEAR, LINEAR, FULL, LINEAR, LINEAR]),
+            "lengths": lengths,
+        },
+        "granite-h-moe": {  # as published
+            "config": v4("granitemoehybrid", name, **granite, num_hidden_layers=4, num_local_experts=6,
+                         num_experts_per_tok=3, layer_types=["mamba", "mamba", "attention", "mamba"],
+                         position_embedding_type="nope", torch_dtype="bfloat16"),
+            "dtype": "bf16",
+            "experts": "granite",
+            "lengths": lengths,
+        },
+    }
+
+
 def openelm_spec():
     """As apple/OpenELM-* write it; widths are multiplier times model_dim, rounded to the divisor."""
     return {

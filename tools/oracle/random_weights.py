@@ -24,6 +24,8 @@ def tensor_for(model, name, shape, gemma=False):
     r = generator(model, name)
     if name.endswith("A_log"):  # half-lives from a token to some dozens
         return to_bf16_exact(r.uniform(-3.0, 1.0, shape))
+    if name.endswith(".D"):
+        return to_bf16_exact(r.uniform(0.4, 1.6, shape))
     if name.endswith("dt_bias"):
         return to_bf16_exact(r.uniform(-2.0, 1.0, shape))
     if name.endswith(("conv1d.weight", "conv.conv.weight")):

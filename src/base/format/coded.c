@@ -140,7 +140,8 @@ static float zero_at(const skv_tensor_coded *c, size_t row, size_t group)
     return (float)((load_u32(c->zeros.data + 4 * at) >> 4 * place & 15) + c->zero_offset);
 }
 
-/* The group of column k. What the file says was checked, but may have changed since. */
+/* Returns the group of column k. The file's value was checked on opening, but may have changed
+ * since. */
 static size_t group_at(const skv_tensor_coded *c, size_t k)
 {
     if (!c->groups.data) return k / c->block_columns;

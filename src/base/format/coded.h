@@ -1,5 +1,5 @@
 /*
- * Matrices W [N, K] of 8 and 4 bits whose scales are tensors of their own, as people publish them:
+ * Matrices W [N, K] of 8 and 4 bits with separate tensors of scales, in the published layouts:
  *
  *     layout  codes                                                   scales
  *     FP8     X.weight F8_E4M3 [N, K]                                 see below
@@ -32,7 +32,7 @@ typedef struct skv_quant_scheme {
     bool ordered; /* a tensor says each column's group */
 } skv_quant_scheme;
 
-/* What config.json's quantization_config says that the tensors do not, or that they must fit. */
+/* The parts of config.json's quantization_config that the tensors lack, or must agree with. */
 typedef struct skv_quant_config {
     char method[24];      /* quant_method, "": none */
     size_t block[2];      /* weight_block_size or block_structure, 0: not said */
@@ -50,7 +50,7 @@ typedef struct skv_coded_parts {
  * NULL. Errors name the part. */
 SKV_MUST_CHECK skv_status skv_coded_join(skv_tensor *codes, const skv_coded_parts *parts,
                                          const char **unusable, skv_error *err);
-/** Adds what config.json says, which must not contradict the tensors. */
+/** Applies config.json's settings, which must not contradict the tensors. */
 SKV_MUST_CHECK skv_status skv_coded_settle(skv_tensor *t, const skv_quant_config *config,
                                            skv_error *err);
 
@@ -75,7 +75,7 @@ const skv_quant_form *skv_coded_form(const skv_tensor *t, size_t column0, size_t
 bool skv_coded_is_by_column(const skv_tensor *t);
 /** As skv_tensor_forget. */
 void skv_coded_forget(const skv_tensor *t);
-/** Whether the files behind the parts are whole. */
+/** Checks that the files of all parts are whole. */
 SKV_MUST_CHECK skv_status skv_coded_check(const skv_tensor *t, skv_error *err);
 /** "fp8 in blocks of 128x128", cut to size - 1 characters. */
 void skv_coded_text(const skv_tensor *t, char *out, size_t size);

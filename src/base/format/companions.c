@@ -86,7 +86,7 @@ static skv_status find_around(const char *folder, char **out, skv_error *err)
         skv_free(around);
         return status;
     }
-    /* What else is wrong there: what is no model's configuration is none of ours. */
+    /* Other errors there are ignored: the file may not be a model's configuration. */
     const json_t *prediction = json_object_get(config, "kv_prediction");
     const json_t *name = json_object_get(prediction, "auxiliary");
     const char *auxiliary = json_is_string(name) ? json_string_value(name) : "auxiliary";

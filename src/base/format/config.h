@@ -1,16 +1,17 @@
 /*
- * What a model is: every supported architecture as a table of choices over one transformer block.
+ * The configuration of a model: every supported architecture as a table of choices over one
+ * transformer block.
  *
  * One block, with the choices in capitals:
  *     a  = NORM(x, attn_norm)
  *     q  = Wq a [+ bq]   k = Wk a [+ bk]   v = Wv a [+ bv]        one head count per LAYER
  *     q, k = [head-wise NORM]  then RoPE (per layer: which table)
  *     o  = Wo attention(q, k, v; SCALE, SOFTCAP, WINDOW per layer) [* sigmoid(Wgate a)] [+ bo]
- *          or, in a LAYER that keeps a state, what its MIXER makes of a
+ *          or, in a LAYER that keeps a state, its MIXER applied to a
  *     x += [NORM](o)
  *     m  = Wdown (ACT(Wgate b) * Wup b),  b = NORM(x, ffn_norm)   one width per LAYER
  *          or, in a LAYER with experts, the weighted sum of those that a router chooses
- *          [+ sigmoid(w b) m' of one that every token meets],
+ *          [+ m' of one that every token meets, or sigmoid(w b) m'],
  *          or, in one with both, NORM(m) of the first + NORM(m) of the second
  *     x += [NORM](m)
  *     x += NORM(Wproj (ACT(Wpig x) * e))                          e: the token's, of this LAYER
@@ -67,25 +68,30 @@ typedef struct skv_rope {
     float long_factor[SKV_ROPE_FACTORS_MAX];
 } skv_rope;
 
-/** Llama 3.1's scaling of a frequency: one whose wavelength is beyond the original context is
- * divided by factor, one well within it is kept, and those between are blended. */
+/** Applies Llama 3.1's scaling to a frequency: divides by factor if the wavelength exceeds the
+ * original context, keeps the frequency if it is well within it, and blends in between. */
 double skv_rope_llama3(const skv_rope *rope, double frequency);
 
 /* How the tokens of a layer learn of each other. */
 typedef enum skv_mixer {
     SKV_MIXER_ATTENTION,
-    SKV_MIXER_DELTA, /* the gated delta rule behind a short convolution (arXiv:2412.06464) */
-    SKV_MIXER_CONV   /* a short convolution of D channels between two gates (LFM2) */
+    SKV_MIXER_DELTA, /* the gated delta rule after a short convolution (arXiv:2412.06464) */
+    SKV_MIXER_CONV,  /* a short convolution of D channels between two gates (LFM2) */
+    SKV_MIXER_MAMBA  /* Mamba-2 after a short convolution (arXiv:2405.21060) */
 } skv_mixer;
 
-/* What a layer without attention keeps of a sequence: a matrix [key_dim, value_dim] for each value
- * head, and the last conv_rows - 1 inputs of its convolution. One shape for all such layers. CONV:
- * conv_rows alone. */
+/* The state of a sequence in a layer without attention: a matrix [key_dim, value_dim] for each
+ * value head, and the last conv_rows - 1 inputs of its convolution. All such layers have one shape.
+ * CONV: conv_rows alone. MAMBA: groups, heads, d_state and d_head; C is q, B is k, x is v. */
 typedef struct skv_mixer_shape {
     size_t n_key_heads, n_value_heads; /* nk divides nv */
     size_t key_dim, value_dim;
     size_t conv_rows; /* K of the convolution, its own row included */
-    bool tiled; /* value head h has key head h % nk, as GGUF stores them; else h / (nv / nk) */
+    bool tiled;     /* value head h has key head h % nk, as GGUF stores them; else h / (nv / nk) */
+    bool conv_bias; /* MAMBA */
+    double dt_min, dt_max; /* MAMBA: limits of a row's time step; dt_max 0: no upper one */
+    double norm_eps;       /* of the norm of what comes out: over a value head; MAMBA: a group */
+    double write_max;      /* DELTA: beta is at most this, 1 or 2 */
 } skv_mixer_shape;
 
 typedef struct skv_layer_shape {
@@ -129,7 +135,7 @@ typedef struct skv_config {
     bool post_norms;      /* Gemma 2, 3, OLMo, GLM-4: norms after attention and after the MLP */
     bool no_pre_norms;    /* OLMo 2, 3: none before attention and the MLP */
     bool tied;            /* the head is the embedding */
-    bool attention_gate;  /* what attention returns is multiplied by sigmoid(Wgate a) */
+    bool attention_gate;  /* the output of attention is multiplied by sigmoid(Wgate a) */
     bool sinks;           /* a logit for each head that takes part in attention's softmax, without
                            * keys or values (gpt-oss) */
     skv_activation activation;
@@ -138,21 +144,22 @@ typedef struct skv_config {
     double final_softcap;     /* 0: none */
     double embedding_scale;   /* 1 but for Gemma: sqrt(D) rounded to the weights' type */
     double logit_divisor;     /* 0: none. Granite: logits are divided by it */
-    /* Granite adds r times a block's result to x. This engine keeps x / r, to which results are
-     * added as they are: embedding_scale is divided by r, norm_eps by r^2, and nothing else
-     * differs, since what follows x is a norm. 0: 1. */
+    /* Granite adds r times a block's result to x. This engine keeps x / r and adds results
+     * unscaled: embedding_scale is divided by r, norm_eps by r^2, and nothing else differs, since x
+     * is only read through a norm. 0: 1. */
     double residual_scale; /* r */
 
     /* Gemma 4. */
     bool v_norm;            /* RMSNorm without a weight over each head of v */
     bool layer_scalar;      /* each layer ends with x *= s */
-    size_t per_layer;       /* P: width of what each token's own embedding adds in each layer; 0 */
+    size_t per_layer;       /* P: width of the token's own embedding added in each layer; 0: none */
     double per_layer_scale; /* of that embedding: sqrt(P) rounded to the weights' type */
     /* Mixtures of experts (layers with n_experts > 0): a token's weights are the softmax of its
      * n_active largest router logits, or those of the softmax of all. */
     size_t n_active;     /* experts that a token meets, 1..E */
     bool norm_topk;      /* the first of the two: the weights add up to 1 */
     double router_loss;  /* router_aux_loss_coef: in training, of the loss that balances experts */
+    bool shared_plain;   /* the expert that every token meets has no gate: it counts 1 */
     bool router_bias;    /* bias on the router */
     bool expert_bias;    /* biases on gate, up, down of every expert */
     double swiglu_limit; /* SWIGLU_CLAMPED: g = min(gate, limit), u = up clamped to +-limit, */
@@ -205,6 +212,11 @@ static inline bool skv_config_attends(const skv_config *c, size_t i)
 {
     return c->layers[i].mixer == SKV_MIXER_ATTENTION;
 }
+/** Whether layer i keeps a state. */
+static inline bool skv_config_keeps_state(const skv_config *c, size_t i)
+{
+    return c->layers[i].mixer != SKV_MIXER_ATTENTION;
+}
 /** Columns of layer i's products: those of q, and those of k and v together as it makes them; 0
  * without attention. */
 static inline size_t skv_config_q_columns(const skv_config *c, size_t i)
@@ -216,8 +228,8 @@ static inline size_t skv_config_kv_columns(const skv_config *c, size_t i)
     const size_t n_heads = skv_config_attends(c, i) ? c->layers[i].n_kv_heads : 0;
     return (c->layers[i].k_is_v ? 1 : 2) * n_heads * skv_config_head_dim(c, i);
 }
-/** Columns of the products of layers without attention: q or k, v or z, and what the convolution
- * reads, q|k|v. */
+/** Columns of the products of layers without attention: q or k, v or z, and the convolution's
+ * input, q|k|v. */
 static inline size_t skv_mixer_key_columns(const skv_mixer_shape *m)
 {
     return m->n_key_heads * m->key_dim;
@@ -230,22 +242,32 @@ static inline size_t skv_mixer_conv_columns(const skv_mixer_shape *m)
 {
     return 2 * skv_mixer_key_columns(m) + skv_mixer_value_columns(m);
 }
-/** Channels of the convolution of layer i, which has no attention. */
+/** Channels of the convolution of layer i, which keeps a state. */
 static inline size_t skv_config_conv_columns(const skv_config *c, size_t i)
 {
     return c->layers[i].mixer == SKV_MIXER_CONV ? c->hidden : skv_mixer_conv_columns(&c->mixer);
 }
+/** Columns of the numbers of a token and value head in layer i: DELTA's b and a, MAMBA's dt. */
+static inline size_t skv_config_gate_columns(const skv_config *c, size_t i)
+{
+    const size_t n = c->mixer.n_value_heads;
+    return c->layers[i].mixer == SKV_MIXER_DELTA  ? 2 * n
+           : c->layers[i].mixer == SKV_MIXER_CONV ? 0
+                                                  : n;
+}
 /** Weights of the products of layer i's mixer, without biases and norms: attention's where it has
  * any. */
 uint64_t skv_config_mixer_weights(const skv_config *c, size_t i);
+/** Numbers of layer i, which keeps a state, beside those products: taps, rates, biases, norm. */
+size_t skv_config_mixer_numbers(const skv_config *c, size_t i);
 /** Operations of a token in layer i's convolution and recurrence, which comes out or not; 0 in one
- * with attention. */
+ * without a state. */
 double skv_config_state_work(const skv_config *c, size_t i, bool comes_out);
-/** Whether some layer has no attention. */
+/** Whether some layer keeps a state. */
 bool skv_config_is_hybrid(const skv_config *c);
-/** The layer whose keys and values layer i reads: i itself, or, for one of the last n_shared
- * layers, the last layer before all of these that is windowed as layer i is. i when there is
- * none, which skv_config_check refuses. */
+/** Returns the layer whose keys and values layer i reads: i itself or, for one of the last n_shared
+ * layers, the last layer before them with the same kind of window. Returns i if there is none,
+ * which skv_config_check refuses. */
 size_t skv_config_donor(const skv_config *c, size_t i);
 
 /** Weights of the feed-forward block of layer i that one token meets, without biases. */
@@ -254,7 +276,7 @@ uint64_t skv_config_block_weights(const skv_config *c, size_t i);
 /** config.json (`name` is for errors). Tells transformers 4 and 5 spellings alike. */
 SKV_MUST_CHECK skv_status skv_config_parse(const char *json, size_t n, const char *name,
                                            skv_config *out, skv_error *err);
-/** Adds what generation_config.json says (eos ids, sampling defaults). */
+/** Applies generation_config.json (eos ids, sampling defaults). */
 SKV_MUST_CHECK skv_status skv_config_parse_generation(const char *json, size_t n, const char *name,
                                                       skv_config *c, skv_error *err);
 /** The checks every source of a configuration ends with: ranges, divisibility, sizes. */
@@ -293,17 +315,17 @@ SKV_MUST_CHECK skv_status skv_config_json_quantized(const char *json, size_t n, 
                                                     const skv_quantization *form, skv_buf *out,
                                                     skv_error *err);
 
-/** Appends the base model's JSON with what c says of KV Prediction: auxiliary, kvp_layers, and the
- * folder of the base where c->base is not "". */
+/** Appends the base model's JSON with c's KV Prediction settings: auxiliary, kvp_layers, and the
+ * base's folder unless c->base is "". */
 SKV_MUST_CHECK skv_status skv_config_json_for_kvp(const char *json, size_t n, const char *name,
                                                   const skv_config *c, skv_buf *out,
                                                   skv_error *err);
 
 /**
- * Appends a config.json that skv_config_parse reads back as c (with the SwiftKV fields where
- * c->swiftkv): for sources that had none. GGUF's rope_freqs become a longrope with equal factors,
+ * Appends a config.json that skv_config_parse reads back as c (with the SwiftKV fields if
+ * c->swiftkv), for sources without one. GGUF's rope_freqs become a longrope with equal factors,
  * which is the same rotation. Gemma's published norm weights lack the 1 that GGUF's contain
- * (c->norm_offset_one is false): whoever writes such tensors beside this file subtracts it.
+ * (c->norm_offset_one is false): code that writes such tensors beside this file must subtract it.
  */
 SKV_MUST_CHECK skv_status skv_config_json_from_config(const skv_config *c, skv_buf *out,
                                                       skv_error *err);

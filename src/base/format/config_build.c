@@ -85,6 +85,30 @@ bool skv_config_is(const skv_config *c, const char *model_type)
     return !c->architecture[n] || strcmp(c->architecture + n, "_swiftkv") == 0;
 }
 
+/* What config.json of some families calls a field; NULL: as others do. */
+static const char *own_name(const skv_config *c, skv_config_field field)
+{
+    static const struct {
+        const char *model_type;
+        skv_config_field field;
+        const char *name;
+    } names[] = {
+        {"granitemoehybrid", SKV_CONFIG_FIELD_KEY_HEADS, "mamba_n_groups"},
+        {"granitemoehybrid", SKV_CONFIG_FIELD_VALUE_HEADS, "mamba_n_heads"},
+        {"granitemoehybrid", SKV_CONFIG_FIELD_KEY_DIM, "mamba_d_state"},
+        {"granitemoehybrid", SKV_CONFIG_FIELD_VALUE_DIM, "mamba_d_head"},
+        {"granitemoehybrid", SKV_CONFIG_FIELD_CONV_ROWS, "mamba_d_conv"},
+        {"granitemoehybrid", SKV_CONFIG_FIELD_EXPERTS, "num_local_experts"},
+        {"granitemoehybrid", SKV_CONFIG_FIELD_EXPERT_FFN, "intermediate_size"},
+        {"granitemoehybrid", SKV_CONFIG_FIELD_FFN, "shared_intermediate_size"},
+        {"granitemoehybrid", SKV_CONFIG_FIELD_SHARED_FFN, "shared_intermediate_size"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (names[i].field == field && skv_config_is(c, names[i].model_type)) return names[i].name;
+    }
+    return NULL;
+}
+
 skv_field_name skv_config_field_name(const skv_config *c, skv_config_field field)
 {
     static const char *const names[SKV_CONFIG_FIELD_COUNT][3] = {
@@ -97,6 +121,8 @@ skv_field_name skv_config_field_name(const skv_config *c, skv_config_field field
     if (local && field == SKV_CONFIG_FIELD_EXPERT_FFN) field = SKV_CONFIG_FIELD_FFN;
     const char *name = names[field][c->gguf ? 2 : skv_config_is(c, "openelm") ? 1 : 0];
     if (local && field == SKV_CONFIG_FIELD_EXPERTS && !c->gguf) name = "num_local_experts";
+    const char *own = c->gguf ? NULL : own_name(c, field);
+    if (own) name = own;
     if (field == SKV_CONFIG_FIELD_CONV_ROWS && skv_config_is(c, "lfm2"))
         name = names[SKV_CONFIG_FIELD_SHORT_ROWS][c->gguf ? 2 : 0];
     if (field == SKV_CONFIG_FIELD_ACTIVE && skv_config_is(c, "gemma4_text") && !c->gguf)

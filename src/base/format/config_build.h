@@ -1,5 +1,5 @@
-/* What config.json and GGUF metadata share on the way to a skv_config, and what its fields are
- * called in either, for errors. */
+/* The code that config.json and GGUF metadata share to build a skv_config, and the names of its
+ * fields in either format, for errors. */
 #ifndef SKV_FORMAT_CONFIG_BUILD_H
 #define SKV_FORMAT_CONFIG_BUILD_H
 
@@ -23,16 +23,16 @@ double skv_gemma_embedding_scale(size_t hidden, const char *dtype);
 /** Granite's multipliers, all positive; c->norm_eps is the file's. */
 void skv_config_set_multipliers(skv_config *c, double embedding, double residual, double logits);
 
-/** Of a model of this type that has images too, and whose text part stands in `text_config`: the
- * type of that part where it does not say. NULL: it has none. */
+/** For a model type with images and its text part in `text_config`: returns the default type of
+ * that part. NULL: the type has none. */
 const char *skv_config_text_part(const char *model_type);
 
-/* What a family of mixtures of experts says where its file does not. */
+/* A family's defaults for mixtures of experts, used when the file lacks a value. */
 typedef struct skv_moe_defaults {
     size_t n_experts, n_active; /* 0 experts: the family has none */
     size_t ffn;        /* of an expert; 0: intermediate_size, and every layer has experts */
     bool by_key;       /* norm_topk_prob decides about norm_topk; false: it is true */
-    bool normed;       /* what norm_topk_prob is where the file does not say */
+    bool normed;       /* the default of norm_topk_prob */
     size_t ffn_shared; /* of the expert that every token meets; 0: the family has none */
 } skv_moe_defaults;
 
@@ -44,17 +44,22 @@ void skv_config_read_quantization(skv_json_reader *r, skv_config *c);
 void skv_config_read_mixers(skv_json_reader *r, size_t period, skv_config *c);
 /** The same of LFM2: layers with attention, or with a short convolution alone; the width of all. */
 void skv_config_read_convs(skv_json_reader *r, skv_config *c);
-/** Ranges of what c says of layers without attention. */
+/** Reads Mamba-2 layers, the kinds of layers and their blocks from the configuration of Granite 4
+ * H.
+ */
+void skv_config_read_granite_h(skv_json_reader *r, skv_config *c);
+/** Checks the ranges of c's values for layers without attention. */
 SKV_MUST_CHECK skv_status skv_config_check_mixers(const skv_config *c, const char *name,
                                                   skv_error *err);
 
-/** num_experts and what belongs to it -> c, whose layers are known and dense. */
+/** Reads num_experts and the related keys into c, whose layers are known and dense. */
 void skv_config_read_moe(skv_json_reader *r, const skv_moe_defaults *defaults, skv_config *c);
-/** Ranges of what the mixture of experts of c says. */
+/** Checks the ranges of c's values for mixtures of experts. */
 SKV_MUST_CHECK skv_status skv_config_check_moe(const skv_config *c, const char *name,
                                                skv_error *err);
 
-/** "kv_prediction" of config.json -> c, whose layers are known; what it names is checked. */
+/** Reads "kv_prediction" of config.json into c, whose layers are known, and checks its
+ * references. */
 void skv_config_read_kvp(skv_json_reader *r, skv_config *c);
 
 /** Heads and FFN width of layer i in the published OpenELM models; hidden, head_dim and n_layers
@@ -117,7 +122,7 @@ typedef struct skv_field_name {
 /** "num_hidden_layers", or "llama.block_count". */
 skv_field_name skv_config_field_name(const skv_config *c, skv_config_field field);
 
-/* What the rest of the configuration says about rotation. */
+/* The values from the rest of the configuration that rotation depends on. */
 typedef struct skv_rope_context {
     size_t head_dim;
     size_t context;          /* max_position_embeddings */
@@ -139,7 +144,7 @@ void skv_rope_from_json(skv_json_reader *top, skv_json_reader scaling, const skv
 /** Gemma 4's: of the frequencies of n_rot only the first n_turn turn, divided by factor. n_rot / 2
  * is at most SKV_ROPE_FACTORS_MAX. */
 void skv_rope_set_proportional(skv_rope *rope, size_t n_turn, double factor);
-/** What gpt-oss has where its file says nothing of rotation; theta and n_rot stay. */
+/** Sets the default rotation of gpt-oss, for files that lack it; theta and n_rot stay. */
 void skv_rope_default_yarn(skv_rope *rope);
 
 /** sqrt(1 + ln(factor) / ln(original)), LongRoPE's factor on cos and sin (1 for factor <= 1). */

@@ -87,8 +87,8 @@ static skv_status check_yarn(const checker *k, const skv_rope *rope)
     return SKV_OK;
 }
 
-/* Queries that grow turn by a rope of their own, whose cos and sin carry the growth: all of a head
- * must turn. */
+/* Queries scaled by position use a rope of their own, whose cos and sin carry the scale: all
+ * dimensions of a head must rotate. */
 static skv_status check_growth(const checker *k, const skv_rope *rope)
 {
     if (rope->position_growth == 0.0) return SKV_OK;

@@ -1,6 +1,6 @@
 /*
- * The families of config.json: what a file of each leaves out, and the rules in which they differ.
- * Defaults are those of transformers' configuration classes.
+ * The families of config.json: their default values, and the rules in which they differ. Defaults
+ * are those of transformers' configuration classes.
  */
 #ifndef SKV_FORMAT_CONFIG_FAMILY_H
 #define SKV_FORMAT_CONFIG_FAMILY_H
@@ -48,19 +48,21 @@ typedef struct skv_family {
     double local_theta;   /* its theta, 0: as theta */
     const char *local_theta_key;
     bool growing_queries;    /* Ministral 3 */
-    bool olmo;               /* norms behind the blocks alone, and over whole q and k */
-    bool glm;                /* norms before and behind the blocks */
+    bool olmo;               /* norms only after the blocks, and over whole q and k */
+    bool glm;                /* norms before and after the blocks */
     bool multipliers;        /* Granite */
     double partial;          /* of a head's dims that turn, 0: 1 */
     size_t attention_period; /* every n-th layer has attention, the others the gated delta rule; 0:
                               * all have it */
     bool short_convs;        /* LFM2: the other layers have a short convolution alone */
     skv_moe_defaults moe;
+    /* Reads what else a file of the family says; NULL: nothing. */
+    void (*more)(skv_json_reader *r, skv_config *c);
 } skv_family;
 
-/** The family of a model_type [n], which has no _swiftkv behind it; NULL: none of the table. */
+/** Finds the family of a model_type [n], without its _swiftkv suffix; NULL: not in the table. */
 const skv_family *skv_family_find(const char *model_type, size_t n);
-/** What this engine lacks for a model_type that is no family of the table, or NULL. */
+/** Returns the feature that this engine lacks for an unsupported model_type, or NULL. */
 const char *skv_family_refusal(const char *model_type);
 
 #endif

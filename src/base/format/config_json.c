@@ -2,7 +2,7 @@
  * config.json -> skv_config: see config.h.
  *
  * The families differ in defaults and in a few rules: config_family.h. Files by transformers 4 and
- * 5 are told apart key by key: what a file has goes before what it lacks.
+ * 5 are told apart key by key: keys that are present take precedence over defaults.
  */
 #include <math.h>
 #include <stdio.h>
@@ -85,7 +85,7 @@ static void read_activation(skv_json_reader *r, const skv_family *f, skv_config 
     }
 }
 
-/* gpt-oss: its activation is not what hidden_act says. */
+/* gpt-oss: the activation differs from hidden_act. */
 static void read_clamped(skv_json_reader *r, skv_config *c)
 {
     c->activation = SKV_ACT_SWIGLU_CLAMPED;
@@ -239,8 +239,8 @@ static void read_ropes(skv_json_reader *r, const skv_family *f, skv_config *c)
     skv_rope_from_json(r, local, &in, &c->ropes[1]);
 }
 
-/* What per_layer_config says of layer i, whose name there may have zeros in front: transformers'
- * newer spelling of the two keys. */
+/* Reads per_layer_config's entry for layer i, which may have leading zeros in its name:
+ * transformers' newer spelling of the two keys. */
 static void read_layer_override(skv_json_reader *r, size_t i, skv_layer_shape *l)
 {
     char key[32] = "";
@@ -403,6 +403,7 @@ static void read_family(skv_json_reader *r, const skv_family *f, skv_config *c)
     if (f->gemma4) read_gemma4(r, c);
     skv_config_read_moe(r, &f->moe, c);
     read_ropes(r, f, c);
+    if (f->more && r->status == SKV_OK) f->more(r, c);
     read_bos(r, c, f->bos);
     read_eos(r, c, f->eos);
 }
@@ -445,7 +446,7 @@ static void refuse_extras(skv_json_reader *r, const skv_family *f, skv_config *c
 {
     skv_config_read_quantization(r, c);
     static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts"};
-    if (f && (f->moe.n_experts || f->gemma4)) return; /* they are read, or are switched off */
+    if (f && (f->moe.n_experts || f->gemma4 || f->more)) return; /* they are read, or off */
     for (size_t i = 0; i < sizeof experts / sizeof *experts; i++) {
         const json_t *value = skv_json_get(r, experts[i]);
         if (json_integer_value(value) > 1 && r->status == SKV_OK) {
@@ -524,11 +525,42 @@ static void read_config(skv_json_reader *r, skv_config *c)
     r->status = outer.status;
 }
 
+/* Python writes Infinity for a limit that there is not, which no JSON is: null stands for it. */
+static void replace_infinities(char *json, size_t n)
+{
+    static const char word[] = "Infinity", null[] = "null    ";
+    const size_t size = sizeof word - 1;
+    bool in_string = false;
+    for (size_t i = 0; i < n; i++) {
+        if (json[i] == '\\' && in_string) {
+            i++;
+        } else if (json[i] == '"') {
+            in_string = !in_string;
+        } else if (!in_string && i + size <= n && memcmp(json + i, word, size) == 0) {
+            memcpy(json + i, null, size);
+        }
+    }
+}
+
+static skv_status load_root(const char *json, size_t n, const char *name, json_t **root,
+                            skv_error *err)
+{
+    if (n > CONFIG_BYTES_MAX || n == 0)
+        return skv_json_load(json, n, CONFIG_BYTES_MAX, name, root, err);
+    char *copy = skv_alloc(n, 1);
+    SKV_REQUIRE(copy, err, SKV_MEMORY, "%s: no memory", name);
+    memcpy(copy, json, n);
+    replace_infinities(copy, n);
+    const skv_status status = skv_json_load(copy, n, CONFIG_BYTES_MAX, name, root, err);
+    skv_free(copy);
+    return status;
+}
+
 skv_status skv_config_parse(const char *json, size_t n, const char *name, skv_config *out,
                             skv_error *err)
 {
     json_t *root;
-    SKV_TRY(skv_json_load(json, n, CONFIG_BYTES_MAX, name, &root, err));
+    SKV_TRY(load_root(json, n, name, &root, err));
     skv_json_reader r = {root, name, err, SKV_OK};
     skv_config c = {.bos = -1};
     if (json_is_object(root)) {

@@ -1,5 +1,5 @@
 /*
- * KV Prediction in config.json (arXiv:2410.08391), beside what the base model's own file says:
+ * KV Prediction in config.json (arXiv:2410.08391), in addition to the base model's own keys:
  *
  *     "swiftkv_base": "our-base",                        where the base's weights are not here
  *     "kv_prediction": {"auxiliary": "auxiliary",        a folder inside this one

@@ -10,7 +10,7 @@ enum { MIXER_HEADS_MAX = 1 << 12, MIXER_DIM_MAX = 512, CONV_ROWS_MAX = 8 };
 bool skv_config_is_hybrid(const skv_config *c)
 {
     for (size_t i = 0; i < c->n_layers; i++) {
-        if (!skv_config_attends(c, i)) return true;
+        if (skv_config_keeps_state(c, i)) return true;
     }
     return false;
 }
@@ -23,16 +23,30 @@ uint64_t skv_config_mixer_weights(const skv_config *c, size_t i)
     if (c->layers[i].mixer == SKV_MIXER_CONV) return 4 * D * D;
     /* q, k, v; z and out_proj; b and a */
     return D * (skv_mixer_conv_columns(&c->mixer) + 2 * skv_mixer_value_columns(&c->mixer) +
-                2 * c->mixer.n_value_heads);
+                skv_config_gate_columns(c, i));
 }
 
-/* As the recurrence is written down: 5 for an element of a state, and 2 more where it is read. */
+size_t skv_config_mixer_numbers(const skv_config *c, size_t i)
+{
+    const skv_mixer_shape *m = &c->mixer;
+    const size_t C = skv_config_conv_columns(c, i), n = C * m->conv_rows;
+    switch (c->layers[i].mixer) {
+    case SKV_MIXER_DELTA: return n + 2 * m->n_value_heads + m->value_dim;
+    case SKV_MIXER_MAMBA:
+        return n + (m->conv_bias ? C : 0) + 3 * m->n_value_heads + skv_mixer_value_columns(m);
+    default: return n;
+    }
+}
+
+/* As the recurrence is written down: 5 for an element of a state, 3 without the delta rule's
+ * correction, and 2 more where it is read. */
 double skv_config_state_work(const skv_config *c, size_t i, bool comes_out)
 {
     const skv_mixer_shape *m = &c->mixer;
     const double state = (double)skv_mixer_value_columns(m) * (double)m->key_dim;
-    if (skv_config_attends(c, i)) return 0;
-    return (comes_out ? 7 : 5) * state +
+    if (!skv_config_keeps_state(c, i)) return 0;
+    const double written = c->layers[i].mixer == SKV_MIXER_DELTA ? 5 : 3;
+    return (comes_out ? written + 2 : written) * state +
            2 * (double)m->conv_rows * (double)skv_config_conv_columns(c, i);
 }
 
@@ -44,6 +58,7 @@ static void read_shape(skv_json_reader *r, skv_mixer_shape *m)
     m->key_dim = skv_json_size(r, "linear_key_head_dim", 128, most);
     m->value_dim = skv_json_size(r, "linear_value_head_dim", 128, most);
     m->conv_rows = skv_json_size(r, "linear_conv_kernel_dim", 4, most);
+    m->write_max = 1;
 }
 
 /* SKV_MIXER_ATTENTION, or SKV_MIXER_DELTA for any layer of the `other` type. */
@@ -79,6 +94,7 @@ void skv_config_read_mixers(skv_json_reader *r, size_t period, skv_config *c)
                                        : SKV_MIXER_DELTA;
     }
     read_shape(r, &c->mixer);
+    c->mixer.norm_eps = c->norm_eps;
     c->norm_offset_one = true;
     c->attention_gate = skv_json_bool(r, "attn_output_gate", true);
 }
@@ -148,10 +164,15 @@ static skv_status check_one(const skv_config *c, const char *name, skv_config_fi
     return SKV_OK;
 }
 
-/* What layers of the delta rule need beside the convolution. */
+/* The requirements of delta-rule and Mamba-2 layers beyond the convolution. */
 static skv_status check_heads(const skv_config *c, const char *name, skv_error *err)
 {
     const skv_mixer_shape *m = &c->mixer;
+    SKV_REQUIRE(m->norm_eps > 0 && m->norm_eps < 1, err, SKV_RANGE, "%s: %s %g, expected 0 to 1",
+                name, skv_config_field_name(c, SKV_CONFIG_FIELD_EPS).text, m->norm_eps);
+    SKV_REQUIRE(m->dt_min >= 0 && (m->dt_max == 0 || m->dt_max >= m->dt_min) && m->dt_max < 1e30,
+                err, SKV_RANGE, "%s: time_step_limit %g to %g, expected 0 or more, ascending", name,
+                m->dt_min, m->dt_max);
     SKV_TRY(
         check_one(c, name, SKV_CONFIG_FIELD_KEY_HEADS, m->n_key_heads, 1, MIXER_HEADS_MAX, err));
     SKV_TRY(check_one(c, name, SKV_CONFIG_FIELD_VALUE_HEADS, m->n_value_heads, 1, MIXER_HEADS_MAX,
@@ -167,12 +188,12 @@ static skv_status check_heads(const skv_config *c, const char *name, skv_error *
 
 skv_status skv_config_check_mixers(const skv_config *c, const char *name, skv_error *err)
 {
-    size_t n[SKV_MIXER_CONV + 1] = {0};
+    size_t n[SKV_MIXER_MAMBA + 1] = {0};
     if (!skv_config_is_hybrid(c)) return SKV_OK;
     for (size_t i = 0; i < c->n_layers; i++) n[c->layers[i].mixer]++;
     SKV_REQUIRE(n[SKV_MIXER_ATTENTION] > 0, err, SKV_UNSUPPORTED,
                 "%s: no layer has attention: models without any are not supported", name);
-    if (n[SKV_MIXER_DELTA] > 0) SKV_TRY(check_heads(c, name, err));
+    if (n[SKV_MIXER_DELTA] + n[SKV_MIXER_MAMBA] > 0) SKV_TRY(check_heads(c, name, err));
     const size_t K = c->mixer.conv_rows;
     SKV_TRY(check_one(c, name, SKV_CONFIG_FIELD_CONV_ROWS, K, 2, CONV_ROWS_MAX, err));
     SKV_REQUIRE(!c->swiftkv && !c->kv_prediction && c->n_shared == 0, err, SKV_UNSUPPORTED,

@@ -10,7 +10,8 @@ uint64_t skv_config_block_weights(const skv_config *c, size_t i)
     const skv_layer_shape *l = &c->layers[i];
     const uint64_t D = c->hidden, block = 3 * D * l->ffn;
     if (l->n_experts == 0) return block;
-    const uint64_t shared = l->ffn_shared > 0 ? 3 * D * l->ffn_shared + D : 0; /* and its gate */
+    const uint64_t gate = l->ffn_shared > 0 && !c->shared_plain ? D : 0;
+    const uint64_t shared = 3 * D * l->ffn_shared + gate;
     return D * l->n_experts + c->n_active * block + 3 * D * l->ffn_beside + shared;
 }
 

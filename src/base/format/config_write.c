@@ -76,7 +76,8 @@ static const char *class_name(const char *base)
     return "";
 }
 
-/* What the kind of checkpoint decides: the model type, its class, and SwiftKV's own keys. */
+/* Writes the keys that depend on the kind of checkpoint: model type, class, and SwiftKV's own
+ * keys. */
 static void put_identity(filler *f, const skv_config *c, const char *base, bool swiftkv)
 {
     char type[80], class_text[80];
@@ -93,7 +94,7 @@ static void put_identity(filler *f, const skv_config *c, const char *base, bool 
     }
     (void)json_object_del(f->object, "swiftkv_base");
     if (c->base[0]) put(f, "swiftkv_base", json_string(c->base));
-    /* Whoever writes weights from here writes floats, whatever they were. */
+    /* The weights are written as floats, whatever their original type. */
     (void)json_object_del(f->object, "quantization_config");
     if (!swiftkv) return;
     (void)json_object_del(f->object, "kv_prediction"); /* of the model that this one was */
@@ -112,7 +113,8 @@ static skv_status print(filler *f, skv_buf *out, const char *name, skv_error *er
     return SKV_OK;
 }
 
-/* The text part of a model with images, with what it inherits; any other object as it is. */
+/* Returns the text part of a model with images, with its inherited keys; returns any other object
+ * unchanged. */
 static filler text_part(json_t *root)
 {
     const char *type = json_string_value(json_object_get(root, "model_type"));
@@ -414,7 +416,7 @@ static json_t *eos_list(filler *f, const skv_config *c)
     return list;
 }
 
-/* What no key of config.json can say. */
+/* Refuses properties that no key of config.json can express. */
 static skv_status refuse_unwritable(const skv_config *c, const char *base, skv_error *err)
 {
     bool openelm = strcmp(base, "openelm") == 0;

@@ -11,10 +11,10 @@
 /*
  * name, elements in a block, bytes of a block
  *
- * F8_E4M3, I8 and PACKED: codes whose scales are another tensor (skv_tensor.coded), which alone
- * reads the packed ones. U8 as f32 is what it means as a scale of MXFP4 (E8M0): 2^(u - 127). I32
- * is a list of ids, which f32 holds exactly (no vocabulary is above 2^24), or is written and never
- * read, as I64 is.
+ * F8_E4M3, I8 and PACKED: codes with scales in another tensor (skv_tensor.coded); only that path
+ * reads packed codes. U8 as f32 has its value as a scale of MXFP4 (E8M0): 2^(u - 127). I32 is a
+ * list of ids, which f32 holds exactly (no vocabulary is above 2^24), or is written and never read,
+ * as I64 is.
  */
 #define SKV_DTYPE_LIST(X)                                                                          \
     X(F32, 1, 4)                                                                                   \

@@ -46,7 +46,7 @@ struct skv_gguf {
     size_t n_starts;
 };
 
-/* What is still to be read. */
+/* The unread part of the file. */
 typedef struct cursor {
     const unsigned char *data;
     size_t at, n;

@@ -93,7 +93,7 @@ SKV_MUST_CHECK skv_status skv_gguf_bool(const skv_gguf_value *v, bool *out, skv_
 SKV_MUST_CHECK skv_status skv_gguf_array(const skv_gguf_value *v, skv_gguf_type element,
                                          size_t *count, skv_error *err);
 
-/** Elements of an array whose type was checked; i < count. All in constant time. */
+/** Returns an element of an array of checked type; i < count. All in constant time. */
 const char *skv_gguf_string_at(const skv_gguf_value *v, size_t i, size_t *n);
 int32_t skv_gguf_i32_at(const skv_gguf_value *v, size_t i); /* I32 */
 float skv_gguf_f32_at(const skv_gguf_value *v, size_t i);   /* F32 */

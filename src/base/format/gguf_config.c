@@ -1,6 +1,6 @@
 /*
- * GGUF metadata -> skv_config: see source_impl.h. Keys are "{architecture}.name"; what they leave
- * out (the vocabulary's size, biases, a tied head, rotation factors) is read off the tensors.
+ * GGUF metadata -> skv_config: see source_impl.h. Keys are "{architecture}.name". Values without a
+ * key (the vocabulary's size, biases, a tied head, rotation factors) are derived from the tensors.
  */
 #include <math.h>
 #include <stdio.h>
@@ -18,17 +18,18 @@ typedef struct family {
     bool qk_norm, gemma;
     size_t
         window_period;   /* every n-th layer sees all rows; 0: none does, where there is a window */
-    const char *mixture; /* what it is where it has experts; NULL: it has none */
+    const char *mixture; /* its name when it has experts; NULL: no such form */
     bool dense_too;      /* `mixture` is model_type, and yet files without experts are of it */
     size_t still_period; /* every n-th layer does not rotate; 0: all do */
-    bool olmo;           /* norms behind the blocks alone, and over whole q and k */
-    bool glm;            /* norms before and behind the blocks */
+    bool olmo;           /* norms only after the blocks, and over whole q and k */
+    bool glm;            /* norms before and after the blocks */
     bool multipliers;    /* Granite's */
     bool growing;        /* queries turn by a rope that grows with the position */
     size_t
         attention_period; /* every n-th layer has attention, the others keep a state; 0: all do */
     bool short_convs;     /* layers without KV heads have a short convolution alone */
     bool tiled;           /* value heads of these stand in the order of files by llama.cpp */
+    bool mamba;           /* layers without KV heads are Mamba-2 */
 } family;
 
 static const family families[] = {
@@ -73,6 +74,13 @@ static const family families[] = {
      .olmo = true},
     {.gguf = "granite", .model_type = "granite", .theta = 1e4, .multipliers = true},
     {.gguf = "glm4", .model_type = "glm4", .theta = 1e4, .glm = true},
+    {.gguf = "granitehybrid",
+     .model_type = "granitemoehybrid",
+     .theta = 1e4,
+     .mixture = "granitemoehybrid",
+     .dense_too = true,
+     .multipliers = true,
+     .mamba = true},
     {.gguf = "lfm2", .model_type = "lfm2", .theta = 1e6, .qk_norm = true, .short_convs = true},
     {.gguf = "qwen35",
      .model_type = "qwen3_5_text",
@@ -149,7 +157,7 @@ static bool is_integer_array(const skv_gguf_value *v)
            v->element != SKV_GGUF_F32 && v->element != SKV_GGUF_F64;
 }
 
-/* Layers behind the model's own that predict further tokens. */
+/* Returns the number of extra layers after the model's own, which predict further tokens. */
 static size_t n_extra_layers(reader *r)
 {
     return get_size(r, "nextn_predict_layers", 0);
@@ -184,22 +192,28 @@ static skv_mixer mixer_of(reader *r, const skv_config *c, size_t i)
     return attends ? SKV_MIXER_ATTENTION : SKV_MIXER_DELTA;
 }
 
-static void read_mixers(reader *r, skv_config *c)
+static void read_state_shape(reader *r, skv_mixer_shape *m)
 {
-    skv_mixer_shape *m = &c->mixer;
     m->n_key_heads = need_size(r, "ssm.group_count");
     m->n_value_heads = need_size(r, "ssm.time_step_rank");
     m->key_dim = need_size(r, "ssm.state_size");
     m->conv_rows = need_size(r, "ssm.conv_kernel");
     const size_t inner = need_size(r, "ssm.inner_size");
     m->value_dim = m->n_value_heads > 0 ? inner / m->n_value_heads : 0;
-    m->tiled = r->f->tiled;
-    c->attention_gate = true;
+    m->norm_eps = get_double(r, "attention.layer_norm_rms_epsilon", 1e-6);
+    m->write_max = 1;
     if (r->status == SKV_OK && m->value_dim * m->n_value_heads != inner) {
         keep(r, skv_fail(r->err, SKV_RANGE,
                          "%s: %s.ssm.inner_size: %zu, expected a multiple of time_step_rank %zu",
                          skv_gguf_name(r->g), r->f->gguf, inner, m->n_value_heads));
     }
+}
+
+static void read_mixers(reader *r, skv_config *c)
+{
+    read_state_shape(r, &c->mixer);
+    c->mixer.tiled = r->f->tiled;
+    c->attention_gate = true;
     for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
         skv_layer_shape *l = &c->layers[i];
         l->mixer = mixer_of(r, c, i);
@@ -207,14 +221,32 @@ static void read_mixers(reader *r, skv_config *c)
     }
 }
 
-static void read_convs(reader *r, skv_config *c)
+/* Layers without KV heads. */
+static void set_mixers(skv_config *c, skv_mixer mixer)
 {
-    c->mixer.conv_rows = need_size(r, "shortconv.l_cache");
     for (size_t i = 0; i < c->n_layers; i++) {
         skv_layer_shape *l = &c->layers[i];
         if (l->n_kv_heads > 0) continue;
-        l->mixer = SKV_MIXER_CONV;
+        l->mixer = mixer;
         l->n_kv_heads = l->n_heads;
+    }
+}
+
+static void read_convs(reader *r, skv_config *c)
+{
+    c->mixer.conv_rows = need_size(r, "shortconv.l_cache");
+    set_mixers(c, SKV_MIXER_CONV);
+}
+
+/* A bias of its convolution is in all layers or in none. */
+static void read_mamba(reader *r, skv_config *c)
+{
+    read_state_shape(r, &c->mixer);
+    set_mixers(c, SKV_MIXER_MAMBA);
+    for (size_t i = 0; i < c->n_layers; i++) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "blk.%zu.ssm_conv1d.bias", i);
+        c->mixer.conv_bias = c->mixer.conv_bias || skv_gguf_tensor_find(r->g, name);
     }
 }
 
@@ -227,7 +259,7 @@ static void read_layers(reader *r, skv_config *c)
     (void)(get(r, "attention.head_count") ? 0 : need_size(r, "attention.head_count"));
     (void)(get(r, ffn) ? 0 : need_size(r, ffn));
     if (r->status != SKV_OK) return;
-    /* They are left out, as what speculates by them is. */
+    /* The extra layers are left out, since this engine does not speculate with them. */
     if (r->f->attention_period) n_layers -= skv_min_size(n_layers, n_extra_layers(r));
     keep(r, skv_config_set_layers(c, n_layers, (skv_layer_shape){0}, skv_gguf_name(r->g), r->err));
     for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
@@ -238,6 +270,7 @@ static void read_layers(reader *r, skv_config *c)
     }
     if (r->f->attention_period && r->status == SKV_OK) read_mixers(r, c);
     if (r->f->short_convs && r->status == SKV_OK) read_convs(r, c);
+    if (r->f->mamba && r->status == SKV_OK) read_mamba(r, c);
 }
 
 /* Gemma's sliding_window_pattern: a period, or one bool a layer (true: windowed). */
@@ -374,6 +407,10 @@ static void read_ropes(reader *r, skv_config *c)
         keep(r,
              skv_fail(r->err, SKV_FORMAT, "%s: rope_freqs.weight: missing", skv_gguf_name(r->g)));
     }
+    bool turns = true;
+    const skv_gguf_value *flag = r->f->mamba ? get(r, "rope.scaling.finetuned") : NULL;
+    if (flag && r->status == SKV_OK) keep(r, skv_gguf_bool(flag, &turns, r->err));
+    if (!turns) rope->scaling = SKV_ROPE_NONE;
     if (!two_ropes) c->ropes[1] = *rope;
     if (r->f->still_period) c->ropes[1].scaling = SKV_ROPE_NONE;
     if (r->f->growing) read_growth(r, c);
@@ -460,11 +497,13 @@ static void read_experts(reader *r, skv_config *c)
         (void)snprintf(name, sizeof name, "blk.%zu.ffn_gate%s.weight", i,
                        r->f->dense_too ? "_inp" : "");
         if (has_tensor(r->g, name) != r->f->dense_too) continue;
-        if (r->f->dense_too) c->layers[i].ffn_beside = c->layers[i].ffn;
+        if (is_gemma4(c)) c->layers[i].ffn_beside = c->layers[i].ffn;
         c->layers[i].n_experts = n_experts;
         c->layers[i].ffn = get_size(r, "expert_feed_forward_length", c->layers[i].ffn);
-        (void)snprintf(name, sizeof name, "blk.%zu.ffn_gate_inp_shexp.weight", i);
+        (void)snprintf(name, sizeof name, "blk.%zu.ffn_up_shexp.weight", i);
         if (!has_tensor(r->g, name)) continue;
+        (void)snprintf(name, sizeof name, "blk.%zu.ffn_gate_inp_shexp.weight", i);
+        c->shared_plain = !has_tensor(r->g, name);
         c->layers[i].ffn_shared =
             get_size(r, "expert_shared_feed_forward_length", c->layers[i].ffn);
     }
@@ -491,10 +530,11 @@ static void read_multipliers(reader *r, skv_config *c)
                                positive(r, "logit_scale"));
 }
 
-/* What a file says of its model and this library does not do. */
+/* Refuses features of the file that this library does not support. */
 static void refuse_others(reader *r)
 {
-    const skv_gguf_value *turns = r->f->multipliers ? get(r, "rope.scaling.finetuned") : NULL;
+    const bool may_turn = r->f->multipliers && !r->f->mamba;
+    const skv_gguf_value *turns = may_turn ? get(r, "rope.scaling.finetuned") : NULL;
     const skv_gguf_value *sections = get(r, "rope.dimension_sections");
     bool does_turn = true;
     if (turns && r->status == SKV_OK) keep(r, skv_gguf_bool(turns, &does_turn, r->err));

@@ -42,7 +42,7 @@ static bool is_gemma(const family *f)
     return strncmp(f->gguf, "gemma", 5) == 0;
 }
 
-/* What makes a model one that GGUF's keys cannot describe; NULL: nothing. */
+/* Returns the feature of a model that GGUF's keys cannot describe; NULL: none. */
 static const char *unwritable(const skv_config *c, const family *f)
 {
     if (c->n_shared > 0) return "num_kv_shared_layers";

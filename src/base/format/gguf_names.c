@@ -51,6 +51,19 @@
     {                                                                                              \
         "ffn_down.#.weight", "mlp.experts.#.down_proj.weight", SKV_NAME_KEEP                       \
     }
+#define SHARED_EXPERT                                                                              \
+    NORM("ffn_gate_shexp", "mlp.shared_expert.gate_proj"),                                         \
+        NORM("ffn_up_shexp", "mlp.shared_expert.up_proj"),                                         \
+        NORM("ffn_down_shexp", "mlp.shared_expert.down_proj")
+/* A layer of Mamba-2. */
+#define MAMBA                                                                                      \
+    {"ssm_in.weight", "weight", SKV_NAME_MAMBA_IN},                                                \
+        {"ssm_conv1d.weight", "linear_attn.conv1d.weight", SKV_NAME_CONV},                         \
+        {"ssm_conv1d.bias", "linear_attn.conv1d.bias", SKV_NAME_KEEP},                             \
+        {"ssm_dt.bias", "linear_attn.dt_bias", SKV_NAME_KEEP},                                     \
+        {"ssm_a", "linear_attn.rate", SKV_NAME_FLAT}, {"ssm_d", "linear_attn.D", SKV_NAME_FLAT},   \
+        {"ssm_norm.weight", "linear_attn.norm.weight", SKV_NAME_FLAT},                             \
+        NORM("ssm_out", "linear_attn.out_proj")
 #define PLAIN_QK LINEAR("attn_q", "self_attn.q_proj"), LINEAR("attn_k", "self_attn.k_proj")
 
 static const skv_name_rule global[] = {
@@ -145,9 +158,21 @@ static const skv_name_rule delta_layer[] = {
     EXPERTS,
     {"ffn_gate_up_exps.weight", "weight", SKV_NAME_EXPERTS_GATE_UP},
     NORM("ffn_gate_inp_shexp", "mlp.shared_expert_gate"),
-    NORM("ffn_gate_shexp", "mlp.shared_expert.gate_proj"),
-    NORM("ffn_up_shexp", "mlp.shared_expert.up_proj"),
-    NORM("ffn_down_shexp", "mlp.shared_expert.down_proj"),
+    SHARED_EXPERT,
+    END,
+};
+
+/* Granite 4 H. */
+static const skv_name_rule granite_h_layer[] = {
+    INTERLEAVED("attn_q", "self_attn.q_proj"),
+    INTERLEAVED("attn_k", "self_attn.k_proj"),
+    COMMON_ATTENTION,
+    MAMBA,
+    COMMON_FFN,
+    LINEAR("ffn_up", "mlp.up_proj"),
+    EXPERTS,
+    SHARED_EXPERT,
+    NORM("ffn_norm", "post_attention_layernorm"),
     END,
 };
 
@@ -211,6 +236,7 @@ static const skv_name_scheme gemma4 = {"blk.", gemma_layer, gemma4_global, false
 static const skv_name_scheme olmo = {"blk.", olmo_layer, global, false, false};
 static const skv_name_scheme glm4 = {"blk.", glm4_layer, global, false, false};
 static const skv_name_scheme lfm2 = {"blk.", lfm2_layer, lfm2_global, false, false};
+static const skv_name_scheme granite_h = {"blk.", granite_h_layer, global, false, false};
 static const skv_name_scheme delta = {"blk.", delta_layer, global, false, false};
 static const skv_name_scheme gpt_oss = {"blk.", gpt_oss_layer, global, false, false};
 
@@ -226,7 +252,7 @@ const skv_name_scheme *skv_gguf_scheme(const char *architecture)
                    {"olmo2", &olmo},         {"olmo3", &olmo},
                    {"glm4", &glm4},          {"qwen3_next", &delta},
                    {"qwen3_5_text", &delta}, {"qwen3_5_moe_text", &delta},
-                   {"lfm2", &lfm2}};
+                   {"lfm2", &lfm2},          {"granitemoehybrid", &granite_h}};
     for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
         if (strcmp(schemes[i].architecture, architecture) == 0) return schemes[i].scheme;
     }

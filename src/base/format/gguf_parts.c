@@ -101,8 +101,8 @@ static skv_status check_tensors(const skv_gguf *first, const skv_gguf_parts *par
     return SKV_OK;
 }
 
-/* Opens what lies beside a first part. Fails with the name of a part that is missing, and with that
- * of the first where `first` is another one. */
+/* Opens the parts beside a first part. Fails with the name of a missing part, and with the first
+ * part's name if `first` is a later one. */
 static skv_status open_parts(const skv_gguf *first, skv_gguf_parts *out, skv_error *err)
 {
     uint64_t number, count;

@@ -7,7 +7,7 @@
 
 #include "format/gguf.h"
 
-/* The parts of a file behind its first; none where it is not split. */
+/* The parts of a split file after its first; none if it is not split. */
 typedef struct skv_gguf_parts {
     skv_gguf **at; /* owned, [n], each owned */
     size_t n;
@@ -17,7 +17,7 @@ void skv_gguf_parts_close(skv_gguf_parts *parts);
 
 /** skv_gguf_open of one file alone, split or not. */
 SKV_MUST_CHECK skv_status skv_gguf_open_one(const char *path, skv_gguf **out, skv_error *err);
-/** Gives the first part the others, whose tensors are its own from then on. */
+/** Merges the other parts into the first, which owns their tensors from then on. */
 SKV_MUST_CHECK skv_status skv_gguf_take_parts(skv_gguf *g, skv_gguf_parts *parts, skv_error *err);
 
 #endif

@@ -101,7 +101,7 @@ void skv_gguf_put_element_bool(skv_gguf_out *out, bool value)
     put_number(&out->entries, value, 1);
 }
 
-/* A value's bytes as they stand in the file, what counts them not included. */
+/* Returns the bytes of a value in the file, without its length field. */
 static size_t bytes_of(const skv_gguf_value *v)
 {
     if (v->type == SKV_GGUF_STRING) return v->count;
@@ -137,7 +137,7 @@ void skv_gguf_print(const skv_gguf_out *out, skv_buf *file)
     put_head(out, 0, file);
 }
 
-/* What stands before the data: the metadata and where each tensor lies. */
+/* Writes everything before the data: the metadata and the offset of each tensor. */
 static skv_status put_index(const char *path, const skv_gguf_out *out,
                             const skv_tensor_out *tensors, const skv_tensor_extent *extents,
                             size_t n, skv_buf *file, skv_error *err)

@@ -30,7 +30,7 @@ void skv_gguf_put_bool(skv_gguf_out *out, const char *key, bool value);
 void skv_gguf_put_text(skv_gguf_out *out, const char *key, const char *text);
 /** The entry of another file, byte for byte. */
 void skv_gguf_put_copy(skv_gguf_out *out, const skv_gguf_value *v);
-/** An array, whose elements follow by the functions below, `count` in all. */
+/** Begins an array; `count` calls of the functions below append its elements. */
 void skv_gguf_put_array(skv_gguf_out *out, const char *key, skv_gguf_type element, size_t count);
 void skv_gguf_put_element_text(skv_gguf_out *out, const char *text, size_t n);
 void skv_gguf_put_element_i32(skv_gguf_out *out, int32_t value);

@@ -1,9 +1,9 @@
 /*
- * JSON from untrusted files, through jansson: loading with caps on size and depth, and reading
- * an object's members with a default for what is absent.
+ * JSON from untrusted files, through jansson: loading with caps on size and depth, and reading an
+ * object's members with defaults.
  *
- * A reader keeps the first failure in `status`; the reads that follow return their fallback. So a
- * parser reads all it wants and checks once. `null` counts as absent, as in Python's `None`.
+ * A reader keeps the first failure in `status`; later reads return their fallback. A parser can
+ * therefore read everything and check once. `null` counts as absent, as in Python's `None`.
  */
 #ifndef SKV_FORMAT_JSON_DOC_H
 #define SKV_FORMAT_JSON_DOC_H
@@ -18,8 +18,8 @@
 
 enum { SKV_JSON_DEPTH_MAX = 64 };
 
-/** Whether there is memory for the longest text or number. jansson reads it into a buffer that it
- * doubles, and writes beyond its end where that does not work: who calls it asks before. */
+/** Checks that there is memory for the longest text or number. jansson reads it into a buffer that
+ * it doubles, and writes past the end if that fails, so callers check first. */
 bool skv_json_has_room(const char *text, size_t n);
 
 /** Duplicate keys are refused. Release *out with json_decref. `name` is for errors. */

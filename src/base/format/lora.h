@@ -1,11 +1,10 @@
 /*
- * LoRA adapters (arXiv:2106.09685) on disk: what PEFT saves as a folder with adapter_config.json
- * and adapter_model.safetensors, or a GGUF file of the type "adapter".
+ * LoRA adapters (arXiv:2106.09685) on disk: a PEFT folder with adapter_config.json and
+ * adapter_model.safetensors, or a GGUF file of the type "adapter".
  *
- * An adapter adds scale B A to matrices W[N, K] of a model, which it names. Both forms present the
- * names and the parts of source.h, without ".weight". Whether a model has such a matrix is for the
- * engine to say; what an adapter may hold beside pairs (biases, whole modules, magnitudes) is
- * refused by name.
+ * An adapter adds scale B A to named matrices W[N, K] of a model. Both forms use the names and
+ * parts of source.h, without ".weight". The engine checks that the model has such matrices. Other
+ * content of an adapter (biases, whole modules, magnitudes) is refused by name.
  */
 #ifndef SKV_FORMAT_LORA_H
 #define SKV_FORMAT_LORA_H
@@ -37,8 +36,8 @@ SKV_MUST_CHECK skv_status skv_lora_open(const char *path, const skv_config *conf
                                         skv_error *err);
 void skv_lora_close(skv_lora *lora);
 
-/* ---- lora_peft.c, lora_gguf.c: fill an empty skv_lora whose path is set; pairs have the names
- * that the model's own file has, without ".weight" ---- */
+/* ---- lora_peft.c, lora_gguf.c: fill an empty skv_lora that has its path. Pairs have the names of
+ * the model's own file, without ".weight" ---- */
 
 SKV_MUST_CHECK skv_status skv_lora_read_peft(skv_lora *lora, skv_error *err);
 SKV_MUST_CHECK skv_status skv_lora_read_gguf(skv_lora *lora, skv_error *err);

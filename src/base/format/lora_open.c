@@ -1,4 +1,4 @@
-/* Opening an adapter of either form, and what must hold of its pairs: see lora.h. */
+/* Opens an adapter of either form and checks its pairs: see lora.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -13,7 +13,7 @@
 
 enum { CONFIG_BYTES_MAX = 1 << 20, RANK_MAX = 1 << 16 };
 
-/* What changes the result in a way that A and B do not tell: absent, or one of these values. */
+/* Keys that change the result beyond A and B: each must be absent or have its expected value. */
 static const struct {
     const char *key, *expected;
     bool must_be_none; /* else: false */

@@ -9,7 +9,7 @@
 #include "format/dtype.h"
 #include "format/quant_levels.h"
 
-/* Adds a block of a type to the row whose arrays begin with it. */
+/* Decodes a block of a type into a row; the row's arrays begin at the block. */
 typedef void read_block_fn(skv_quant_row row, const unsigned char *block);
 
 static uint16_t load_u16(const unsigned char *p)

@@ -1,4 +1,4 @@
-/* What dtype.c and quant_blocks.c share of ggml's types with uneven levels. */
+/* The code that dtype.c and quant_blocks.c share for ggml's types with uneven levels. */
 #ifndef SKV_FORMAT_QUANT_LEVELS_H
 #define SKV_FORMAT_QUANT_LEVELS_H
 

@@ -30,7 +30,7 @@ typedef struct record {
     const struct join_rule *rule; /* of codes that have become a matrix, or NULL */
 } record;
 
-/* One file: its map (when it owns one) and what its header lists. */
+/* One file: its map (if it owns one) and the entries of its header. */
 typedef struct shard {
     skv_file_map map;
     char *names; /* owned: all names, one after the other */
@@ -250,12 +250,12 @@ static skv_status parse_shard(const unsigned char *data, size_t n, const char *f
 
 /* ---- tensors in parts: codes and their scales, see coded.h ---- */
 
-/* The names of a matrix's parts, by what they end in after the same beginning; NULL: none. */
+/* The suffixes that identify the parts of a matrix after a common prefix; NULL: none. */
 typedef struct join_rule {
     const char *codes;
     skv_dtype type; /* of the codes */
     const char *scales[2], *zeros, *groups, *shape;
-    const char *matrix; /* what the matrix is called, no longer than the codes */
+    const char *matrix; /* suffix of the joined matrix, no longer than that of the codes */
     bool optional;      /* without scales it is none */
 } join_rule;
 

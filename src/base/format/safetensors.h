@@ -45,7 +45,7 @@ const char *skv_safetensors_unusable(const skv_safetensors *s, const char *name)
  * (I64, F32, I32, BF16, F16) and name. There are no other types.
  */
 
-/** What save_pretrained uses: no file larger than this, unless one tensor alone is. */
+/** The limit of save_pretrained: no file is larger, unless a single tensor is. */
 #define SKV_SHARD_BYTES_MAX ((size_t)4000000000u)
 
 /**

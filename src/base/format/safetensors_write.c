@@ -12,7 +12,7 @@
 
 enum { HEADER_BYTES_MAX = 100000000, SHARDS_MAX = 99999, TYPES = 5 };
 
-/* A tensor with what follows from its shape. */
+/* A tensor with its derived extent. */
 typedef struct item {
     const skv_tensor_out *tensor;
     skv_tensor_extent extent;

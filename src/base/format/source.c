@@ -61,7 +61,7 @@ skv_status skv_source_add(skv_source *s, const char *name, const skv_tensor *ten
     return SKV_OK;
 }
 
-/* ---- what a source has ---- */
+/* ---- queries ---- */
 
 const char *skv_source_path(const skv_source *s)
 {

@@ -48,7 +48,7 @@ const skv_tensor *skv_source_at(const skv_source *source, size_t i);
 bool skv_source_written_name(const skv_config *c, const char *name, char *out, size_t size);
 /** Why a tensor that the files hold is not among them ("element type I64"), or NULL. */
 const char *skv_source_unusable(const skv_source *source, const char *name);
-/** The GGUF file behind it, for the tokenizer inside; NULL for a folder. */
+/** Returns the underlying GGUF file, for its tokenizer; NULL for a folder. */
 const struct skv_gguf *skv_source_gguf(const skv_source *source);
 
 #endif

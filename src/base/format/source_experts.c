@@ -24,7 +24,7 @@ static skv_status refuse_shape(const skv_source *source, const skv_tensor *t, si
                     skv_source_path(source), t->name, shape, n_experts);
 }
 
-/* What expert e has of it, from its row `row0` on every `step`-th one. */
+/* Returns n rows of expert e, every `step`-th one from its row `row0` on. */
 static skv_tensor part_of(const fused *f, size_t e, size_t row0, size_t n, size_t step)
 {
     skv_tensor part;
@@ -70,7 +70,7 @@ skv_status skv_source_add_experts(skv_source *source, const skv_name_scheme *sch
                                   const skv_name_rule *rule, const skv_tensor *t, skv_error *err)
 {
     const size_t n_experts = skv_source_config(source)->layers[i_layer].n_experts;
-    if (n_experts == 0) return SKV_OK; /* nobody asks for them */
+    if (n_experts == 0) return SKV_OK; /* the model does not use them */
     fused f = {.name = t->name, .flat = *t, .n_experts = n_experts, .bias = t->n_dims == 2};
     const bool whole = skv_dtype_block_elements(t->type) == 1;
     const size_t last = t->n_dims >= 2 ? t->dims[t->n_dims - 1] : 0;

@@ -20,15 +20,15 @@ struct skv_source {
     skv_name_index index;
 };
 
-/* What becomes of a tensor of a layer. */
+/* How a tensor of a layer is presented. */
 typedef enum skv_name_action {
     SKV_NAME_KEEP,       /* the same data under the name `to` */
     SKV_NAME_QKV,        /* rows [q | k | v], each under its own name */
     SKV_NAME_QKV_BIAS,   /* the same of a bias */
-    SKV_NAME_GATE_UP,    /* rows [gate | up] */
+    SKV_NAME_GATE_UP,    /* rows [gate | up], of the block or of `to` with a width of its own */
     SKV_NAME_INTERLEAVE, /* as KEEP; rows of the query or key heads in pair order */
-    /* Tensors of a layer's experts, [E, rows, columns] or, of biases, [E, rows]. `to` is the part
-     * of an expert, and what belongs to each becomes mlp.experts.{e}.TO. */
+    /* Tensors of a layer's experts, [E, rows, columns] or, for biases, [E, rows]. `to` is the part
+     * of an expert; each expert's slice becomes mlp.experts.{e}.TO. */
     SKV_NAME_EXPERTS,
     SKV_NAME_EXPERTS_GATE_UP, /* an expert's rows are [gate | up] */
     SKV_NAME_EXPERTS_PAIRS,   /* its rows are gate and up by turns */
@@ -38,12 +38,14 @@ typedef enum skv_name_action {
     SKV_NAME_DELTA_QKV,  /* rows [q | k | v] of the delta rule */
     SKV_NAME_DELTA_QKVZ, /* key head after key head: rows of q, of k, of its v and of its z */
     SKV_NAME_DELTA_BA,   /* key head after key head: rows of its b and of its a */
+    SKV_NAME_MAMBA_IN,   /* rows of z, x, B, C and dt, which become z, v, k, q and a */
+    SKV_NAME_FLAT,       /* as KEEP; of any shape, becomes a vector */
     SKV_NAME_CONV        /* as KEEP; [C, 1, K] becomes [C, K] */
 } skv_name_action;
 
 typedef struct skv_name_rule {
     const char *from; /* after the layer prefix; # stands for the number of an expert */
-    const char *to;   /* after "model.layers.{i}."; NULL for the fused */
+    const char *to;   /* after "model.layers.{i}."; NULL for the fused; see GATE_UP */
     skv_name_action action;
 } skv_name_rule;
 
@@ -63,7 +65,7 @@ SKV_MUST_CHECK skv_status skv_source_add_renamed(skv_source *source, const skv_n
                                                  const char *name, const skv_tensor *tensor,
                                                  skv_error *err);
 
-/** Adds what each expert of layer i_layer has of a tensor: see skv_name_action. */
+/** Adds each expert's slice of a tensor of layer i_layer: see skv_name_action. */
 SKV_MUST_CHECK skv_status skv_source_add_experts(skv_source *source, const skv_name_scheme *scheme,
                                                  size_t i_layer, const skv_name_rule *rule,
                                                  const skv_tensor *tensor, skv_error *err);
@@ -82,12 +84,12 @@ const skv_name_scheme *skv_folder_scheme(const skv_config *c, bool renamed);
 /** Whether models of its architecture may have parts that read images or sound. */
 bool skv_config_has_images(const skv_config *c);
 /**
- * The published name without what a model with images puts before its text part; NULL for a
- * tensor of another part. `buffer` holds `size` bytes and is used where the name changes.
+ * Returns the published name without the prefix that a model with images puts before its text part;
+ * NULL for a tensor of another part. `buffer` holds `size` bytes and is used if the name changes.
  */
 const char *skv_text_part_name(const char *name, bool has_images, char *buffer, size_t size);
 
-/* What GGUF calls things. */
+/* GGUF's names. */
 
 /** The metadata and the shapes of a GGUF file as a configuration, checked. */
 SKV_MUST_CHECK skv_status skv_config_from_gguf(const skv_gguf *g, skv_config *out, skv_error *err);

@@ -6,9 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "format/dtype.h"
 #include "format/source_impl.h"
 
-enum { CUTS_MAX = 4 };
+enum { CUTS_MAX = 5 };
 
 typedef struct cut {
     const char *to; /* after "model.layers.{i}.", before ".weight" */
@@ -40,6 +41,13 @@ static cut_list cuts_of(const skv_config *c, size_t i_layer, skv_name_action act
                            {"linear_attn.in_proj_v", n_v},
                            {"linear_attn.in_proj_z", n_v}},
                           m->n_key_heads};
+    case SKV_NAME_MAMBA_IN:
+        return (cut_list){{{"linear_attn.in_proj_z", skv_mixer_value_columns(m)},
+                           {"linear_attn.in_proj_v", skv_mixer_value_columns(m)},
+                           {"linear_attn.in_proj_k", skv_mixer_key_columns(m)},
+                           {"linear_attn.in_proj_q", skv_mixer_key_columns(m)},
+                           {"linear_attn.in_proj_a", m->n_value_heads}},
+                          1};
     default:
         return (cut_list){
             {{"linear_attn.in_proj_b", n_values}, {"linear_attn.in_proj_a", n_values}},
@@ -67,14 +75,29 @@ static skv_status add_conv(skv_source *source, size_t i_layer, const char *to, c
     return add_as(source, i_layer, to, "", &flat, err);
 }
 
+/* Vectors as some converters of GGUF shape them: [n, 1], or a row for each group. */
+static skv_status add_flat(skv_source *source, size_t i_layer, const char *to, const skv_tensor *t,
+                           skv_error *err)
+{
+    skv_tensor flat = *t;
+    if (t->n_dims == 2 && skv_dtype_block_elements(t->type) == 1 && !t->coded.layout) {
+        flat.n_dims = 1;
+        flat.dims[0] = t->dims[0] * t->dims[1]; /* the parser has checked the product */
+        flat.dims[1] = 0;
+    }
+    return add_as(source, i_layer, to, "", &flat, err);
+}
+
 skv_status skv_source_add_mixer(skv_source *source, size_t i_layer, const skv_name_rule *rule,
                                 const skv_tensor *t, skv_error *err)
 {
     const skv_config *c = skv_source_config(source);
-    const bool attends = skv_config_attends(c, i_layer);
-    if (attends != (rule->action == SKV_NAME_GATED)) return SKV_OK; /* nobody asks for it */
+    const bool gated = rule->action == SKV_NAME_GATED;
+    const bool used = gated ? skv_config_attends(c, i_layer) : skv_config_keeps_state(c, i_layer);
+    if (!used) return SKV_OK; /* the model does not use it */
+    if (rule->action == SKV_NAME_FLAT) return add_flat(source, i_layer, rule->to, t, err);
     if (rule->action == SKV_NAME_CONV) return add_conv(source, i_layer, rule->to, t, err);
-    if (rule->action == SKV_NAME_GATED && !c->attention_gate) {
+    if (gated && !c->attention_gate) {
         return add_as(source, i_layer, "self_attn.q_proj", rule->to, t, err);
     }
     const cut_list list = cuts_of(c, i_layer, rule->action);

@@ -113,6 +113,39 @@ static const skv_name_rule lfm2_global[] = {
     {NULL, NULL, SKV_NAME_KEEP},
 };
 
+/* Granite 4 H. What every token meets is the block itself where there are no experts. */
+#define GRANITE_MAMBA                                                                              \
+    {"mamba.in_proj.weight", "weight", SKV_NAME_MAMBA_IN},                                         \
+        {"mamba.conv1d.weight", "linear_attn.conv1d.weight", SKV_NAME_CONV},                       \
+        {"mamba.conv1d.bias", "linear_attn.conv1d.bias", SKV_NAME_KEEP},                           \
+        {"mamba.dt_bias", "linear_attn.dt_bias", SKV_NAME_KEEP},                                   \
+        {"mamba.A_log", "linear_attn.A_log", SKV_NAME_KEEP},                                       \
+        {"mamba.D", "linear_attn.D", SKV_NAME_KEEP},                                               \
+        {"mamba.norm.weight", "linear_attn.norm.weight", SKV_NAME_KEEP},                           \
+    {                                                                                              \
+        "mamba.out_proj.weight", "linear_attn.out_proj.weight", SKV_NAME_KEEP                      \
+    }
+
+static const skv_name_rule granite_h_layer[] = {
+    GRANITE_MAMBA,
+    {"shared_mlp.input_linear.weight", NULL, SKV_NAME_GATE_UP},
+    {"shared_mlp.output_linear.weight", "mlp.down_proj.weight", SKV_NAME_KEEP},
+    {NULL, NULL, SKV_NAME_KEEP},
+};
+
+static const skv_name_rule granite_h_moe_layer[] = {
+    GRANITE_MAMBA,
+    {"shared_mlp.input_linear.weight", "mlp.shared_expert", SKV_NAME_GATE_UP},
+    {"shared_mlp.output_linear.weight", "mlp.shared_expert.down_proj.weight", SKV_NAME_KEEP},
+    {"block_sparse_moe.router.layer.weight", "mlp.gate.weight", SKV_NAME_KEEP},
+    {"block_sparse_moe.router.weight", "mlp.gate.weight", SKV_NAME_KEEP},
+    {"block_sparse_moe.input_linear.weight", "weight", SKV_NAME_EXPERTS_GATE_UP},
+    {"block_sparse_moe.output_linear.weight", "down_proj.weight", SKV_NAME_EXPERTS},
+    {"block_sparse_moe.experts.gate_up_proj", "weight", SKV_NAME_EXPERTS_GATE_UP},
+    {"block_sparse_moe.experts.down_proj", "down_proj.weight", SKV_NAME_EXPERTS},
+    {NULL, NULL, SKV_NAME_KEEP},
+};
+
 static const skv_name_scheme plain = {"model.layers.", nothing, nothing, true, false};
 static const skv_name_scheme phi3 = {"model.layers.", phi3_layer, nothing, true, false};
 static const skv_name_scheme glm4 = {"model.layers.", glm4_layer, nothing, true, false};
@@ -120,6 +153,9 @@ static const skv_name_scheme openelm = {"transformer.layers.", openelm_layer, op
                                         false};
 static const skv_name_scheme moe = {"model.layers.", moe_layer, nothing, true, false};
 static const skv_name_scheme lfm2 = {"model.layers.", lfm2_layer, lfm2_global, true, false};
+static const skv_name_scheme granite_h = {"model.layers.", granite_h_layer, nothing, true, false};
+static const skv_name_scheme granite_h_moe = {"model.layers.", granite_h_moe_layer, nothing, true,
+                                              false};
 static const skv_name_scheme delta = {"model.layers.", delta_layer, nothing, true, false};
 static const skv_name_scheme gpt_oss = {"model.layers.", gpt_oss_layer, nothing, true, true};
 static const skv_name_scheme gemma4 = {"model.layers.", gemma4_layer, nothing, true, false};
@@ -133,6 +169,9 @@ const skv_name_scheme *skv_folder_scheme(const skv_config *c, bool renamed)
     if (skv_config_is(c, "glm4")) return &glm4;
     if (skv_config_is(c, "gpt_oss")) return &gpt_oss;
     if (skv_config_is(c, "lfm2")) return &lfm2;
+    if (skv_config_is(c, "granitemoehybrid")) {
+        return c->layers[0].n_experts > 0 ? &granite_h_moe : &granite_h;
+    }
     if (skv_config_is_hybrid(c)) return &delta;
     for (size_t i = 0; i < c->n_layers; i++) {
         if (c->layers[i].n_experts > 0) return &moe;
@@ -188,7 +227,7 @@ static bool split_layer_name(const char *name, const char *prefix, size_t n_laye
     return true;
 }
 
-/* Whether a name is that of a rule; *number [n_number] becomes what # stands for. */
+/* Whether a name matches a rule; *number [n_number] becomes the digits that # stands for. */
 static bool is_like(const char *name, const char *from, const char **number, size_t *n_number)
 {
     const char *hash = strchr(from, '#');
@@ -210,7 +249,7 @@ static const skv_name_rule *find_rule(const skv_name_rule *rules, const char *na
     return NULL;
 }
 
-/* What a rule calls a name: `to` with the number that # stands for. */
+/* Renames by a rule: `to`, with the number that # stands for. */
 static void rule_name(const skv_name_rule *rule, const char *name, char *out, size_t size)
 {
     const char *number = "", *hash = strchr(rule->to, '#');
@@ -263,27 +302,45 @@ static skv_status add_part(skv_source *source, const skv_name_scheme *scheme, si
     return add_in_layer(source, i_layer, to, part, err);
 }
 
+/* Rows [gate | up] of the layer's block, or of the expert that every token meets. */
+static skv_status add_gate_up(skv_source *source, size_t i_layer, const char *to,
+                              const skv_tensor *tensor, skv_error *err)
+{
+    const skv_config *c = skv_source_config(source);
+    const skv_layer_shape *l = &c->layers[i_layer];
+    const size_t n = to ? l->ffn_shared : l->ffn;
+    SKV_TRY(skv_source_check_fused(source, tensor, 2 * n, c->hidden, err));
+    for (size_t i = 0; i < 2; i++) {
+        const skv_tensor part = skv_tensor_slice(tensor, i * n, n);
+        char name[48];
+        (void)snprintf(name, sizeof name, "%.24s.%s_proj.weight", to ? to : "mlp",
+                       i ? "up" : "gate");
+        SKV_TRY(add_in_layer(source, i_layer, name, &part, err));
+    }
+    return SKV_OK;
+}
+
 static skv_status add_parts(skv_source *source, const skv_name_scheme *scheme, size_t i_layer,
                             const skv_name_rule *rule, const skv_tensor *tensor, skv_error *err)
 {
-    static const char *const weights[2][3] = {
-        {"mlp.gate_proj.weight", "mlp.up_proj.weight", NULL},
-        {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"}};
+    static const char *const weights[] = {"self_attn.q_proj.weight", "self_attn.k_proj.weight",
+                                          "self_attn.v_proj.weight"};
     static const char *const biases[] = {"self_attn.q_proj.bias", "self_attn.k_proj.bias",
                                          "self_attn.v_proj.bias"};
     const skv_config *c = skv_source_config(source);
     const skv_layer_shape *l = &c->layers[i_layer];
     const bool is_bias = rule->action == SKV_NAME_QKV_BIAS;
-    const bool is_qkv = rule->action == SKV_NAME_QKV || is_bias;
+    if (rule->action == SKV_NAME_GATE_UP) {
+        return add_gate_up(source, i_layer, rule->to, tensor, err);
+    }
     size_t kv = l->n_kv_heads * c->head_dim;
-    size_t rows[3] = {is_qkv ? l->n_heads * c->head_dim : l->ffn, is_qkv ? kv : l->ffn, kv};
-    size_t n_parts = is_qkv ? 3 : 2, total = 0, at = 0;
+    size_t rows[3] = {l->n_heads * c->head_dim, kv, kv};
+    size_t n_parts = 3, total = 0, at = 0;
     for (size_t i = 0; i < n_parts; i++) total += rows[i];
     SKV_TRY(skv_source_check_fused(source, tensor, total, is_bias ? 0 : c->hidden, err));
     for (size_t i = 0; i < n_parts; i++) {
         skv_tensor part = skv_tensor_slice(tensor, at, rows[i]);
-        SKV_TRY(add_part(source, scheme, i_layer, is_bias ? biases[i] : weights[is_qkv][i], &part,
-                         err));
+        SKV_TRY(add_part(source, scheme, i_layer, is_bias ? biases[i] : weights[i], &part, err));
         at += rows[i];
     }
     return SKV_OK;
@@ -320,7 +377,7 @@ skv_status skv_source_add_renamed(skv_source *source, const skv_name_scheme *sch
 
 /* ---- our names -> published ones ---- */
 
-/* Of families whose mixtures have names of their own; NULL where the name stays. */
+/* For families with their own names for mixtures; NULL if the name stays. */
 static const skv_name_rule *find_written(const skv_config *c, const char *rest)
 {
     const char *number;

@@ -1,4 +1,4 @@
-/* Opening a model: its configuration, its tensors, and whether these are what it calls for. */
+/* Opens a model: reads its configuration and lists its tensors, and checks that they match. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 enum { CONFIG_FILE_MAX = 16 << 20 };
 
-/* ---- do the files hold what the configuration calls for ---- */
+/* ---- checking the files against the configuration ---- */
 
 typedef struct checker {
     const skv_source *source;
@@ -17,7 +17,8 @@ typedef struct checker {
     skv_error *err;
 } checker;
 
-/* What a dimension follows from. Q and KV are heads of the layer, each of head_dim. */
+/* The configuration values that determine a dimension. Q and KV are heads of the layer, each of
+ * head_dim. */
 typedef enum dim {
     NONE,
     ONE,
@@ -43,7 +44,7 @@ typedef enum dim {
     EXIT       /* rows of the exit head */
 } dim;
 
-/* What the norms of q and of k are over. */
+/* The dimension that the norms of q and of k extend over. */
 static dim q_norm_dim(const skv_config *c)
 {
     return c->qk_norm_joined ? Q : HEAD_DIM;
@@ -105,7 +106,7 @@ static size_t dim_size(const skv_config *c, dim d, size_t i)
     }
 }
 
-/* What a number of heads is multiplied by, or more than that. */
+/* Returns the factor of a number of heads, or a longer suffix, for messages. */
 static const char *dim_factor(dim d)
 {
     switch (d) {
@@ -165,7 +166,7 @@ static skv_status check(const checker *k, const char *name, size_t i, dim rows, 
                     n_dims == 2 ? ", " : "", want[1]);
 }
 
-/* A list of ids. What they are is read when the model is loaded. */
+/* Checks a list of ids. Their values are checked when the model is loaded. */
 static skv_status check_ids(const checker *k, const char *name, dim n)
 {
     SKV_TRY(check(k, name, 0, n, NONE));
@@ -235,24 +236,31 @@ static skv_status check_absent(const checker *k, size_t i, const char *part, dim
     return SKV_OK;
 }
 
-/* A layer of the gated delta rule. Folders hold A_log, GGUF -exp(A_log). */
-static skv_status check_delta(const checker *k, size_t i)
+/* Numbers of value heads. */
+static skv_status check_heads(const checker *k, size_t i, const char *what)
 {
     char name[128];
+    (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.%s", i, what);
+    return check(k, name, i, VALUE_HEADS, NONE);
+}
+
+/* A layer of the gated delta rule or of Mamba-2. Folders hold A_log, GGUF -exp(A_log). */
+static skv_status check_delta(const checker *k, size_t i)
+{
+    const skv_config *c = k->config;
+    const bool mamba = c->layers[i].mixer == SKV_MIXER_MAMBA;
     SKV_TRY(check_linear(k, i, "linear_attn.in_proj_q", KEYS, HIDDEN, false));
     SKV_TRY(check_linear(k, i, "linear_attn.in_proj_k", KEYS, HIDDEN, false));
     SKV_TRY(check_linear(k, i, "linear_attn.in_proj_v", VALUES, HIDDEN, false));
     SKV_TRY(check_linear(k, i, "linear_attn.in_proj_z", VALUES, HIDDEN, false));
-    SKV_TRY(check_linear(k, i, "linear_attn.in_proj_b", VALUE_HEADS, HIDDEN, false));
+    if (!mamba) SKV_TRY(check_linear(k, i, "linear_attn.in_proj_b", VALUE_HEADS, HIDDEN, false));
     SKV_TRY(check_linear(k, i, "linear_attn.in_proj_a", VALUE_HEADS, HIDDEN, false));
-    SKV_TRY(check_linear(k, i, "linear_attn.conv1d", CONV, CONV_ROWS, false));
+    SKV_TRY(check_linear(k, i, "linear_attn.conv1d", CONV, CONV_ROWS, c->mixer.conv_bias));
     SKV_TRY(check_linear(k, i, "linear_attn.out_proj", HIDDEN, VALUES, false));
-    SKV_TRY(check_norm(k, i, "linear_attn.norm", VALUE_DIM));
-    (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.dt_bias", i);
-    SKV_TRY(check(k, name, i, VALUE_HEADS, NONE));
-    (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.%s", i,
-                   skv_source_gguf(k->source) ? "rate" : "A_log");
-    return check(k, name, i, VALUE_HEADS, NONE);
+    SKV_TRY(check_norm(k, i, "linear_attn.norm", mamba ? VALUES : VALUE_DIM));
+    SKV_TRY(check_heads(k, i, "dt_bias"));
+    if (mamba) SKV_TRY(check_heads(k, i, "D"));
+    return check_heads(k, i, skv_source_gguf(k->source) ? "rate" : "A_log");
 }
 
 /* A layer of a short convolution alone. */
@@ -263,7 +271,7 @@ static skv_status check_conv(const checker *k, size_t i)
     return check_linear(k, i, "conv.out_proj", HIDDEN, CONV, false);
 }
 
-/* What Gemma 4 adds to a layer. A scalar may be left out, which is 1 then. */
+/* Checks Gemma 4's additions to a layer. A missing scalar means 1. */
 static skv_status check_gemma4(const checker *k, size_t i)
 {
     if (k->config->layer_scalar && has(k, i, "layer_scalar")) {
@@ -294,13 +302,14 @@ static skv_status check_swiftkv(const checker *k, size_t i)
     return c->qk_norm ? check_norm(k, i, "self_attn.k_norm_swiftkv", k_norm_dim(c)) : SKV_OK;
 }
 
-/* The expert that every token meets, and its gate: a row, which GGUF has as a vector. */
+/* The expert that every token meets, and perhaps its gate: a row, which GGUF has as a vector. */
 static skv_status check_shared(const checker *k, size_t i)
 {
     char name[128];
     SKV_TRY(check_linear(k, i, "mlp.shared_expert.gate_proj", SHARED_FFN, HIDDEN, false));
     SKV_TRY(check_linear(k, i, "mlp.shared_expert.up_proj", SHARED_FFN, HIDDEN, false));
     SKV_TRY(check_linear(k, i, "mlp.shared_expert.down_proj", HIDDEN, SHARED_FFN, false));
+    if (k->config->shared_plain) return SKV_OK;
     const skv_tensor *t =
         skv_source_find(k->source, layer_name(name, i, "mlp.shared_expert_gate", "weight"));
     return t && t->n_dims == 1 ? check(k, name, i, HIDDEN, NONE) : check(k, name, i, ONE, HIDDEN);
@@ -356,9 +365,9 @@ static skv_status check_layer(const checker *k, size_t i)
 }
 
 /*
- * Compares every tensor that the configuration calls for with what the files hold: present, of the
- * right shape. The SwiftKV tensors are checked too; the teacher's projections in layers that
- * SwiftKV replaces may be absent, all of a layer or none.
+ * Checks that every tensor of the configuration is present and has the right shape. The SwiftKV
+ * tensors are checked too. The teacher's projections in layers that SwiftKV replaces may be absent,
+ * all of a layer or none.
  */
 static skv_status check_shapes(const skv_source *source, skv_error *err)
 {
@@ -469,7 +478,7 @@ static skv_status add_all(skv_source *s, const skv_safetensors *from, skv_error 
     return SKV_OK;
 }
 
-/* The folder beside this one that has what this one leaves out. */
+/* Opens the base: the folder beside this one with the tensors that this one leaves out. */
 static skv_status open_base(skv_source *s, skv_error *err)
 {
     char *beside = skv_path_join(s->path, "..");
@@ -506,7 +515,7 @@ static skv_status read_gguf(skv_source *s, skv_error *err)
     return SKV_OK;
 }
 
-/* What follows once all tensors are listed. */
+/* Completes the source once all tensors are listed. */
 static skv_status settle(skv_source *s, skv_error *err)
 {
     SKV_TRY(build_index(s, err));

@@ -68,13 +68,13 @@ static size_t stored_row(const skv_tensor *t, size_t row)
     return t->row_step > 0 ? row / block * t->row_step + row % block : row;
 }
 
-/* Rows whose neighbours are not those of the file. */
+/* Whether adjacent rows are not adjacent in the file. */
 static bool is_scattered(const skv_tensor *t)
 {
     return t->n_rope_heads || t->row_step > 1;
 }
 
-/* How many of n rows from `row` on stand one behind the other in the file. */
+/* Returns how many of n rows from `row` on are contiguous in the file. */
 static size_t neighbours(const skv_tensor *t, size_t row, size_t n)
 {
     if (!is_scattered(t)) return n;
@@ -233,7 +233,7 @@ bool skv_tensor_is_quantised(const skv_tensor *t)
     return t->coded.layout || skv_quant_form_of(t->type);
 }
 
-/* Refuses rows [row0, row0 + n) of codes whose scales are no numbers. */
+/* Refuses rows [row0, row0 + n) of codes with scales that are NaN or infinite. */
 static skv_status check_finite(const skv_tensor *t, size_t row0, size_t n, size_t n_columns,
                                const float *rows, skv_error *err)
 {

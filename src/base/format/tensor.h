@@ -9,7 +9,7 @@
 
 enum { SKV_TENSOR_DIMS_MAX = 4 };
 
-/* How codes stand whose scales are tensors of their own: coded.h. */
+/* The layouts of codes that have separate tensors of scales: coded.h. */
 typedef enum skv_code_layout {
     SKV_CODES_NONE,
     SKV_CODES_FP8,
@@ -57,7 +57,7 @@ typedef struct skv_tensor {
      * vector (a bias) it is the elements. */
     size_t n_rope_heads;
     size_t n_rope_dims; /* of a head, the first: the rest stands as it is */
-    /* How the rows stand in the file, where that is not one behind the other: */
+    /* The order of the rows in the file, if they are not contiguous: */
     size_t row_step;    /* every n-th of the stored ones, from the first on; 0: each */
     size_t row_block;   /* with row_step: so many in a row, then those row_step further; 0: one */
     size_t column_step; /* stored transposed: elements from one of a row to its next; 0: not */
@@ -87,8 +87,8 @@ static inline size_t skv_tensor_stored_rows(const skv_tensor *t)
 
 /** Rows [row, row + n) of a matrix as they are stored, or elements of a vector. */
 skv_tensor skv_tensor_slice(const skv_tensor *t, size_t row, size_t n);
-/** Of a matrix or vector whose rows stand in periods of `step`: rows [row, row + n) of every one,
- * one behind the other. The number of rows is a multiple of `step`. */
+/** For a matrix or vector with rows in periods of `step`: returns rows [row, row + n) of every
+ * period, concatenated. The number of rows is a multiple of `step`. */
 skv_tensor skv_tensor_periodic(const skv_tensor *t, size_t step, size_t row, size_t n);
 /** Writes "[4096,1024]", cut to size - 1 characters; returns the uncut length. */
 size_t skv_tensor_shape_text(const size_t *dims, size_t n_dims, char *out, size_t size);
@@ -100,8 +100,8 @@ void skv_tensor_read_part(const skv_tensor *t, size_t row0, size_t n, size_t col
                           size_t n_columns, float *out);
 /** Whether columns from a multiple of `part` on can be read alone, `part` of them. */
 bool skv_tensor_divides(const skv_tensor *t, size_t part);
-/** The same as skv_tensor_read_rows between two checks. Refuses codes whose scales are NaN or
- * infinite, with their name. */
+/** As skv_tensor_read_rows, between two calls of skv_tensor_check. Refuses codes with NaN or
+ * infinite scales, naming the tensor. */
 SKV_MUST_CHECK skv_status skv_tensor_read_checked(const skv_tensor *t, size_t row0, size_t n,
                                                   float *out, skv_error *err);
 /** Whether the file holds codes and scales. */
@@ -116,7 +116,7 @@ void skv_tensor_read_codes(const skv_tensor *t, size_t row0, size_t column0, skv
 void skv_tensor_forget(const skv_tensor *t);
 /** The same for rows that were just read, where that is worth a call of the system. */
 void skv_tensor_forget_rows(const skv_tensor *t, size_t row0, size_t n);
-/** Whether its file is still whole; whoever reads rows asks before and after. */
+/** Checks that the tensor's file is still whole. Callers check before and after reading rows. */
 SKV_MUST_CHECK skv_status skv_tensor_check(const skv_tensor *t, skv_error *err);
 /** out [columns] = a row as f32, fetched from the file: safe whatever has become of it (but a
  * permuted bias and coded matrices, which are read as above). */
@@ -141,8 +141,8 @@ typedef struct skv_name_index {
 } skv_name_index;
 
 /*
- * Takes over entries[0..n) (from skv_alloc) and sorts them, also when it fails. Two equal names
- * are an error: "FILE: WHAT NAME appears twice".
+ * Takes ownership of entries[0..n) (from skv_alloc) and sorts them, also on failure. Two equal
+ * names are an error: "FILE: WHAT NAME appears twice".
  */
 SKV_MUST_CHECK skv_status skv_name_index_build(skv_name_index *index, skv_name_entry *entries,
                                                size_t n, const char *file, const char *what,

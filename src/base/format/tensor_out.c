@@ -23,7 +23,7 @@ skv_status skv_tensor_out_measure(const skv_tensor_out *t, const char *path, skv
     return SKV_OK;
 }
 
-/* A tensor whose rows are made on the way. */
+/* Writes a tensor whose rows are computed on the fly. */
 static skv_status put_rows(const skv_tensor_out *t, const skv_tensor_extent *extent, skv_writer *w,
                            skv_error *err)
 {

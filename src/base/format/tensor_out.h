@@ -12,7 +12,7 @@ typedef skv_status skv_tensor_rows_fn(void *arg, size_t row0, size_t n, unsigned
 
 typedef struct skv_tensor_out {
     const char *name; /* borrowed */
-    skv_dtype type;   /* what the format of the file has */
+    skv_dtype type;   /* as the file's format stores it */
     size_t n_dims;
     size_t dims[SKV_TENSOR_DIMS_MAX]; /* outermost first */
     const void *data;                 /* all bytes, borrowed; NULL: `rows` makes them */
@@ -20,7 +20,7 @@ typedef struct skv_tensor_out {
     void *arg; /* borrowed; handed to `rows` */
 } skv_tensor_out;
 
-/* What follows from its shape. */
+/* The sizes derived from a tensor's shape. */
 typedef struct skv_tensor_extent {
     size_t rows, row_bytes, n_bytes;
 } skv_tensor_extent;

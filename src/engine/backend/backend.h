@@ -13,8 +13,10 @@
  * ORDER    Operations run one after the other, started by one thread at a time. They cannot fail:
  *          all sizes are checked and all memory is taken beforehand.
  *
- * A step works on T rows; an operation may work on a subset of them, given as a list of row
- * numbers (NULL: rows 0..n_rows-1). docs/explanation/backend.md says how to add a back end.
+ * STEP     A step works on T rows of any number of sequences. It is described once, before its
+ * first operation: which rows go on, where they are in their sequences, how attention takes them.
+ *          Operations name the step and a set of its rows. docs/explanation/backend.md says how to
+ *          add a back end.
  */
 #ifndef SKV_BACKEND_H
 #define SKV_BACKEND_H
@@ -37,6 +39,7 @@ typedef struct skv_page_pool skv_page_pool;
 typedef struct skv_slots skv_slots;   /* how the KV slots of a plan lie in pages */
 typedef struct skv_table skv_table;   /* the pages of one sequence */
 typedef struct skv_states skv_states; /* what linear attention keeps of some sequences */
+typedef struct skv_backend_step skv_backend_step; /* the rows of a step and all lists about them */
 
 /* ---- areas and rows ---- */
 
@@ -144,6 +147,54 @@ typedef struct skv_compact_job {
 
 /* Pages on their way to the host. 0: they have arrived. */
 typedef uint64_t skv_ticket;
+
+/* ---- a step ---- */
+
+/* Rows of a step are numbered through all of its spans, 0..T-1, and a set is an ascending list of
+ * them. x has the rows of one set at a time: `gather` and step_choose leave it with fewer. */
+typedef enum skv_row_set {
+    SKV_SET_ALL,    /* every row */
+    SKV_SET_KEPT,   /* rows that go on beyond the plan's last boundary */
+    SKV_SET_WANTED, /* rows whose output is wanted; of KEPT */
+    SKV_SET_CHOSEN, /* rows that a hook has left: step_choose */
+    SKV_SET_COUNT
+} skv_row_set;
+
+/* Consecutive new tokens of one sequence. */
+typedef struct skv_backend_span {
+    size_t n;      /* rows, at least 1 */
+    size_t n_past; /* rows of the sequence before the first of them, evicted ones included */
+    const skv_table *table; /* borrowed until step_wait; all of a step have the same slots */
+} skv_backend_span;
+
+/* A run of consecutive tokens of one sequence, for attention. */
+typedef struct skv_attention_item {
+    size_t row0;   /* its first row in the set */
+    size_t n_q;    /* tokens, whose rows follow each other in their span */
+    size_t n_past; /* rows of the sequence before the first of them, evicted ones included */
+    size_t span;
+    bool follows; /* the next token of the item before; both have n_q = 1 and are computed as if
+                   * each were the only one of its sequence, so a draft changes no bit */
+} skv_attention_item;
+
+typedef struct skv_set_spec {
+    const uint32_t *rows; /* [n_rows], ascending; NULL: 0..n_rows-1 */
+    size_t n_rows;        /* may be 0 */
+    /* [n_items], in the order of rows, each of which is in one. WANTED needs none. */
+    const skv_attention_item *items;
+    size_t n_items;
+} skv_set_spec;
+
+typedef struct skv_backend_step_spec {
+    const skv_backend_span *spans; /* [n_spans], at least one */
+    size_t n_spans;
+    skv_set_spec sets[SKV_SET_COUNT]; /* ALL has every row; CHOSEN is not looked at */
+} skv_backend_step_spec;
+
+/* The largest step that a skv_backend_step is for. */
+typedef struct skv_backend_step_limits {
+    size_t max_rows; /* T */
+} skv_backend_step_limits;
 
 /* ---- weights ---- */
 
@@ -264,20 +315,11 @@ typedef struct skv_store_args {
     size_t n_copies;
 } skv_store_args;
 
-/* A run of consecutive tokens of one sequence, for attention. */
-typedef struct skv_attention_item {
-    size_t row0;            /* first row of q and out */
-    size_t n_q;             /* tokens */
-    size_t n_past;          /* rows before the first of them, evicted ones included */
-    const skv_table *table; /* of its sequence */
-    bool follows; /* the next token of the item before; both have n_q = 1 and are computed as if
-                   * each were the only one of its sequence, so a draft changes no bit */
-} skv_attention_item;
-
+/* out[i, :] = the attention of row i of `set` to the rows of `slot` that it sees. */
 typedef struct skv_attention_args {
-    skv_rows out, q;                 /* [n_rows, n_heads * head_dim] */
-    const skv_attention_item *items; /* [n_items], at least one: their tables have the same slots */
-    size_t n_items;
+    const skv_backend_step *step;
+    skv_row_set set;          /* with an item at least */
+    skv_rows out, q;          /* [rows of `set`, n_heads * head_dim] */
     size_t slot;              /* KV heads are its tracks */
     size_t n_heads, head_dim; /* query heads */
     size_t window;            /* rows that a token sees, its own included; 0: all */
@@ -291,11 +333,12 @@ typedef struct skv_attention_args {
  * attention, in f32, over all rows that token j sees. Tokens are added in order.
  */
 typedef struct skv_votes_args {
-    skv_rows q; /* [n_q, n_heads * head_dim], rotated */
-    size_t n_q;
-    size_t n_past; /* rows before the first token, evicted ones included */
-    const skv_table *table;
-    size_t slot; /* KV heads are its tracks */
+    const skv_backend_step *step;
+    skv_row_set set;
+    size_t item;     /* of the set: its tokens [first, first + n) vote */
+    size_t first, n; /* n at least 1 */
+    skv_rows q;      /* [rows of `set`, n_heads * head_dim], rotated */
+    size_t slot;     /* KV heads are its tracks */
     size_t n_heads, head_dim;
     size_t window; /* rows that a token sees, its own included; 0: all */
     float scale, softcap;
@@ -541,16 +584,34 @@ struct skv_backend {
                                skv_error *err);
     void (*table_free)(skv_backend *be, skv_table *table);
     /* Entries [first, first + n) of a bundle become pages [n]. NULL: they hold no page any longer,
-     * and are not read before they are written again. Not within a step. */
+     * and are not read before they are written again. Not while a step is under way. */
     void (*table_write)(skv_backend *be, skv_table *table, size_t bundle, size_t first,
                         const uint32_t *pages, size_t n);
     /* Track track0 + i has lost dropped[i] rows, for i < n: row r of the sequence is row r -
-     * dropped[i] of it. Not within a step. */
+     * dropped[i] of it. Not while a step is under way. */
     void (*table_dropped)(skv_backend *be, skv_table *table, size_t track0, const size_t *dropped,
                           size_t n);
-    /* Between the two, which do not nest, no table changes. */
-    void (*step_begin)(skv_backend *be);
-    void (*step_end)(skv_backend *be);
+
+    /* -- steps -- */
+
+    skv_status (*step_create)(skv_backend *be, const skv_backend_step_limits *limits,
+                              skv_backend_step **out, skv_error *err);
+    /* Not while it is under way. NULL: nothing happens. */
+    void (*step_free)(skv_backend *be, skv_backend_step *step);
+    skv_bytes (*step_bytes)(const skv_backend *be, const skv_backend_step_limits *limits);
+    /* Describes the rows of a step, which is under way from here to step_wait: meanwhile no table
+     * changes. Several may be. Fails only with the device's error; then it is not under way. */
+    skv_status (*step_begin)(skv_backend *be, skv_backend_step *step,
+                             const skv_backend_step_spec *spec, skv_error *err);
+    /* Another description for the rest of the step, whose ALL are the rows that x has. */
+    void (*step_change)(skv_backend *be, skv_backend_step *step, const skv_backend_step_spec *spec);
+    /* CHOSEN becomes these rows, a part of `from`, whose rows x has until now: x [n columns] as in
+     * gather. `from` may be CHOSEN. */
+    void (*step_choose)(skv_backend *be, skv_backend_step *step, skv_row_set from,
+                        const skv_set_spec *chosen, skv_rows x, size_t n);
+    /* Ends the step when all of its operations are done. Waits, once a step, also where nothing is
+     * wanted. What was computed is worthless where it fails, with the device's error. */
+    skv_status (*step_wait)(skv_backend *be, skv_backend_step *step, skv_error *err);
 
     /* -- before anything runs -- */
 
@@ -601,9 +662,11 @@ struct skv_backend {
     void (*conv)(skv_backend *be, const skv_conv_args *args);
     void (*scan)(skv_backend *be, const skv_scan_args *args);
     void (*gated_norm)(skv_backend *be, const skv_gated_norm_args *args);
-    /* x[i, :] = x[rows[i], :] for i < n_rows, n columns, rows ascending, in place: rows at the
-     * beginning of an area that moves. What stands behind them is undefined afterwards. */
-    void (*gather)(skv_backend *be, skv_rows x, size_t n, const uint32_t *rows, size_t n_rows);
+    /* x [n columns], which has the rows of set `from`, is left with those of `to`, a part of them,
+     * in place: rows at the beginning of an area that moves. What stands behind them is undefined
+     * afterwards. */
+    void (*gather)(skv_backend *be, const skv_backend_step *step, skv_rows x, size_t n,
+                   skv_row_set from, skv_row_set to);
     /* to[i, :] = from[i, :] for i < n_rows, n columns; kinds may differ. */
     void (*copy_rows)(skv_backend *be, skv_rows to, skv_rows from, size_t n_rows, size_t n);
     /* x[i, :] *= factor, for i < n_rows, n columns. */

@@ -82,6 +82,31 @@ unsigned skv_cpu_detect(void)
 
 #endif
 
+void skv_cpu_features_text(unsigned features, char *out, size_t n)
+{
+    static const struct {
+        unsigned feature;
+        const char *name;
+    } rows[] = {
+        {SKV_CPU_AVX2, "AVX2"},
+        {SKV_CPU_AVX_VNNI, "AVX_VNNI"},
+        {SKV_CPU_AVX512, "AVX512"},
+        {SKV_CPU_AVX512_VNNI, "AVX512_VNNI"},
+        {SKV_CPU_AVX512_BF16, "AVX512_BF16"},
+        {SKV_CPU_AMX, "AMX"},
+        {SKV_CPU_NEON, "NEON"},
+        {SKV_CPU_NEON_DOT, "DotProd"},
+        {SKV_CPU_NEON_I8MM, "I8MM"},
+        {SKV_CPU_NEON_BF16, "BF16"},
+    };
+    size_t used = 0;
+    if (n > 0) out[0] = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0] && used < n; i++) {
+        if (!(features & rows[i].feature)) continue;
+        used += (size_t)snprintf(out + used, n - used, "%s%s", used > 0 ? " " : "", rows[i].name);
+    }
+}
+
 void skv_cpu_name(char *out, size_t n)
 {
     if (!skv_processor_name(out, n)) (void)snprintf(out, n, "unknown");

@@ -31,6 +31,8 @@ typedef enum skv_cpu_level {
 /** The features of the processor this runs on. Linux gives a process tiles only if it asks for
  * them: this asks. */
 unsigned skv_cpu_detect(void);
+/** Their names in the words of the processors' manuals, "AVX2 AVX512 VNNI", cut to n - 1 bytes. */
+void skv_cpu_features_text(unsigned features, char *out, size_t n);
 /** The processor's name as the system tells it, cut to n - 1 bytes; "unknown" if it does not. */
 void skv_cpu_name(char *out, size_t n);
 /** "best", "ref", "avx2", "avxvnni", "avx512", "amx", "neon". */

@@ -16,11 +16,18 @@ typedef struct block {
     uint64_t domain;
     uint8_t name[SKV_BLOCK_NAME_BYTES]; /* with a keeper */
     bool kept;                          /* the keeper's mark */
+    struct checkpoint *state;           /* behind its last token; NULL: none */
     const skv_kv_layout *layout;        /* borrowed */
     int32_t ids[SKV_PAGE_ROWS];
     uint32_t pages[]; /* [n_bundles], one reference each; SKV_KV_NO_PAGE: a windowed bundle's that
                        * is not there */
 } block;
+
+/* A place of the pool, in order of use where it is a block's. */
+typedef struct checkpoint {
+    skv_lru_node node;
+    block *of;
+} checkpoint;
 
 /* The pages of a block that are used together: of the bundles [first, end). */
 typedef struct part {
@@ -33,6 +40,9 @@ struct skv_prefix_index {
     size_t max_blocks;
     skv_lru blocks;
     skv_prefix_keeper keeper; /* name == NULL: none */
+    skv_state_pool *pool;     /* borrowed; NULL: no layer keeps a state */
+    checkpoint *places;       /* [pool->n], owned */
+    skv_lru states;           /* of those that are in use */
 };
 
 skv_status skv_prefix_index_create(skv_kv_store *store, size_t max_blocks, uint64_t seed,
@@ -168,16 +178,27 @@ static size_t first_seen(const block *last, size_t n_blocks)
     return skv_kv_layout_first_seen(last->layout, n_blocks * SKV_PAGE_ROWS) / SKV_PAGE_ROWS;
 }
 
+/* Of b, the *n_blocks-th of its text, and those before it the last with a checkpoint. */
+static block *find_state(const skv_prefix_index *index, block *b, size_t *n_blocks)
+{
+    for (; index->pool && b && !b->state; b = b->parent) --*n_blocks;
+    return b;
+}
+
 /* The last block of the longest known beginning that can be continued, NULL for none. */
 static block *find_usable(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
                           size_t n, size_t *n_blocks)
 {
-    block *last = find_longest(index, domain, ids, n, n_blocks);
+    block *last = find_state(index, find_longest(index, domain, ids, n, n_blocks), n_blocks);
+    block *b = last;
     size_t i = *n_blocks; /* of the block that is looked at, counted from 1 */
-    for (block *b = last; b && i > first_seen(last, *n_blocks); b = b->parent, i--) {
-        if (pages_of(b, windowed_part(b)) == b->layout->n_bundles - b->layout->n_full) continue;
-        last = b->parent;
-        *n_blocks = i - 1;
+    while (b && i > first_seen(last, *n_blocks)) {
+        const bool seen = pages_of(b, windowed_part(b)) == b->layout->n_bundles - b->layout->n_full;
+        b = b->parent;
+        i--;
+        if (seen) continue;
+        b = last = find_state(index, b, &i);
+        *n_blocks = i;
     }
     return last;
 }
@@ -195,14 +216,28 @@ size_t skv_prefix_index_in_use(const skv_prefix_index *index, uint64_t domain, c
     return n_pages;
 }
 
+size_t skv_prefix_index_rows(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                             size_t n, uint8_t *name)
+{
+    size_t n_blocks;
+    const block *last = find_longest(index, domain, ids, n, &n_blocks);
+    if (last && name) memcpy(name, last->name, sizeof last->name);
+    return n_blocks * SKV_PAGE_ROWS;
+}
+
 size_t skv_prefix_index_match(skv_prefix_index *index, uint64_t domain, const int32_t *ids,
-                              size_t n, skv_kv_cache *cache)
+                              size_t n, skv_kv_cache *cache, size_t *state)
 {
     size_t n_blocks;
     block *last = find_usable(index, domain, ids, n, &n_blocks);
+    *state = SKV_NO_STATE;
     if (!last) return 0;
     assert(last->layout == cache->layout);
     touch(index, last);
+    if (last->state) {
+        *state = (size_t)(last->state - index->places);
+        skv_lru_touch(&index->states, &last->state->node);
+    }
     size_t i = n_blocks;
     skv_kv_cache_adopt(cache, n_blocks * SKV_PAGE_ROWS);
     for (block *b = last; b; b = b->parent) skv_kv_cache_put_block(cache, --i, b->pages);
@@ -263,6 +298,109 @@ void skv_prefix_index_insert(skv_prefix_index *index, uint64_t domain, const int
     touch(index, last);
 }
 
+static skv_prefix_block show_block(const skv_prefix_index *index, block *b)
+{
+    return (skv_prefix_block){.name = b->name,
+                              .parent = b->parent ? b->parent->name : NULL,
+                              .ids = b->ids,
+                              .pages = b->pages,
+                              .n_pages = b->layout->n_bundles,
+                              .state = b->state ? (size_t)(b->state - index->places) : SKV_NO_STATE,
+                              .kept = &b->kept};
+}
+
+/* ---- checkpoints ---- */
+
+skv_status skv_prefix_index_set_states(skv_prefix_index *index, skv_state_pool *pool,
+                                       skv_error *err)
+{
+    assert(index->blocks.n == 0 && !index->pool);
+    index->places = skv_alloc_zero(skv_max_size(1, pool->n), sizeof *index->places);
+    SKV_REQUIRE(index->places, err, SKV_MEMORY, "prefix index: no memory for %zu states", pool->n);
+    SKV_TRY(skv_lru_init(&index->states, pool->n, err));
+    index->pool = pool;
+    return SKV_OK;
+}
+
+static void drop_state(skv_prefix_index *index, block *b)
+{
+    if (!b->state) return;
+    skv_lru_remove(&index->states, &b->state->node);
+    skv_state_pool_give(index->pool, (size_t)(b->state - index->places));
+    b->state = NULL;
+}
+
+static void give_up_state(skv_prefix_index *index, block *b)
+{
+    const skv_prefix_block shown = show_block(index, b);
+    if (index->keeper.give_up_state) index->keeper.give_up_state(index->keeper.user, &shown);
+    drop_state(index, b);
+}
+
+/* A free place for the checkpoint of a block, or that of the least recently used one. */
+static bool take_place(skv_prefix_index *index, block *b)
+{
+    size_t i;
+    if (index->pool->n == 0) return false;
+    if (index->pool->n_free == 0) give_up_state(index, ((checkpoint *)index->states.oldest)->of);
+    if (skv_state_pool_take(index->pool, &i, NULL) != SKV_OK) return false;
+    b->state = &index->places[i];
+    b->state->of = b;
+    b->kept = false;
+    skv_lru_add(&index->states, &b->state->node, skv_mix64(i));
+    return true;
+}
+
+/* The block that ends ids[0..n); NULL: none does. */
+static block *find_end(const skv_prefix_index *index, uint64_t domain, const int32_t *ids, size_t n)
+{
+    size_t n_blocks;
+    block *b = find_longest(index, domain, ids, n, &n_blocks);
+    return b && n_blocks * SKV_PAGE_ROWS == n ? b : NULL;
+}
+
+bool skv_prefix_index_keep_state(skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                                 size_t n, const skv_states *from, size_t i)
+{
+    block *b = index->pool ? find_end(index, domain, ids, n) : NULL;
+    if (!b) return false;
+    if (b->state) { /* the same rows have the same state */
+        skv_lru_touch(&index->states, &b->state->node);
+        return true;
+    }
+    if (!take_place(index, b)) return false;
+    skv_state_pool_copy(index->pool, (size_t)(b->state - index->places), from, i);
+    return true;
+}
+
+bool skv_prefix_index_restore_state(skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                                    size_t n, const unsigned char *bytes)
+{
+    block *b = index->pool ? find_end(index, domain, ids, n) : NULL;
+    if (!b || b->state || !take_place(index, b)) return b && b->state;
+    const skv_state_pool *pool = index->pool;
+    const size_t i = (size_t)(b->state - index->places);
+    if (pool->be->state_write(pool->be, pool->states, i, bytes, n)) return true;
+    drop_state(index, b);
+    return false;
+}
+
+bool skv_prefix_index_has_state(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                                size_t n)
+{
+    const block *b = find_end(index, domain, ids, n);
+    return b && b->state;
+}
+
+void skv_prefix_index_drop_state(skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                                 size_t n)
+{
+    block *b = find_end(index, domain, ids, n);
+    if (b) drop_state(index, b);
+}
+
+/* ---- restoring ---- */
+
 /* A block gets the pages of its windowed bundles again; it has the others. */
 static bool restore_windowed(skv_prefix_index *index, block *b, const uint32_t *pages)
 {
@@ -304,16 +442,6 @@ void skv_prefix_index_set_keeper(skv_prefix_index *index, const skv_prefix_keepe
     index->keeper = *keeper;
 }
 
-static skv_prefix_block show_block(block *b)
-{
-    return (skv_prefix_block){.name = b->name,
-                              .parent = b->parent ? b->parent->name : NULL,
-                              .ids = b->ids,
-                              .pages = b->pages,
-                              .n_pages = b->layout->n_bundles,
-                              .kept = &b->kept};
-}
-
 size_t skv_prefix_index_known(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
                               size_t n, uint8_t name[SKV_BLOCK_NAME_BYTES])
 {
@@ -329,7 +457,7 @@ void skv_prefix_index_show_idle(skv_prefix_index *index, size_t n_max,
     size_t n_shown = 0;
     for (block *b = oldest(index); b && n_shown < n_max; b = newer(b)) {
         if (!is_idle(index, b) || !is_whole(b)) continue;
-        skv_prefix_block shown = show_block(b);
+        skv_prefix_block shown = show_block(index, b);
         if (!show(user, &shown)) return;
         n_shown++;
     }
@@ -345,7 +473,7 @@ void skv_prefix_index_show_text(const skv_prefix_index *index, uint64_t domain, 
         hash = hash_block(index, hash, domain, ids);
         block *b = find_block(index, hash, domain, before, ids);
         if (!b) return;
-        skv_prefix_block shown = show_block(b);
+        skv_prefix_block shown = show_block(index, b);
         if (is_whole(b) && !show(user, &shown)) return;
         before = b;
     }
@@ -362,6 +490,7 @@ void skv_prefix_index_touch(skv_prefix_index *index, uint64_t domain, const int3
 static size_t remove_block(skv_prefix_index *index, block *b)
 {
     assert(b->n_children == 0);
+    drop_state(index, b);
     skv_lru_remove(&index->blocks, &b->node);
     if (b->parent) b->parent->n_children--;
     const size_t n_pages =
@@ -379,7 +508,7 @@ size_t skv_prefix_index_evictable(const skv_prefix_index *index)
 static void tell_keeper(const skv_prefix_index *index, block *b)
 {
     if (!index->keeper.give_up || !is_whole(b)) return;
-    skv_prefix_block shown = show_block(b);
+    skv_prefix_block shown = show_block(index, b);
     index->keeper.give_up(index->keeper.user, &shown);
 }
 
@@ -421,5 +550,7 @@ void skv_prefix_index_free(skv_prefix_index *index)
         (void)remove_block(index, b);
     }
     skv_lru_release(&index->blocks);
+    skv_lru_release(&index->states);
+    skv_free(index->places);
     skv_free(index);
 }

@@ -14,11 +14,16 @@
  * beginning can be continued where the blocks that its next token sees through the windows have
  * them. A block gives them up alone when sequences use its other pages and not these, and gets them
  * again from the next sequence that computes them.
+ *
+ * Where layers keep a state, a beginning can be continued only behind a block that has a copy of
+ * it, a checkpoint. There is a bounded number of them, which are given up least recently used
+ * first, alone or with their block.
  */
 #ifndef SKV_KV_PREFIX_INDEX_H
 #define SKV_KV_PREFIX_INDEX_H
 
 #include "kv/kv_cache.h"
+#include "kv/state_pool.h"
 
 typedef struct skv_prefix_index skv_prefix_index;
 
@@ -31,7 +36,8 @@ typedef struct skv_prefix_block {
     const int32_t *ids;    /* [SKV_PAGE_ROWS] */
     const uint32_t *pages; /* [n_pages] */
     size_t n_pages;
-    bool *kept; /* the keeper's own mark, false at first */
+    size_t state; /* its checkpoint, in the pool; SKV_NO_STATE: it has none */
+    bool *kept;   /* the keeper's own mark, false at first and with a new checkpoint */
 } skv_prefix_block;
 
 /* Who keeps blocks elsewhere. All functions are called by the thread that uses the index. */
@@ -42,6 +48,8 @@ typedef struct skv_prefix_keeper {
                  uint8_t *name);
     /* The block is about to be given up; its pages may be copied now. */
     void (*give_up)(void *user, const skv_prefix_block *block);
+    /* The same for its checkpoint alone. */
+    void (*give_up_state)(void *user, const skv_prefix_block *block);
 } skv_prefix_keeper;
 
 /** At most max_blocks blocks. `seed` keys the hashes, so that clients cannot aim at collisions. */
@@ -50,10 +58,34 @@ SKV_MUST_CHECK skv_status skv_prefix_index_create(skv_kv_store *store, size_t ma
                                                   skv_error *err);
 void skv_prefix_index_free(skv_prefix_index *index);
 
+/** From here on a beginning needs a checkpoint to be continued, in one of the places of a pool,
+ * borrowed. The index must be empty. */
+SKV_MUST_CHECK skv_status skv_prefix_index_set_states(skv_prefix_index *index, skv_state_pool *pool,
+                                                      skv_error *err);
+
 /** Gives an empty cache the longest known beginning of ids[0..n) in whole blocks; returns its
- * length in tokens. */
+ * length in tokens. Its checkpoint is *state of the pool until the index is next changed;
+ * SKV_NO_STATE: it needs none. */
 size_t skv_prefix_index_match(skv_prefix_index *index, uint64_t domain, const int32_t *ids,
-                              size_t n, skv_kv_cache *cache);
+                              size_t n, skv_kv_cache *cache, size_t *state);
+/** Keeps state i of `from`, which stands behind ids[0..n), as a checkpoint; false: this is not
+ * the end of a known block, or there is no place. */
+bool skv_prefix_index_keep_state(skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                                 size_t n, const skv_states *from, size_t i);
+bool skv_prefix_index_has_state(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                                size_t n);
+/** Gives the checkpoint behind ids[0..n) up, where there is one. */
+void skv_prefix_index_drop_state(skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                                 size_t n);
+/** As skv_prefix_index_keep_state, from bytes that the back end has read; false also where they are
+ * no state. */
+SKV_MUST_CHECK bool skv_prefix_index_restore_state(skv_prefix_index *index, uint64_t domain,
+                                                   const int32_t *ids, size_t n,
+                                                   const unsigned char *bytes);
+/** How many of ids[0..n) it has the rows of, in whole blocks, whether they can be continued or not,
+ * and the name of the last block (where any is; NULL: not wanted). */
+size_t skv_prefix_index_rows(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                             size_t n, uint8_t *name);
 /** Pages that skv_prefix_index_match would share and that sequences are using. */
 size_t skv_prefix_index_in_use(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
                                size_t n);

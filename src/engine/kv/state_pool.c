@@ -14,7 +14,7 @@ skv_bytes skv_state_pool_bytes(const skv_backend *be, const skv_state_layer *lay
                                size_t n_layers, size_t n)
 {
     const skv_states_spec spec = spec_of(layers, n_layers, n);
-    return n_layers > 0 ? be->states_bytes(be, &spec) : (skv_bytes){0, 0};
+    return n_layers > 0 && n > 0 ? be->states_bytes(be, &spec) : (skv_bytes){0, 0};
 }
 
 skv_status skv_state_pool_init(skv_state_pool *pool, skv_backend *be, const skv_state_layer *layers,
@@ -22,7 +22,7 @@ skv_status skv_state_pool_init(skv_state_pool *pool, skv_backend *be, const skv_
 {
     const skv_states_spec spec = spec_of(layers, n_layers, n);
     *pool = (skv_state_pool){.be = be};
-    if (n_layers == 0) return SKV_OK;
+    if (n_layers == 0 || n == 0) return SKV_OK;
     SKV_REQUIRE(n < UINT32_MAX, err, SKV_RANGE, "states: %zu are too many", n);
     pool->free = skv_alloc(n, sizeof *pool->free);
     SKV_REQUIRE(pool->free, err, SKV_MEMORY, "states: no memory for a list of %zu", n);
@@ -59,4 +59,10 @@ void skv_state_pool_give(skv_state_pool *pool, size_t state)
     if (state == SKV_NO_STATE) return;
     assert(pool->n_free < pool->n && state < pool->n);
     pool->free[pool->n_free++] = (uint32_t)state;
+}
+
+void skv_state_pool_copy(skv_state_pool *pool, size_t state, const skv_states *from, size_t i)
+{
+    assert(state < pool->n);
+    pool->be->state_copy(pool->be, pool->states, state, from, i);
 }

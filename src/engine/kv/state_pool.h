@@ -21,7 +21,7 @@ typedef struct skv_state_pool {
 /** Bytes of n states of these layers; n_layers 0: none. */
 skv_bytes skv_state_pool_bytes(const skv_backend *be, const skv_state_layer *layers,
                                size_t n_layers, size_t n);
-/** n states; n_layers 0: none. */
+/** n states; n or n_layers 0: none. */
 SKV_MUST_CHECK skv_status skv_state_pool_init(skv_state_pool *pool, skv_backend *be,
                                               const skv_state_layer *layers, size_t n_layers,
                                               size_t n, skv_error *err);
@@ -30,5 +30,7 @@ void skv_state_pool_release(skv_state_pool *pool);
 SKV_MUST_CHECK skv_status skv_state_pool_take(skv_state_pool *pool, size_t *out, skv_error *err);
 /** Gives a state back; SKV_NO_STATE is nothing. */
 void skv_state_pool_give(skv_state_pool *pool, size_t state);
+/** A state becomes what state i of `from`, of the same layers, is. */
+void skv_state_pool_copy(skv_state_pool *pool, size_t state, const skv_states *from, size_t i);
 
 #endif

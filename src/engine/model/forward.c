@@ -8,11 +8,6 @@
 #include "base/size.h"
 #include "model/pass.h"
 
-static const uint32_t *alive_rows(const skv_pass *p)
-{
-    return p->all_alive ? NULL : p->ws->alive;
-}
-
 /* ---- starting: embeddings, angles, places in the caches ---- */
 
 /* Rows of the step while the host writes them. */
@@ -77,7 +72,6 @@ static void place_row(const embed_job *job, size_t i)
     }
     p->ws->kv_rows[row] = job->span->n_past + i;
     p->ws->tables[row] = job->span->cache->table;
-    p->ws->alive[row] = (uint32_t)row;
 }
 
 /* The token's embeddings of the layers that it runs, and x as it enters layer 0. */
@@ -155,10 +149,9 @@ static skv_status join_embeddings(const skv_pass *p, skv_error *err)
     return SKV_OK;
 }
 
-static skv_status start_rows(skv_pass *p, skv_error *err)
+static skv_status start_rows(const skv_pass *p, skv_error *err)
 {
     skv_status status = SKV_OK;
-    for (size_t s = 0; s < p->f->n_spans; s++) p->n_rows += p->spans[s].n;
     embed_job job = map_rows(p, p->n_rows, true);
     for (size_t s = 0; s < p->f->n_spans && status == SKV_OK; s++) {
         job.span = &p->spans[s];
@@ -166,8 +159,6 @@ static skv_status start_rows(skv_pass *p, skv_error *err)
         job.row0 += job.span->n;
     }
     unmap_rows(&job);
-    p->n_alive = p->n_rows;
-    p->all_alive = true;
     return status == SKV_OK && p->m->ranks ? join_embeddings(p, err) : status;
 }
 
@@ -179,11 +170,9 @@ static void place_span_row(void *arg, size_t i, size_t i_thread)
 }
 
 /* Spans go on where they were left. */
-static void resume_rows(skv_pass *p)
+static void resume_rows(const skv_pass *p)
 {
     const size_t D = p->c->hidden;
-    for (size_t s = 0; s < p->f->n_spans; s++) p->n_rows += p->spans[s].n;
-    assert(p->n_rows <= p->ws->max_rows);
     embed_job job = map_rows(p, p->n_rows, false);
     for (size_t s = 0; s < p->f->n_spans; s++) {
         job.span = &p->spans[s];
@@ -200,8 +189,6 @@ static void resume_rows(skv_pass *p)
         memcpy(to.at, x, span->n * D * sizeof *x);
         p->be->unmap(p->be, to);
     }
-    p->n_alive = p->n_rows;
-    p->all_alive = true;
 }
 
 /* ---- keys and values ---- */
@@ -272,21 +259,24 @@ static double rows_seen(const skv_pass *p, size_t i, const skv_kv_cache *cache, 
 {
     const size_t window = p->c->layers[i].window, n_tracks = skv_pass_tracks(p, i);
     const size_t *dropped = skv_kv_cache_dropped(cache, p->f->plan->layers[i].slot);
-    double gone = 0, sum = 0;
+    double gone = 0;
     for (size_t t = 0; dropped && t < n_tracks; t++) gone += (double)dropped[t];
-    gone /= (double)n_tracks;
-    for (size_t r = 0; r < n_q; r++) {
-        double n = (double)(n_past + r + 1) - gone;
-        sum += window > 0 && n > (double)window ? (double)window : n;
+    const double first = (double)(n_past + 1) - gone / (double)n_tracks; /* each sees one more */
+    double n = (double)n_q, n_far = 0;
+    if (window > 0) { /* of them see no more than the window */
+        const double n_near = fmax(0, floor((double)window - first) + 1);
+        n_far = fmax(0, n - n_near);
+        n -= n_far;
     }
-    return sum;
+    return n * first + n * (n - 1) / 2 + n_far * (double)window;
 }
 
-/* The votes of an item's rows, whose queries have been rotated; rows that have voted in this layer
- * before, in a step that did not end, do not vote again. */
-static void cast_votes(const skv_pass *p, size_t i, skv_rows q, const skv_forward_span *span,
-                       const skv_attention_item *item)
+/* The votes of item j, whose queries have been rotated; rows that have voted in this layer before,
+ * in a step that did not end, do not vote again. */
+static void cast_votes(const skv_pass *p, size_t i, skv_rows q, size_t j)
 {
+    const skv_attention_item *item = &p->sets[p->set].items[j];
+    const skv_forward_span *span = &p->spans[item->span];
     const skv_layer_shape *shape = &p->c->layers[i];
     skv_kv_votes *votes = span->votes;
     size_t slot = p->f->plan->layers[i].slot;
@@ -295,10 +285,12 @@ static void cast_votes(const skv_pass *p, size_t i, skv_rows q, const skv_forwar
     size_t to = skv_min_size(votes->to, row0 + item->n_q);
     if (shape->window > 0 || from >= to) return;
     p->be->votes(p->be, &(skv_votes_args){
-                            .q = skv_rows_from(q, item->row0 + from - row0, 0),
-                            .n_q = to - from,
-                            .n_past = from,
-                            .table = item->table,
+                            .step = p->ws->step,
+                            .set = p->set,
+                            .item = j,
+                            .first = from - row0,
+                            .n = to - from,
+                            .q = q,
                             .slot = slot,
                             .n_heads = shape->n_heads,
                             .head_dim = skv_config_head_dim(p->c, i),
@@ -347,26 +339,26 @@ static void attend(const skv_pass *p, size_t i, skv_rows q)
                              .n_rot = 2 * p->m->ropes[i_rope].n,
                              .cos = p->ws->cos[i_rope],
                              .sin = p->ws->sin[i_rope],
-                             .rows = alive_rows(p),
+                             .rows = skv_pass_rows(p),
                              .norm = skv_pass_head_norm(p, projections_of(p, i)->q_norm),
                          });
     for (size_t h = 0; h < p->f->n_hooks; h++) {
         const skv_hook *hook = p->f->hooks[h];
         if (hook->on_query) hook->on_query(hook->user, i, q, p->n_alive);
     }
-    for (size_t j = 0; j < p->n_items; j++) {
-        const skv_forward_span *span = &p->spans[p->ws->item_spans[j]];
-        const skv_attention_item *item = &p->ws->items[j];
-        if (span->votes) cast_votes(p, i, q, span, item);
+    for (size_t j = 0; j < p->sets[p->set].n_items; j++) {
+        const skv_attention_item *item = &p->sets[p->set].items[j];
+        const skv_forward_span *span = &p->spans[item->span];
+        if (span->votes) cast_votes(p, i, q, j);
         p->work->attention +=
             4 * (double)n_q * rows_seen(p, i, span->cache, item->n_past, item->n_q);
     }
     const skv_rows out = skv_rows_as(p->ws->o, n_q);
     p->be->attention(p->be, &(skv_attention_args){
+                                .step = p->ws->step,
+                                .set = p->set,
                                 .out = out,
                                 .q = q,
-                                .items = p->ws->items,
-                                .n_items = p->n_items,
                                 .slot = slot,
                                 .n_heads = shape->n_heads,
                                 .head_dim = head_dim,
@@ -472,7 +464,7 @@ static void add_embedding(const skv_pass *p, size_t i)
                                             .part1 = i + 1,
                                             .y = part,
                                             .x = p->ws->x0,
-                                            .rows = alive_rows(p),
+                                            .rows = skv_pass_rows(p),
                                             .n_rows = p->n_alive});
     p->be->linear(
         p->be,
@@ -480,7 +472,7 @@ static void add_embedding(const skv_pass *p, size_t i)
     p->be->embed_gate(p->be, &(skv_embed_gate_args){.gate = gate,
                                                     .part = part,
                                                     .token = skv_rows_from(p->ws->embeds, 0, i * P),
-                                                    .rows = alive_rows(p),
+                                                    .rows = skv_pass_rows(p),
                                                     .n_rows = p->n_alive,
                                                     .n = P,
                                                     .norm = norm});
@@ -590,7 +582,6 @@ static skv_status run_pass(skv_pass *p, skv_error *err)
                             f->rows ? p->m->stack.norm : (skv_vec){0});
         return SKV_OK;
     }
-    skv_pass_describe(p);
     skv_pass_describe_states(p);
     tell_start(p);
     SKV_TRY(run_layers(p, f->end_layer ? f->end_layer : p->c->n_layers, err));
@@ -617,8 +608,8 @@ skv_status skv_forward_run(const skv_forward *f, skv_error *err)
     for (size_t s = 0; f->adapters && s < f->n_spans; s++) {
         p.adapts = p.adapts || f->spans[s].adapters;
     }
-    p.be->step_begin(p.be);
+    SKV_TRY(skv_pass_begin(&p, err));
     const skv_status status = run_pass(&p, err);
-    p.be->step_end(p.be);
-    return status;
+    const skv_status ended = p.be->step_wait(p.be, p.ws->step, status == SKV_OK ? err : NULL);
+    return status == SKV_OK ? ended : status;
 }

@@ -61,14 +61,15 @@ typedef struct skv_workspace {
     size_t qkv_columns;      /* columns that qkv has room for */
     skv_area *areas[SKV_WORKSPACE_AREAS]; /* owned: what the rows lie in */
     size_t n_areas;
+    skv_backend_step *step; /* owned */
     /* Lists, the host's memory. */
-    uint32_t *alive;             /* [T]: step rows that x's rows are */
-    uint32_t *gathered;          /* [T]: rows of x to keep */
-    bool *unread;                /* [T]: rows whose embedding could not be read */
-    size_t *kv_rows;             /* [T] */
-    const skv_table **tables;    /* [T]: of the rows' sequences */
-    skv_attention_item *items;   /* [T] */
-    uint32_t *item_spans;        /* [T]: whose they are */
+    skv_backend_span *step_spans;             /* [T] */
+    uint32_t *set_rows[SKV_SET_COUNT];        /* [T] each; not of ALL */
+    skv_attention_item *items[SKV_SET_COUNT]; /* [T] each; not of WANTED */
+    uint32_t *gathered;                       /* [T]: rows of x to keep */
+    bool *unread;                             /* [T]: rows whose embedding could not be read */
+    size_t *kv_rows;                          /* [T] */
+    const skv_table **tables;                 /* [T]: of the rows' sequences */
     skv_state_span *state_spans; /* [T]: the step's spans, in the states of their sequences */
     uint32_t *chosen;         /* [T, n_active]: experts of a row, then places of what they make, and
                                * of what a shared one makes */

@@ -5,45 +5,26 @@
 #include "base/size.h"
 #include "model/pass.h"
 
-size_t skv_span_wanted(const skv_forward_span *span)
-{
-    switch (span->wanted) {
-    case SKV_ROWS_NONE: return span->n;
-    case SKV_ROWS_LAST: return span->n - 1;
-    case SKV_ROWS_ALL: break;
-    }
-    return 0;
-}
-
-size_t skv_span_kept(const skv_forward_span *span)
-{
-    return span->unskipped ? 0 : skv_min_size(skv_span_wanted(span), span->deep_from);
-}
-
-/* ---- the end: logits and hidden states ---- */
-
-skv_span_place skv_pass_find_span(const skv_pass *p, skv_span_place from, size_t row)
-{
-    while (p->ws->alive[row] >= from.row0 + p->spans[from.i_span].n) {
-        from.row0 += p->spans[from.i_span++].n;
-    }
-    return from;
-}
-
 /* Of the rows that came through the layers only those that are wanted. */
 static void keep_for_output(skv_pass *p)
 {
-    uint32_t *alive = p->ws->alive;
+    const skv_set_spec *wanted = &p->sets[SKV_SET_WANTED];
     skv_span_place at = {0, 0};
     size_t n = 0;
+    if (p->set != SKV_SET_CHOSEN) {
+        if (wanted->n_rows < p->n_alive) {
+            p->be->gather(p->be, p->ws->step, p->ws->x, p->c->hidden, p->set, SKV_SET_WANTED);
+        }
+        p->set = SKV_SET_WANTED;
+        p->n_alive = wanted->n_rows;
+        return;
+    }
     for (size_t row = 0; row < p->n_alive; row++) {
         at = skv_pass_find_span(p, at, row);
-        if (alive[row] - at.row0 < skv_span_wanted(&p->spans[at.i_span])) continue;
-        p->ws->gathered[n] = (uint32_t)row;
-        alive[n++] = alive[row];
+        if (skv_pass_row(p, row) - at.row0 < skv_span_wanted(&p->spans[at.i_span])) continue;
+        p->ws->gathered[n++] = (uint32_t)row;
     }
-    if (n < p->n_alive) p->be->gather(p->be, p->ws->x, p->c->hidden, p->ws->gathered, n);
-    p->n_alive = n;
+    skv_pass_keep(p, n);
 }
 
 /* args->y = rows of x by a head of n_out rows. */
@@ -122,7 +103,7 @@ static size_t count_alike(const skv_pass *p, skv_span_place at, size_t row)
 static skv_told_row told_row(const skv_pass *p, skv_span_place at, size_t row, const float *output)
 {
     const skv_forward_span *span = &p->spans[at.i_span];
-    const size_t i_wanted = p->ws->alive[row] - at.row0 - skv_span_wanted(span);
+    const size_t i_wanted = skv_pass_row(p, row) - at.row0 - skv_span_wanted(span);
     return (skv_told_row){span->told_span, span->told_row + i_wanted, output};
 }
 

@@ -86,8 +86,8 @@ static skv_status visit_attention(skv_loader *ld, size_t i, skv_layer *layer, sk
     return ld->visit(ld, &job, err);
 }
 
-/* A layer of the gated delta rule: all that reads its input is one product, but for the two numbers
- * of a head that keep their precision. */
+/* A layer of the gated delta rule or of Mamba-2: all that reads its input is one product, but for
+ * the numbers of a head that keep their precision. */
 static skv_status visit_delta(skv_loader *ld, size_t i, skv_layer *layer, skv_error *err)
 {
     const skv_mixer_shape *m = &ld->config->mixer;
@@ -100,10 +100,14 @@ static skv_status visit_delta(skv_loader *ld, size_t i, skv_layer *layer, skv_er
     set_part(&parts[SKV_DELTA_Z], i, "linear_attn.in_proj_z", n_values, false);
     skv_load_job job = {.out = &layer->delta.in, .parts = parts, .n_parts = SKV_DELTA_END, .K = D};
     SKV_TRY(ld->visit(ld, &job, err));
+    const bool writes = ld->config->layers[i].mixer == SKV_MIXER_DELTA;
     set_part(&parts[0], i, "linear_attn.in_proj_b", m->n_value_heads, false);
-    set_part(&parts[1], i, "linear_attn.in_proj_a", m->n_value_heads, false);
-    job = (skv_load_job){
-        .out = &layer->delta.gates, .parts = parts, .n_parts = 2, .K = D, .care = SKV_CARE_FLOATS};
+    set_part(&parts[writes], i, "linear_attn.in_proj_a", m->n_value_heads, false);
+    job = (skv_load_job){.out = &layer->delta.gates,
+                         .parts = parts,
+                         .n_parts = writes ? 2 : 1,
+                         .K = D,
+                         .care = SKV_CARE_FLOATS};
     SKV_TRY(ld->visit(ld, &job, err));
     set_part(&parts[0], i, "linear_attn.out_proj", D, false);
     job = (skv_load_job){.out = &layer->o, .parts = parts, .n_parts = 1, .K = n_values};
@@ -211,7 +215,7 @@ static skv_status visit_mlp(skv_loader *ld, size_t i, skv_layer *layer, skv_erro
     set_part(&parts[1], i, "mlp.shared_expert_gate", 1, false);
     skv_load_job job = {.out = &layer->router,
                         .parts = parts,
-                        .n_parts = n_shared > 0 ? 2 : 1,
+                        .n_parts = n_shared > 0 && !c->shared_plain ? 2 : 1,
                         .K = c->hidden,
                         .care = SKV_CARE_F32};
     SKV_TRY(ld->visit(ld, &job, err));
@@ -272,7 +276,7 @@ static skv_status visit_products(skv_loader *ld, skv_error *err)
         const bool makes_kv = is_run(ld, i) || i == ld->options->last_boundary;
         if (c->layers[i].mixer == SKV_MIXER_CONV) {
             SKV_TRY(visit_conv(ld, i, layer, err));
-        } else if (c->layers[i].mixer == SKV_MIXER_DELTA) {
+        } else if (skv_config_keeps_state(c, i)) {
             SKV_TRY(visit_delta(ld, i, layer, err));
         } else if (makes_kv) {
             SKV_TRY(visit_attention(ld, i, layer, err));

@@ -201,16 +201,24 @@ static skv_status load_rate(const skv_loader *ld, vector_cursor *cursor, size_t 
     return SKV_OK;
 }
 
-/* Channels [c0, c0 + n) of a convolution's weights [*, K], tap by tap. */
-static skv_vec put_taps(const skv_loader *ld, vector_cursor *cursor, const float *weights,
-                        size_t c0, size_t n)
+/* Channels of a convolution as a file has them: those from c0 on, then those from c1 on. */
+typedef struct channels {
+    size_t c0, n0, c1, n1;
+} channels;
+
+/* Numbers [*, K] of some channels, tap by tap; K is 1 for their biases. */
+static skv_vec put_channels(const skv_loader *ld, vector_cursor *cursor, const float *numbers,
+                            size_t K, channels which)
 {
-    const size_t K = ld->config->mixer.conv_rows;
+    const size_t n = which.n0 + which.n1;
     const skv_vec out = cursor->next;
     assert(n * K <= cursor->n_left);
     const skv_mapped to = map_vector(ld, out, n * K, SKV_MAP_WRITE);
     for (size_t k = 0; k < K; k++) {
-        for (size_t c = 0; c < n; c++) to.at[k * n + c] = weights[(c0 + c) * K + k];
+        float *tap = to.at + k * n;
+        for (size_t c = 0; c < which.n0; c++) tap[c] = numbers[(which.c0 + c) * K + k];
+        tap += which.n0;
+        for (size_t c = 0; c < which.n1; c++) tap[c] = numbers[(which.c1 + c) * K + k];
     }
     ld->be->unmap(ld->be, to);
     cursor->next.at += n * K;
@@ -240,37 +248,60 @@ static skv_status read_taps(const skv_loader *ld, size_t i, const char *what, fl
     return status;
 }
 
-/* Floats of a layer that keeps a state. */
-static size_t mixer_floats(const skv_config *c, size_t i)
-{
-    const skv_mixer_shape *m = &c->mixer;
-    return skv_config_conv_columns(c, i) * m->conv_rows + m->value_dim + 2 * m->n_value_heads;
-}
-
 static skv_status load_conv(const skv_loader *ld, vector_cursor *cursor, size_t i,
                             skv_conv_layer *conv, skv_error *err)
 {
     float *taps;
     SKV_TRY(read_taps(ld, i, "conv.conv", &taps, err));
-    conv->taps = put_taps(ld, cursor, taps, 0, ld->config->hidden);
+    conv->taps = put_channels(ld, cursor, taps, ld->config->mixer.conv_rows,
+                              (channels){.n0 = ld->config->hidden});
     skv_free(taps);
     return SKV_OK;
+}
+
+/* Taps and biases of q, and of k and v. Files of Mamba-2 have x, B, C, which are v, k, q. */
+static skv_status load_channels(const skv_loader *ld, vector_cursor *cursor, size_t i,
+                                skv_delta *delta, bool mamba, skv_error *err)
+{
+    const skv_mixer_shape *m = &ld->config->mixer;
+    const size_t n_k = skv_mixer_key_columns(m), n_v = skv_mixer_value_columns(m), K = m->conv_rows;
+    const channels q = {.c0 = mamba ? n_v + n_k : 0, .n0 = n_k};
+    const channels kv = {mamba ? n_v : n_k, n_k, mamba ? 0 : 2 * n_k, n_v};
+    float *numbers;
+    SKV_TRY(read_taps(ld, i, "linear_attn.conv1d", &numbers, err));
+    delta->conv_q = put_channels(ld, cursor, numbers, K, q);
+    delta->conv_kv = put_channels(ld, cursor, numbers, K, kv);
+    skv_free(numbers);
+    if (!mamba || !m->conv_bias) return SKV_OK;
+    char name[SKV_LOAD_NAME_BYTES];
+    (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.conv1d.bias", i);
+    SKV_TRY(skv_load_read_vector(ld, name, 0, skv_mixer_conv_columns(m), &numbers, err));
+    delta->conv_q_bias = put_channels(ld, cursor, numbers, 1, q);
+    delta->conv_kv_bias = put_channels(ld, cursor, numbers, 1, kv);
+    skv_free(numbers);
+    return SKV_OK;
+}
+
+/* A number for each value head. */
+static skv_status load_heads(const skv_loader *ld, vector_cursor *cursor, size_t i,
+                             const char *what, skv_vec *out, skv_error *err)
+{
+    char name[SKV_LOAD_NAME_BYTES];
+    (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.%s", i, what);
+    return load_vector(ld, cursor, name, ld->config->mixer.n_value_heads, out, err);
 }
 
 static skv_status load_delta(const skv_loader *ld, vector_cursor *cursor, size_t i,
                              skv_delta *delta, skv_error *err)
 {
     const skv_mixer_shape *m = &ld->config->mixer;
-    char name[SKV_LOAD_NAME_BYTES];
-    const size_t n_q = skv_mixer_key_columns(m), n_all = skv_mixer_conv_columns(m);
-    float *taps;
-    SKV_TRY(read_taps(ld, i, "linear_attn.conv1d", &taps, err));
-    delta->conv_q = put_taps(ld, cursor, taps, 0, n_q);
-    delta->conv_kv = put_taps(ld, cursor, taps, n_q, n_all - n_q);
-    skv_free(taps);
-    SKV_TRY(load_layer_vector(ld, cursor, i, "linear_attn.norm", m->value_dim, &delta->norm, err));
-    (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.dt_bias", i);
-    SKV_TRY(load_vector(ld, cursor, name, m->n_value_heads, &delta->dt_bias, err));
+    const bool mamba = ld->config->layers[i].mixer == SKV_MIXER_MAMBA;
+    const size_t n_values = skv_mixer_value_columns(m);
+    SKV_TRY(load_channels(ld, cursor, i, delta, mamba, err));
+    SKV_TRY(load_layer_vector(ld, cursor, i, "linear_attn.norm", mamba ? n_values : m->value_dim,
+                              &delta->norm, err));
+    SKV_TRY(load_heads(ld, cursor, i, "dt_bias", &delta->dt_bias, err));
+    if (mamba) SKV_TRY(load_heads(ld, cursor, i, "D", &delta->skip, err));
     return load_rate(ld, cursor, i, &delta->rate, err);
 }
 
@@ -309,7 +340,8 @@ static skv_status load_layer_norms(const skv_loader *ld, vector_cursor *cursor, 
         SKV_TRY(load_part_of(ld, cursor, name, &heads, &layer->sinks, err));
     }
     switch (c->layers[i].mixer) {
-    case SKV_MIXER_DELTA: return load_delta(ld, cursor, i, &layer->delta, err);
+    case SKV_MIXER_DELTA:
+    case SKV_MIXER_MAMBA: return load_delta(ld, cursor, i, &layer->delta, err);
     case SKV_MIXER_CONV: return load_conv(ld, cursor, i, &layer->conv, err);
     case SKV_MIXER_ATTENTION: break;
     }
@@ -337,7 +369,7 @@ skv_status skv_load_vectors(skv_loader *ld, skv_error *err)
         const size_t n_heads = c->qk_norm_joined ? c->layers[i].n_heads : 1;
         n += (c->layers[i].ffn_beside > 0 ? 9 : 5) * c->hidden + 4 * n_heads * c->head_dim;
         if (c->sinks) n += c->layers[i].n_heads;
-        if (!skv_config_attends(c, i)) n += mixer_floats(c, i);
+        if (skv_config_keeps_state(c, i)) n += skv_config_mixer_numbers(c, i);
     }
     const skv_area_spec spec = {SKV_AREA_F32, 1, n, false};
     SKV_TRY(ld->be->areas_create(ld->be, &spec, 1, &model->vectors, err));

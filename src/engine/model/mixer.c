@@ -5,6 +5,9 @@
  *     q|k|v = silu(conv(Wqkv a))    z = Wz a    b, a' = Wb a, Wa a        a = NORM(x, attn_norm)
  *     o = scan(q, k, v, b, a')      x += Wo (NORM(o) * silu(z))
  *
+ * Mamba-2 (Dao and Gu, arXiv:2405.21060) is the same walk with another scan: C, B and x stand for
+ * q, k and v, the time step for a', and the gate comes before the norm.
+ *
  * Or a short convolution between two gates alone, of which only inputs are kept (LFM2):
  *
  *     B|C|x = Win a      x += Wout (C * conv(B * x))
@@ -21,7 +24,8 @@ typedef struct delta {
     const skv_layer *layer;
     const skv_mixer_shape *m;
     size_t i;
-    size_t n_keys, n_values, n_conv; /* columns: of q, of v, of q|k|v */
+    bool mamba;
+    size_t n_keys, n_values, n_conv, n_gates; /* columns: of q, of v, of q|k|v, of b|a */
 } delta;
 
 static delta delta_of(const skv_pass *p, size_t i)
@@ -31,15 +35,11 @@ static delta delta_of(const skv_pass *p, size_t i)
                    .layer = &p->m->layers[i],
                    .m = m,
                    .i = i,
+                   .mamba = p->c->layers[i].mixer == SKV_MIXER_MAMBA,
+                   .n_gates = skv_config_gate_columns(p->c, i),
                    .n_keys = skv_mixer_key_columns(m),
                    .n_values = skv_mixer_value_columns(m),
                    .n_conv = skv_mixer_conv_columns(m)};
-}
-
-/* Rows of the step that are left, as the back end takes them. */
-static const uint32_t *rows_left(const skv_pass *p)
-{
-    return p->all_alive ? NULL : p->ws->alive;
 }
 
 /* Parts [part0, part1) of the rows that are left: y has ldy columns. */
@@ -55,23 +55,23 @@ static void run_parts(const delta *d, size_t part0, size_t part1, skv_rows y)
                                             .norm = skv_pass_norm(p, d->layer->attn_norm)});
 }
 
-/* b|a of all rows. */
+/* b|a, or dt, of all rows. */
 static void run_gates(const delta *d)
 {
     const skv_pass *p = d->p;
-    const size_t n = 2 * d->m->n_value_heads;
     p->be->linear(p->be, &(skv_linear_args){.w = d->layer->delta.gates,
-                                            .y = skv_rows_as(p->ws->gates, n),
+                                            .y = skv_rows_as(p->ws->gates, d->n_gates),
                                             .x = p->ws->x,
                                             .n_rows = p->n_rows,
                                             .norm = skv_pass_norm(p, d->layer->attn_norm)});
 }
 
 /* The convolution of n channels from `column0` on: of x [T, ..], for the rows of a list. */
-static void convolve(const delta *d, skv_vec taps, size_t column0, size_t n, skv_rows x, skv_rows y,
+static void convolve(const delta *d, size_t column0, size_t n, skv_rows x, skv_rows y,
                      const uint32_t *rows, size_t n_rows)
 {
     const skv_pass *p = d->p;
+    const skv_delta *w = &d->layer->delta;
     p->be->conv(p->be, &(skv_conv_args){.states = p->f->states,
                                         .layer = p->f->plan->layers[d->i].state,
                                         .spans = p->ws->state_spans,
@@ -82,21 +82,21 @@ static void convolve(const delta *d, skv_vec taps, size_t column0, size_t n, skv
                                         .y = y,
                                         .rows = rows,
                                         .n_rows = n_rows,
-                                        .weight = taps,
+                                        .weight = column0 ? w->conv_kv : w->conv_q,
+                                        .bias = column0 ? w->conv_kv_bias : w->conv_q_bias,
                                         .silu = true});
 }
 
 /* Of q, for the rows that are left. */
 static void convolve_q(const delta *d, skv_rows x, skv_rows y)
 {
-    convolve(d, d->layer->delta.conv_q, 0, d->n_keys, x, y, rows_left(d->p), d->p->n_alive);
+    convolve(d, 0, d->n_keys, x, y, skv_pass_rows(d->p), d->p->n_alive);
 }
 
 /* Of k|v, in place, for all rows. */
 static void convolve_kv(const delta *d, skv_rows kv)
 {
-    convolve(d, d->layer->delta.conv_kv, d->n_keys, d->n_conv - d->n_keys, kv, kv, NULL,
-             d->p->n_rows);
+    convolve(d, d->n_keys, d->n_conv - d->n_keys, kv, kv, NULL, d->p->n_rows);
 }
 
 /* o of the rows that are left; q is theirs, k|v are all rows'. */
@@ -104,7 +104,7 @@ static void scan(const delta *d, skv_rows q, skv_rows k)
 {
     const skv_pass *p = d->p;
     const size_t nv = d->m->n_value_heads;
-    const skv_rows gates = skv_rows_as(p->ws->gates, 2 * nv);
+    const skv_rows gates = skv_rows_as(p->ws->gates, d->n_gates);
     p->be->scan(p->be, &(skv_scan_args){.states = p->f->states,
                                         .layer = p->f->plan->layers[d->i].state,
                                         .spans = p->ws->state_spans,
@@ -112,26 +112,32 @@ static void scan(const delta *d, skv_rows q, skv_rows k)
                                         .q = q,
                                         .k = k,
                                         .v = skv_rows_from(k, 0, d->n_keys),
-                                        .decay = skv_rows_from(gates, 0, nv),
-                                        .write = gates,
+                                        .decay = skv_rows_from(gates, 0, d->mamba ? 0 : nv),
+                                        .write = d->mamba ? (skv_rows){0} : gates,
                                         .out = skv_rows_as(p->ws->o, d->n_values),
-                                        .rows = rows_left(p),
+                                        .rows = skv_pass_rows(p),
                                         .n_rows = p->n_alive,
                                         .rate = d->layer->delta.rate,
                                         .dt_bias = d->layer->delta.dt_bias,
-                                        .write_max = 1});
+                                        .skip = d->layer->delta.skip,
+                                        .dt_min = (float)d->m->dt_min,
+                                        .dt_max = (float)d->m->dt_max,
+                                        .write_max = (float)d->m->write_max});
 }
 
 static void gate(const delta *d, skv_rows z)
 {
     const skv_pass *p = d->p;
-    const skv_norm norm = {d->layer->delta.norm, 0, (float)p->c->norm_eps, false};
+    const skv_norm norm = {d->layer->delta.norm, 0, (float)d->m->norm_eps, false};
+    const size_t n_groups = d->mamba ? d->m->n_key_heads : d->m->n_value_heads;
     p->be->gated_norm(p->be, &(skv_gated_norm_args){.x = skv_rows_as(p->ws->o, d->n_values),
                                                     .z = z,
                                                     .n_rows = p->n_alive,
-                                                    .n_groups = d->m->n_value_heads,
-                                                    .n = d->m->value_dim,
-                                                    .norm = norm});
+                                                    .n_groups = n_groups,
+                                                    .n = d->n_values / n_groups,
+                                                    .norm = norm,
+                                                    .weight_per_group = d->mamba,
+                                                    .gate_first = d->mamba});
 }
 
 /* Operations of n_rows rows of which n_out come out. */
@@ -140,7 +146,7 @@ static void count(const delta *d, size_t n_rows, size_t n_out)
     skv_work *work = d->p->work;
     const size_t D = d->p->c->hidden;
     work->q += skv_work_product(n_rows, D, d->n_keys) + skv_work_product(n_out, D, d->n_values);
-    work->kv += skv_work_product(n_rows, D, d->n_keys + d->n_values + 2 * d->m->n_value_heads);
+    work->kv += skv_work_product(n_rows, D, d->n_keys + d->n_values + d->n_gates);
     work->attention += (double)n_out * skv_config_state_work(d->p->c, d->i, true) +
                        (double)(n_rows - n_out) * skv_config_state_work(d->p->c, d->i, false);
 }
@@ -223,7 +229,7 @@ static size_t mix_conv(skv_pass *p, size_t i, bool wanted_only)
                                         .gate_in = in,
                                         .y = skv_rows_as(p->ws->o, D),
                                         .gate_out = out_gate,
-                                        .rows = rows_left(p),
+                                        .rows = skv_pass_rows(p),
                                         .n_rows = p->n_alive,
                                         .weight = p->m->layers[i].conv.taps});
     p->work->attention += (double)p->n_rows * skv_config_state_work(p->c, i, true);
@@ -232,7 +238,7 @@ static size_t mix_conv(skv_pass *p, size_t i, bool wanted_only)
 
 size_t skv_pass_mix(skv_pass *p, size_t i, bool wanted_only)
 {
-    assert(p->all_alive && p->f->states);
+    assert(p->set == SKV_SET_ALL && p->f->states);
     if (p->c->layers[i].mixer == SKV_MIXER_CONV) return mix_conv(p, i, wanted_only);
     return mix_delta(p, i, wanted_only);
 }

@@ -87,14 +87,17 @@ typedef struct skv_expert {
     skv_linear *down;    /* [D, F] */
 } skv_expert;
 
-/* A layer of the gated delta rule; what comes out of it is projected by the layer's o. */
+/* A layer of the gated delta rule or of Mamba-2; what comes out of it is projected by the layer's
+ * o. Of Mamba-2, C is q, B is k, x is v, and dt is a. */
 typedef struct skv_delta {
-    skv_linear *in;        /* parts q, k, v, z: SKV_DELTA_*; NULL: the layer has attention */
-    skv_linear *gates;     /* [2 nv, D]: b, then a */
-    skv_vec conv_q;        /* [K, nk dk]: the convolution's taps, of q */
-    skv_vec conv_kv;       /* [K, nk dk + nv dv], of k and v */
-    skv_vec norm;          /* [dv] */
-    skv_vec rate, dt_bias; /* [nv] */
+    skv_linear *in;    /* parts q, k, v, z: SKV_DELTA_*; NULL: the layer has no such state */
+    skv_linear *gates; /* [2 nv, D]: b, then a; Mamba-2: [nv, D] */
+    skv_vec conv_q;    /* [K, nk dk]: the convolution's taps, of q */
+    skv_vec conv_kv;   /* [K, nk dk + nv dv], of k and v */
+    skv_vec conv_q_bias, conv_kv_bias; /* Mamba-2: [nk dk], [nk dk + nv dv]; or none */
+    skv_vec norm;                      /* [dv]; Mamba-2: [nv dv] */
+    skv_vec rate, dt_bias;             /* [nv] */
+    skv_vec skip;                      /* Mamba-2: [nv] */
 } skv_delta;
 
 /* Parts of skv_delta.in. */

@@ -7,8 +7,8 @@
  *     x += sum over the chosen, the most likely first, of w_e expert_e(b)
  *     w_e = p_e, or p_e divided by the sum of the chosen [* s_e]
  *
- * Where there is an expert that every token meets, sigmoid(w b) of it is added, which is one term
- * more: w is the router's last row.
+ * Where there is an expert that every token meets, sigmoid(w b) of it is added, or all of it, which
+ * is one term more: w is the router's last row.
  *
  * Both norms are ffn_norm, but in Gemma 4, whose dense block goes beside the experts:
  *     x += NORM(NORM(dense) + NORM(sum over the chosen))
@@ -25,8 +25,8 @@
 
 typedef struct route_job {
     const skv_pass *p;
-    const float *logits; /* [n, E], or [n, E + 1], mapped */
-    size_t n_experts, n_rows;
+    const float *logits; /* [n, n_logits], mapped: E, or E + 1 */
+    size_t n_experts, n_logits, n_rows;
     const float *scale; /* [E] or NULL */
     bool shared;
 } route_job;
@@ -65,13 +65,13 @@ static void route_row(void *arg, size_t i, size_t i_thread)
     const route_job *job = arg;
     (void)i_thread;
     const size_t k = job->p->c->n_active, n_terms = k + job->shared;
-    const float *logits = job->logits + i * (job->n_experts + job->shared);
+    const float *logits = job->logits + i * job->n_logits;
     uint32_t *chosen = job->p->ws->chosen + i * n_terms;
     float *weights = job->p->ws->expert_weights + i * n_terms;
     skv_experts_choose(job->p->c, logits, job->n_experts, chosen, weights);
     for (size_t j = 0; job->scale && j < k; j++) weights[j] *= job->scale[chosen[j]];
     if (!job->shared) return;
-    weights[k] = 1 / (1 + expf(-logits[job->n_experts]));
+    weights[k] = job->n_logits > job->n_experts ? 1 / (1 + expf(-logits[job->n_experts])) : 1;
     chosen[k] = (uint32_t)(job->n_rows * k + i); /* its place already: behind those of the others */
 }
 
@@ -85,7 +85,8 @@ static bool has_shared(const skv_pass *p, size_t i)
 static void route(const skv_pass *p, size_t i, skv_rows x, size_t n)
 {
     const skv_layer *layer = &p->m->layers[i];
-    const size_t E = p->c->layers[i].n_experts, n_logits = E + has_shared(p, i);
+    const size_t E = p->c->layers[i].n_experts;
+    const size_t n_logits = E + (has_shared(p, i) && !p->c->shared_plain);
     const skv_rows router = skv_rows_as(p->ws->router, n_logits);
     p->be->linear(p->be, &(skv_linear_args){.w = layer->router,
                                             .y = router,
@@ -93,7 +94,7 @@ static void route(const skv_pass *p, size_t i, skv_rows x, size_t n)
                                             .n_rows = n,
                                             .norm = skv_pass_norm(p, layer->router_norm)});
     const skv_mapped logits = p->be->map(p->be, router, n, n_logits, SKV_MAP_READ);
-    route_job job = {p, logits.at, E, n, layer->expert_scale, has_shared(p, i)};
+    route_job job = {p, logits.at, E, n_logits, n, layer->expert_scale, has_shared(p, i)};
     skv_pool_run(p->pool, n, route_row, &job);
     p->be->unmap(p->be, logits);
 }

@@ -2,73 +2,140 @@
 #include "model/pass.h"
 
 #include <assert.h>
+#include <string.h>
 
+#include "base/size.h"
 #include "model/adapter.h"
 
 /* ---- which rows go on ---- */
 
-/* Attention items: a run of consecutive alive rows of a span each, or each row of a span that is
- * taken singly. */
-void skv_pass_describe(skv_pass *p)
+size_t skv_span_wanted(const skv_forward_span *span)
 {
-    const uint32_t *alive = p->ws->alive;
-    size_t row = 0, row0 = 0;
-    p->n_items = 0;
+    switch (span->wanted) {
+    case SKV_ROWS_NONE: return span->n;
+    case SKV_ROWS_LAST: return span->n - 1;
+    case SKV_ROWS_ALL: break;
+    }
+    return 0;
+}
+
+size_t skv_span_kept(const skv_forward_span *span)
+{
+    return span->unskipped ? 0 : skv_min_size(skv_span_wanted(span), span->deep_from);
+}
+
+static size_t row_of(const skv_set_spec *set, size_t i)
+{
+    return set->rows ? set->rows[i] : i;
+}
+
+/* Attention items of a set: a run of consecutive rows of a span each, or each row of a span that is
+ * taken singly. */
+static void list_items(skv_pass *p, skv_row_set which)
+{
+    skv_set_spec *set = &p->sets[which];
+    skv_attention_item *items = p->ws->items[which];
+    size_t row = 0, row0 = 0, n = 0;
     for (size_t s = 0; s < p->f->n_spans; s++) {
         const skv_forward_span *span = &p->spans[s];
-        size_t end = row0 + span->n;
-        while (row < p->n_alive && alive[row] < end) {
-            size_t first = row++;
-            const bool follows = span->singly && first > 0 && alive[first - 1] >= row0 &&
-                                 alive[first] == alive[first - 1] + 1;
-            while (!span->singly && row < p->n_alive && alive[row] < end &&
-                   alive[row] == alive[row - 1] + 1) {
+        const size_t end = row0 + span->n;
+        while (row < set->n_rows && row_of(set, row) < end) {
+            const size_t first = row++, at = row_of(set, first);
+            const bool follows = span->singly && first > 0 && row_of(set, first - 1) >= row0 &&
+                                 at == row_of(set, first - 1) + 1;
+            while (!span->singly && row < set->n_rows && row_of(set, row) < end &&
+                   row_of(set, row) == row_of(set, row - 1) + 1) {
                 row++;
             }
-            p->ws->item_spans[p->n_items] = (uint32_t)s;
-            p->ws->items[p->n_items++] =
-                (skv_attention_item){.row0 = first,
-                                     .n_q = row - first,
-                                     .n_past = span->n_past + alive[first] - row0,
-                                     .table = span->cache->table,
-                                     .follows = follows};
+            items[n++] = (skv_attention_item){.row0 = first,
+                                              .n_q = row - first,
+                                              .n_past = span->n_past + at - row0,
+                                              .span = s,
+                                              .follows = follows};
         }
         row0 = end;
     }
+    set->items = items;
+    set->n_items = n;
 }
 
-void skv_pass_gather(skv_pass *p, size_t n)
+/* A set becomes the rows of each span from first(span) on. */
+static void list_rows(skv_pass *p, skv_row_set which, size_t (*first)(const skv_forward_span *))
 {
-    const uint32_t *from = p->ws->gathered;
-    p->be->gather(p->be, p->ws->x, p->c->hidden, from, n);
+    uint32_t *rows = p->ws->set_rows[which];
+    size_t row0 = 0, n = 0;
+    for (size_t s = 0; s < p->f->n_spans; s++) {
+        const skv_forward_span *span = &p->spans[s];
+        for (size_t i = first(span); i < span->n; i++) rows[n++] = (uint32_t)(row0 + i);
+        row0 += span->n;
+    }
+    p->sets[which] = (skv_set_spec){.rows = n < p->n_rows ? rows : NULL, .n_rows = n};
+}
+
+static skv_backend_step_spec describe(skv_pass *p)
+{
+    const skv_workspace *ws = p->ws;
+    skv_backend_step_spec spec = {.spans = ws->step_spans, .n_spans = p->f->n_spans};
+    p->n_rows = 0;
+    for (size_t s = 0; s < p->f->n_spans; s++) {
+        const skv_forward_span *span = &p->spans[s];
+        ws->step_spans[s] = (skv_backend_span){span->n, span->n_past, span->cache->table};
+        p->n_rows += span->n;
+    }
+    assert(p->n_rows <= ws->max_rows);
+    p->set = SKV_SET_ALL;
+    p->n_alive = p->n_rows;
+    p->sets[SKV_SET_ALL] = (skv_set_spec){.n_rows = p->n_rows};
+    list_items(p, SKV_SET_ALL);
+    list_rows(p, SKV_SET_KEPT, skv_span_kept);
+    list_items(p, SKV_SET_KEPT);
+    list_rows(p, SKV_SET_WANTED, skv_span_wanted);
+    memcpy(spec.sets, p->sets, sizeof spec.sets);
+    return spec;
+}
+
+skv_status skv_pass_begin(skv_pass *p, skv_error *err)
+{
+    const skv_backend_step_spec spec = describe(p);
+    return p->be->step_begin(p->be, p->ws->step, &spec, err);
+}
+
+void skv_pass_change(skv_pass *p)
+{
+    const skv_backend_step_spec spec = describe(p);
+    p->be->step_change(p->be, p->ws->step, &spec);
+}
+
+/* x has the n rows of a set now, which were rows from[i] of it. */
+static void take_set(skv_pass *p, skv_row_set set, const uint32_t *from, size_t n)
+{
     for (size_t h = 0; h < p->f->n_hooks; h++) {
         const skv_hook *hook = p->f->hooks[h];
         if (hook->moved) hook->moved(hook->user, from, n);
     }
+    p->set = set;
     p->n_alive = n;
 }
 
 void skv_pass_keep(skv_pass *p, size_t n)
 {
+    uint32_t *rows = p->ws->set_rows[SKV_SET_CHOSEN];
+    const uint32_t *from = p->ws->gathered;
+    skv_set_spec *chosen = &p->sets[SKV_SET_CHOSEN];
     if (n == p->n_alive) return;
-    for (size_t r = 0; r < n; r++) p->ws->alive[r] = p->ws->alive[p->ws->gathered[r]];
-    skv_pass_gather(p, n);
-    p->all_alive = false;
-    skv_pass_describe(p);
+    for (size_t r = 0; r < n; r++) rows[r] = (uint32_t)skv_pass_row(p, from[r]);
+    *chosen = (skv_set_spec){.rows = rows, .n_rows = n};
+    list_items(p, SKV_SET_CHOSEN);
+    p->be->step_choose(p->be, p->ws->step, p->set, chosen, p->ws->x, p->c->hidden);
+    take_set(p, SKV_SET_CHOSEN, from, n);
 }
 
 void skv_pass_keep_wanted(skv_pass *p)
 {
-    if (!p->all_alive) return;
-    size_t row0 = 0, n = 0;
-    for (size_t s = 0; s < p->f->n_spans; s++) {
-        const skv_forward_span *span = &p->spans[s];
-        for (size_t i = skv_span_kept(span); i < span->n; i++) {
-            p->ws->gathered[n++] = (uint32_t)(row0 + i);
-        }
-        row0 += span->n;
-    }
-    skv_pass_keep(p, n);
+    const skv_set_spec *kept = &p->sets[SKV_SET_KEPT];
+    if (p->set != SKV_SET_ALL || kept->n_rows == p->n_rows) return;
+    p->be->gather(p->be, p->ws->step, p->ws->x, p->c->hidden, SKV_SET_ALL, SKV_SET_KEPT);
+    take_set(p, SKV_SET_KEPT, kept->rows, kept->n_rows);
 }
 
 /* ---- products ---- */

@@ -18,11 +18,23 @@ struct skv_pass {
     skv_workspace *ws;
     skv_work *work; /* what is done is added here */
     size_t n_rows;  /* T */
-    size_t n_alive; /* rows of x; step row of row i is ws->alive[i] */
-    size_t n_items;
-    bool all_alive; /* alive is 0..T-1 */
-    bool adapts;    /* some span has an adapter */
+    size_t n_alive; /* rows of x: those of `set` */
+    skv_row_set set;
+    skv_set_spec sets[SKV_SET_COUNT]; /* as the back end knows them; the lists are ws's */
+    bool adapts;                      /* some span has an adapter */
 };
+
+/* Step rows that the rows of x are, as operations take a list; NULL: all of them. */
+static inline const uint32_t *skv_pass_rows(const skv_pass *p)
+{
+    return p->sets[p->set].rows;
+}
+
+/* The step row that row i of x is. */
+static inline size_t skv_pass_row(const skv_pass *p, size_t i)
+{
+    return skv_pass_rows(p) ? skv_pass_rows(p)[i] : i;
+}
 
 static inline skv_norm skv_pass_norm(const skv_pass *p, skv_vec weight)
 {
@@ -56,14 +68,14 @@ size_t skv_span_wanted(const skv_forward_span *span);
 /** First of the span's rows that goes on beyond the last boundary. */
 size_t skv_span_kept(const skv_forward_span *span);
 
-/** x becomes the rows ws->gathered [n] of it, ascending. */
-void skv_pass_gather(skv_pass *p, size_t n);
-/** The same, and the rows that are not among them have ended. */
+/** Describes the step to the back end, once, before anything runs. */
+SKV_MUST_CHECK skv_status skv_pass_begin(skv_pass *p, skv_error *err);
+/** Describes it anew: the rows that are left are all rows of p->spans. */
+void skv_pass_change(skv_pass *p);
+/** x becomes the rows ws->gathered [n] of it, ascending; the others have ended. */
 void skv_pass_keep(skv_pass *p, size_t n);
 /** Only rows whose output is wanted, and those of spans that skip nothing, go on. */
 void skv_pass_keep_wanted(skv_pass *p);
-/** The rows that are left, as attention sees them; after their spans have changed. */
-void skv_pass_describe(skv_pass *p);
 
 /* ---- keys and values ---- */
 
@@ -100,8 +112,15 @@ typedef struct skv_span_place {
     size_t i_span, row0;
 } skv_span_place;
 
-/** The span of row `row` of x, searched from one that does not come after it. */
-skv_span_place skv_pass_find_span(const skv_pass *p, skv_span_place from, size_t row);
+/* The span of row `row` of x, searched from one that does not come after it. */
+static inline skv_span_place skv_pass_find_span(const skv_pass *p, skv_span_place from, size_t row)
+{
+    while (skv_pass_row(p, row) >= from.row0 + p->spans[from.i_span].n) {
+        from.row0 += p->spans[from.i_span++].n;
+    }
+    return from;
+}
+
 /** ws->logits [n, W] of rows of x by the exit head, which has W of the ids. */
 void skv_pass_exit(const skv_pass *p, size_t row, size_t n);
 /** Row `row` of x is told with its output, which is the host's. */

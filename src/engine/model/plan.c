@@ -105,8 +105,9 @@ void skv_plan_state_layers(const skv_plan *plan, const skv_config *config, skv_s
         *layer = (skv_state_layer){.kind = SKV_SCAN_NONE,
                                    .conv_columns = skv_config_conv_columns(config, i),
                                    .conv_taps = m->conv_rows};
-        if (config->layers[i].mixer != SKV_MIXER_DELTA) continue;
-        layer->kind = SKV_SCAN_GATED_DELTA;
+        if (config->layers[i].mixer == SKV_MIXER_CONV) continue;
+        layer->kind =
+            config->layers[i].mixer == SKV_MIXER_DELTA ? SKV_SCAN_GATED_DELTA : SKV_SCAN_MAMBA2;
         layer->n_key_heads = m->n_key_heads;
         layer->n_value_heads = m->n_value_heads;
         layer->key_dim = m->key_dim;

@@ -11,19 +11,19 @@ typedef struct workspace_shape {
     size_t q_columns, qkv_columns, h_columns, rope_columns[2];
     size_t experts; /* 0: no layer has any */
     size_t shared;  /* 1: some of these layers have an expert that every row meets */
-    size_t gates;   /* of layers of the delta rule; 0: there are none */
+    size_t gates;   /* of layers that keep matrices; 0: there are none */
     bool states;    /* some layers keep a state */
     bool beside;    /* a layer has a dense block beside them */
 } workspace_shape;
 
 /* Of a layer that keeps a state: q|k|v|z, what comes out, b|a, and of some rows q or z alone. */
-static void add_delta(workspace_shape *s, const skv_mixer_shape *m)
+static void add_delta(workspace_shape *s, const skv_mixer_shape *m, size_t n_gates)
 {
     const size_t n_keys = skv_mixer_key_columns(m), n_values = skv_mixer_value_columns(m);
     s->qkv_columns = skv_max_size(s->qkv_columns, skv_mixer_conv_columns(m) + n_values);
     s->q_columns = skv_max_size(s->q_columns, n_values);
     s->h_columns = skv_max_size(s->h_columns, skv_max_size(n_keys, n_values));
-    s->gates = 2 * m->n_value_heads;
+    s->gates = skv_max_size(s->gates, n_gates);
     s->states = true;
 }
 
@@ -50,8 +50,9 @@ static workspace_shape shape_of(const skv_config *c)
         s.h_columns = skv_max_size(s.h_columns, layer->ffn_shared);
         if (layer->ffn_shared > 0) s.shared = 1;
         if (c->attention_gate) s.h_columns = skv_max_size(s.h_columns, n_q);
-        if (layer->mixer == SKV_MIXER_DELTA) add_delta(&s, &c->mixer);
+        const size_t n_gates = skv_config_gate_columns(c, i);
         if (layer->mixer == SKV_MIXER_CONV) add_conv(&s, c->hidden);
+        if (skv_config_keeps_state(c, i) && n_gates > 0) add_delta(&s, &c->mixer, n_gates);
     }
     s.q_columns = skv_max_size(s.q_columns, c->hidden);
     s.qkv_columns = skv_max_size(s.qkv_columns, skv_max_size(c->per_layer, c->hidden));
@@ -129,13 +130,15 @@ static size_t lay_out_lists(skv_workspace *ws, const skv_config *c, size_t T, un
 {
     const workspace_shape s = shape_of(c);
     size_t used = 0;
-    TAKE(ws->alive, T);
+    TAKE(ws->step_spans, T);
+    for (size_t i = 0; i < SKV_SET_COUNT; i++) {
+        if (i != SKV_SET_ALL) TAKE(ws->set_rows[i], T);
+        if (i != SKV_SET_WANTED) TAKE(ws->items[i], T);
+    }
     TAKE(ws->unread, T);
     TAKE(ws->gathered, T);
     TAKE(ws->kv_rows, T);
     TAKE(ws->tables, T);
-    TAKE(ws->items, T);
-    TAKE(ws->item_spans, T);
     if (s.states) TAKE(ws->state_spans, T);
     if (s.experts == 0) return used;
     TAKE(ws->chosen, T * (c->n_active + s.shared));
@@ -150,8 +153,10 @@ skv_bytes skv_workspace_bytes(const skv_config *config, const skv_backend *be, s
 {
     skv_workspace counted = {0};
     const area_list list = list_areas(&counted, config, max_rows);
+    const skv_backend_step_limits limits = {max_rows};
+    const skv_bytes lists = {.host = lay_out_lists(&counted, config, max_rows, NULL)};
     return skv_bytes_add(be->areas_bytes(be, list.specs, list.n),
-                         (skv_bytes){.host = lay_out_lists(&counted, config, max_rows, NULL)});
+                         skv_bytes_add(be->step_bytes(be, &limits), lists));
 }
 
 skv_status skv_workspace_init(skv_workspace *ws, const skv_config *config, skv_backend *be,
@@ -159,13 +164,19 @@ skv_status skv_workspace_init(skv_workspace *ws, const skv_config *config, skv_b
 {
     *ws = (skv_workspace){0};
     const area_list list = list_areas(ws, config, max_rows);
-    const skv_status status = be->areas_create(be, list.specs, list.n, ws->areas, err);
+    const skv_backend_step_limits limits = {max_rows};
+    skv_status status = be->areas_create(be, list.specs, list.n, ws->areas, err);
     if (status != SKV_OK) {
         *ws = (skv_workspace){0};
         return status;
     }
     ws->n_areas = list.n;
     for (size_t i = 0; i < list.n; i++) list.rows[i]->area = ws->areas[i];
+    status = be->step_create(be, &limits, &ws->step, err);
+    if (status != SKV_OK) {
+        skv_workspace_release(ws, be);
+        return status;
+    }
     ws->list_bytes = lay_out_lists(ws, config, max_rows, NULL);
     ws->lists = skv_map_zero(ws->list_bytes);
     if (!ws->lists) {
@@ -179,6 +190,7 @@ skv_status skv_workspace_init(skv_workspace *ws, const skv_config *config, skv_b
 
 void skv_workspace_release(skv_workspace *ws, skv_backend *be)
 {
+    be->step_free(be, ws->step);
     be->areas_free(be, ws->areas, ws->n_areas);
     skv_unmap(ws->lists, ws->list_bytes);
     *ws = (skv_workspace){0};

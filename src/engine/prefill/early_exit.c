@@ -19,7 +19,7 @@ static bool is_sure(double above, const float *logits, size_t n)
 static bool may_leave(const skv_pass *p, skv_span_place at, size_t row)
 {
     const skv_forward_span *span = &p->spans[at.i_span];
-    size_t i = p->ws->alive[row] - at.row0;
+    size_t i = skv_pass_row(p, row) - at.row0;
     return i >= skv_span_wanted(span) && i < span->deep_from && !span->hidden && !span->unskipped;
 }
 

@@ -70,7 +70,7 @@ static void place_rows(void *user, skv_pass *p, size_t i)
     skv_lazy *l = user;
     l->span.n_past = l->slot_rows[p->f->plan->layers[i].slot];
     for (size_t r = 0; r < p->n_rows; r++) p->ws->kv_rows[r] = l->span.n_past + r;
-    skv_pass_describe(p);
+    skv_pass_change(p);
 }
 
 /* The layer's slot has the rows, and some of them do not go on. */
@@ -81,12 +81,14 @@ static void drop_rows(void *user, skv_pass *p, size_t i)
     if (i + 1 == p->c->n_layers) return;
     size_t n = choose(l, i + 1, p->n_rows, p->ws->gathered);
     if (n == p->n_rows) return;
-    skv_pass_gather(p, n);
+    skv_pass_keep(p, n);
     for (size_t r = 0; r < p->m->n_ropes; r++) {
-        p->be->gather(p->be, p->ws->cos[r], p->m->ropes[r].n, p->ws->gathered, n);
-        p->be->gather(p->be, p->ws->sin[r], p->m->ropes[r].n, p->ws->gathered, n);
+        p->be->gather(p->be, p->ws->step, p->ws->cos[r], p->m->ropes[r].n, SKV_SET_ALL,
+                      SKV_SET_CHOSEN);
+        p->be->gather(p->be, p->ws->step, p->ws->sin[r], p->m->ropes[r].n, SKV_SET_ALL,
+                      SKV_SET_CHOSEN);
     }
-    p->n_rows = l->span.n = n;
+    l->span.n = n;
 }
 
 skv_hook skv_lazy_hook(skv_lazy *l)

@@ -5,15 +5,18 @@
 
 enum { TOKEN_BYTES_MAX = 1 << 16 };
 
+#define SPACE_SIGN "\xe2\x96\x81" /* U+2581 */
+
 typedef struct walk {
     const skv_tokenizer *t;
     const int32_t *ids; /* [n] */
     size_t n;
     const char *text; /* [n_text] */
     size_t n_text;
-    size_t *ends;     /* [n] */
-    bool adds_spaces; /* the tokenizer does, before a piece of text */
-    skv_buf bytes;    /* of one token */
+    size_t *ends;      /* [n] */
+    bool adds_spaces;  /* the tokenizer does, before a piece of text */
+    bool folds_spaces; /* a space and U+2581 are the same to it */
+    skv_buf bytes;     /* of one token */
 } walk;
 
 /* What was done to the text where a piece of it begins. */
@@ -38,6 +41,22 @@ static bool adds_spaces(const skv_tokenizer *t)
         const skv_pre_step *step = &t->pretokenizer.steps[i];
         bool metaspace = step->kind == SKV_PRE_METASPACE && step->prepend != SKV_PREPEND_NEVER;
         if (metaspace || step->kind == SKV_PRE_PREFIX) return true;
+    }
+    return false;
+}
+
+/* Whether the tokenizer reads spaces as U+2581, so that its tokens spell both as a space. */
+static bool folds_spaces(const skv_tokenizer *t)
+{
+    if (t->spm.active) return t->spm.escape;
+    for (size_t i = 0; i < t->normalizer.n_steps; i++) {
+        const skv_norm_step *step = &t->normalizer.steps[i];
+        bool signs = step->kind == SKV_NORM_REPLACE && step->n_to == strlen(SPACE_SIGN) &&
+                     memcmp(step->to, SPACE_SIGN, step->n_to) == 0;
+        if (signs && step->n_from == 1 && step->from[0] == ' ') return true;
+    }
+    for (size_t i = 0; i < t->pretokenizer.n_steps; i++) {
+        if (t->pretokenizer.steps[i].kind == SKV_PRE_METASPACE) return true;
     }
     return false;
 }
@@ -69,11 +88,28 @@ static size_t skip_blanks(const walk *w, size_t at)
     return at;
 }
 
+/* The same where the text may have U+2581 for a space. */
+static size_t pass_folded(const walk *w, size_t at, const char *bytes, size_t n)
+{
+    const size_t n_sign = strlen(SPACE_SIGN);
+    for (size_t i = 0; i < n; i++) {
+        if (at < w->n_text && w->text[at] == bytes[i]) {
+            at++;
+        } else if (bytes[i] == ' ' && w->n_text - at >= n_sign &&
+                   memcmp(w->text + at, SPACE_SIGN, n_sign) == 0) {
+            at += n_sign;
+        } else {
+            return SIZE_MAX;
+        }
+    }
+    return at;
+}
+
 /* Where the text goes on behind these bytes; SIZE_MAX: it has others. */
 static size_t pass(const walk *w, size_t at, const char *bytes, size_t n)
 {
-    if (n > w->n_text - at || (n > 0 && memcmp(w->text + at, bytes, n) != 0)) return SIZE_MAX;
-    return at + n;
+    if (n <= w->n_text - at && (n == 0 || memcmp(w->text + at, bytes, n) == 0)) return at + n;
+    return w->folds_spaces ? pass_folded(w, at, bytes, n) : SIZE_MAX;
 }
 
 /* Passes a token that ends a piece: bytes [n]. */
@@ -142,7 +178,8 @@ skv_status skv_token_walk(const skv_tokenizer *t, const int32_t *ids, size_t n, 
               .text = text,
               .n_text = n_text,
               .ends = ends,
-              .adds_spaces = adds_spaces(t)};
+              .adds_spaces = adds_spaces(t),
+              .folds_spaces = folds_spaces(t)};
     skv_buf_init(&w.bytes, TOKEN_BYTES_MAX);
     size_t i = 0;
     while (i < n) {

@@ -73,6 +73,7 @@ bool skv_worker_evict(skv_scheduler *s, skv_lane *lane, size_t n_needed)
 void skv_worker_give_back(skv_scheduler *s, skv_lane *lane)
 {
     if (!lane->sequence) return;
+    skv_worker_settle_state(lane);
     skv_worker_remember(s, lane);
     skv_sequence_free(lane->sequence);
     lane->sequence = NULL;
@@ -201,11 +202,13 @@ static skv_status begin(skv_scheduler *s, skv_lane *lane, skv_error *err)
     bool looks = may_match(s, lane) && fits_twice(s, sequence, lane, &how);
     if (looks) {
         const size_t n = matchable(s, lane);
-        n_found =
-            skv_prefix_index_match(s->prefix, lane->job->domain, lane->ids, n, &sequence->cache);
-        skv_sequence_adopt(sequence, lane->ids, n_found);
+        size_t checkpoint;
+        n_found = skv_prefix_index_match(s->prefix, lane->job->domain, lane->ids, n,
+                                         &sequence->cache, &checkpoint);
+        skv_sequence_adopt(sequence, lane->ids, n_found, checkpoint);
         skv_tell_match(sequence, lane->job->domain, lane->ids, n, n_found);
     }
+    skv_worker_place_checkpoints(s, lane, n_found, matchable(s, lane));
     skv_status status = skv_sequence_set_eviction(sequence, &how, err);
     if (status == SKV_OK && how.method != SKV_EVICT_NONE) {
         status = skv_sequence_expect(sequence, lane->n_prompt - n_found, err);

@@ -287,10 +287,24 @@ static const skv_job *only_job(const pass *p)
     return job;
 }
 
-static void set_stepping(skv_scheduler *s, const skv_job *job)
+/* False: the scheduler stops. */
+static bool begin_step(skv_scheduler *s, const skv_job *job)
 {
     pthread_mutex_lock(&s->lock);
-    s->stepping = job;
+    const bool steps = s->steps = !s->stopping;
+    s->stepping = steps ? job : NULL;
+    pthread_mutex_unlock(&s->lock);
+    return steps;
+}
+
+/* A step that ended before it noticed that it was cut leaves nothing for the next one, whose it may
+ * be. */
+static void end_step(skv_scheduler *s)
+{
+    pthread_mutex_lock(&s->lock);
+    if (s->cuts) skv_uncancel(s->engine);
+    s->steps = s->cuts = false;
+    s->stepping = NULL;
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -300,6 +314,14 @@ static void take_hidden(void *user, size_t i_layer, skv_rows x, size_t n_rows)
     p->n_taken += skv_worker_take_rows(p->s, i_layer, x, p->n_taken, n_rows);
 }
 
+static void keep_state(skv_scheduler *s, skv_lane *lane)
+{
+    if (!skv_worker_wants_state(s, lane)) return;
+    skv_worker_remember(s, lane);
+    skv_worker_keep_state(s, lane);
+    skv_worker_share(s, lane);
+}
+
 static void run_pass(pass *p)
 {
     skv_scheduler *s = p->s;
@@ -307,16 +329,17 @@ static void run_pass(pass *p)
     size_t step_row = 0;
     p->n_taken = 0;
     bool keeps = s->step_rows && s->spans[p->first].sequence->plan == &s->engine->plan;
-    set_stepping(s, only_job(p));
+    if (!begin_step(s, only_job(p))) return;
     const skv_hook tap = {.user = p, .on_hidden = take_hidden};
     const skv_step_sink sink = {.on_rows = take_rows, .user = p, .tap = keeps ? &tap : NULL};
     skv_status status = skv_engine_step(s->engine, s->spans + p->first, p->n, &sink, &err);
-    set_stepping(s, NULL);
+    end_step(s);
     if (status == SKV_CANCELLED) return; /* whoever it was not meant for is run again */
     for (size_t i = p->first; i < p->first + p->n; i++) {
         skv_lane *lane = s->span_lanes[i];
         if (status == SKV_OK) {
             skv_worker_settle(s, lane);
+            keep_state(s, lane);
             /* Rows that were taken back are not kept. */
             size_t n_before = (size_t)(s->spans[i].ids - lane->ids);
             size_t n_stay = skv_lane_cached(lane) - n_before;

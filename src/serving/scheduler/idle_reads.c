@@ -183,9 +183,10 @@ static bool begin_read(skv_scheduler *s, skv_idle_read *r)
         return false;
     }
     const size_t n = whole_blocks(job->params.n_ids);
-    const size_t n_found =
-        skv_prefix_index_match(s->prefix, job->domain, job->params.ids, n, &sequence->cache);
-    skv_sequence_adopt(sequence, job->params.ids, n_found);
+    size_t checkpoint;
+    const size_t n_found = skv_prefix_index_match(s->prefix, job->domain, job->params.ids, n,
+                                                  &sequence->cache, &checkpoint);
+    skv_sequence_adopt(sequence, job->params.ids, n_found, checkpoint);
     skv_tell_match(sequence, job->domain, job->params.ids, n, n_found);
     if (!r->begun) r->from = r->to = n_found;
     r->begun = true;
@@ -204,11 +205,29 @@ static bool set_stepping(skv_scheduler *s, bool stepping)
     return goes_on;
 }
 
+/* In hybrid models a step ends where a checkpoint may stand, at the end of a block. */
 static size_t chunk_of(const skv_scheduler *s, size_t n_seen, size_t n)
 {
     const double ns = skv_step_clock_room(&s->clock, 0, 0);
     const size_t n_fit = skv_max_size(skv_step_clock_fit(&s->clock, ns, n_seen), CHUNK_MIN);
-    return skv_min_size(n - n_seen, skv_min_size(n_fit, s->step_tokens));
+    const size_t n_chunk = skv_min_size(n - n_seen, skv_min_size(n_fit, s->step_tokens));
+    const size_t end = whole_blocks(n_seen + n_chunk);
+    return s->engine->checkpoints.n > 0 && end > n_seen ? end - n_seen : n_chunk;
+}
+
+/* Hybrid models continue a text at a checkpoint only: the read has one, which moves with it. */
+static void keep_state(skv_scheduler *s, skv_idle_read *r, size_t n)
+{
+    const uint64_t domain = r->job->domain;
+    const int32_t *ids = r->job->params.ids;
+    if (s->engine->checkpoints.n == 0 || n % SKV_PAGE_ROWS != 0) return;
+    if (skv_prefix_index_has_state(s->prefix, domain, ids, n)) return;
+    if (!skv_prefix_index_keep_state(s->prefix, domain, ids, n, s->engine->states.states,
+                                     s->idle.sequence->state)) {
+        return;
+    }
+    if (r->checkpoint > 0) skv_prefix_index_drop_state(s->prefix, domain, ids, r->checkpoint);
+    r->checkpoint = n;
 }
 
 /* Rows in front of windows are gone with the next step, so the index gets blocks after each. */
@@ -219,6 +238,7 @@ static void keep_rows(skv_scheduler *s, skv_idle_read *r, size_t n_added)
     const size_t n = sequence->cache.n_rows;
     skv_prefix_index_insert(s->prefix, job->domain, job->params.ids, n, &sequence->cache);
     skv_tell_remember(sequence, job->domain, n);
+    keep_state(s, r, n);
     skv_turns_give(&s->turns, job->params.tenant, n_added);
     r->to = skv_max_size(r->to, n);
     s->tally.idle_tokens += n_added;

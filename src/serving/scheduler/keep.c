@@ -56,32 +56,60 @@ static bool write_block(skv_scheduler *s, const skv_prefix_block *b, double wait
 {
     skv_spill_name name;
     memcpy(name.bytes, b->name, sizeof name);
-    if (!skv_spill_has(s->spill, &name)) return queue_block(s, s->spill, b, wait_seconds);
-    skv_spill_note_use(s->spill, &name);
-    return true;
+    if (skv_spill_has(s->spill, &name)) {
+        skv_spill_note_use(s->spill, &name);
+    } else if (!queue_block(s, s->spill, b, wait_seconds)) {
+        return false;
+    }
+    return skv_worker_write_state(s, s->spill, b, wait_seconds);
 }
 
-static bool share_block(void *user, const skv_prefix_block *b)
+static bool share_block(skv_scheduler *s, const skv_prefix_block *b)
 {
-    skv_scheduler *s = user;
     skv_spill_name name;
     memcpy(name.bytes, b->name, sizeof name);
     return skv_spill_has(s->store, &name) || queue_block(s, s->store, b, 0);
+}
+
+/* Blocks that a lane begins with; the state that moves along with its answer is not sent. */
+typedef struct sharing {
+    skv_scheduler *s;
+    size_t n_tokens, passing;
+} sharing;
+
+static bool share_next(void *user, const skv_prefix_block *b)
+{
+    sharing *share = user;
+    share->n_tokens += SKV_PAGE_ROWS;
+    if (!share_block(share->s, b)) return false;
+    return share->n_tokens == share->passing ||
+           skv_worker_write_state(share->s, share->s->store, b, 0);
 }
 
 /* What the queue has no room for is tried again with the lane's next rows, and at its end. */
 void skv_worker_share(skv_scheduler *s, const skv_lane *lane)
 {
     if (!s->store || !skv_spill_responds(s->store)) return;
+    sharing share = {.s = s, .passing = lane->checkpoints.answer};
     skv_prefix_index_show_text(s->prefix, lane->job->domain, lane->ids, skv_lane_cached(lane),
-                               share_block, s);
+                               share_next, &share);
 }
 
 static void give_up_block(void *user, const skv_prefix_block *b)
 {
     skv_scheduler *s = user;
     if (s->spill && !write_block(s, b, 0)) skv_spill_count_drop(s->spill);
-    if (s->store && skv_spill_responds(s->store) && !share_block(s, b)) {
+    if (s->store && skv_spill_responds(s->store) &&
+        !(share_block(s, b) && skv_worker_write_state(s, s->store, b, 0))) {
+        skv_spill_count_drop(s->store);
+    }
+}
+
+static void give_up_state(void *user, const skv_prefix_block *b)
+{
+    skv_scheduler *s = user;
+    if (s->spill && !skv_worker_write_state(s, s->spill, b, 0)) skv_spill_count_drop(s->spill);
+    if (s->store && skv_spill_responds(s->store) && !skv_worker_write_state(s, s->store, b, 0)) {
         skv_spill_count_drop(s->store);
     }
 }
@@ -138,19 +166,47 @@ void skv_worker_wake(void *user)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Names of the blocks behind those in memory that the disk has. What a store has only it knows. */
+static bool has_states(const skv_scheduler *s)
+{
+    return s->engine->checkpoints.n > 0;
+}
+
+/* Blocks at the beginning of a lane's ids that are in memory, with or without a state behind them,
+ * and the name of the last. */
+static size_t blocks_known(const skv_scheduler *s, const skv_lane *lane, uint8_t *last)
+{
+    const uint64_t domain = lane->job->domain;
+    const size_t n = lane->n_ids - 1;
+    if (!has_states(s)) return skv_prefix_index_known(s->prefix, domain, lane->ids, n, last);
+    return skv_prefix_index_rows(s->prefix, domain, lane->ids, n, last) / SKV_PAGE_ROWS;
+}
+
+/* Those that a lane could begin with. */
+static size_t blocks_usable(const skv_scheduler *s, const skv_lane *lane)
+{
+    uint8_t last[SKV_BLOCK_NAME_BYTES];
+    return skv_prefix_index_known(s->prefix, lane->job->domain, lane->ids, lane->n_ids - 1, last);
+}
+
+/* Names of the blocks behind those in memory that the disk has, of a hybrid model up to the last
+ * with a state. What a store has only it knows. */
 static size_t find_names(skv_scheduler *s, const skv_lane *lane, skv_spill *from,
                          skv_spill_name *names, size_t *n_known)
 {
     uint64_t domain = lane->job->domain;
     size_t n_blocks = (lane->n_ids - 1) / SKV_PAGE_ROWS, n = 0;
     skv_spill_name last;
-    *n_known = skv_prefix_index_known(s->prefix, domain, lane->ids, lane->n_ids - 1, last.bytes);
+    *n_known = blocks_known(s, lane, last.bytes);
     for (size_t i = *n_known; i < n_blocks && n < FETCH_BLOCKS_MAX; i++) {
         skv_spill_block_name(from, domain, i > 0 ? &last : NULL, lane->ids + i * SKV_PAGE_ROWS,
                              SKV_PAGE_ROWS, &names[n]);
         if (from == s->spill && !skv_spill_has(from, &names[n])) break;
         last = names[n++];
+    }
+    while (has_states(s) && from == s->spill && n > 0) {
+        skv_spill_state_name(from, &names[n - 1], &last);
+        if (skv_spill_has(from, &last)) break;
+        n--;
     }
     return n;
 }
@@ -159,7 +215,25 @@ static bool fetch_blocks(skv_scheduler *s, skv_lane *lane, skv_spill *from,
                          const skv_spill_name *names, size_t n)
 {
     lane->disk.fetch = skv_spill_fetch_begin(from, names, n);
+    lane->disk.of_states = false;
     if (!lane->disk.fetch) return false;
+    lane->disk.fetched_ns = skv_clock_ns();
+    s->n_fetching++;
+    return true;
+}
+
+/* The last state behind blocks that are in memory, where that is more than what has one. */
+static bool fetch_state(skv_scheduler *s, skv_lane *lane, skv_spill *from)
+{
+    uint8_t last[SKV_BLOCK_NAME_BYTES];
+    const size_t end = blocks_known(s, lane, last), first = blocks_usable(s, lane);
+    skv_spill_name *names = end > first ? skv_alloc(end - first, sizeof *names) : NULL;
+    if (!names) return false;
+    const size_t n = skv_worker_state_names(s, lane, from, first, end, names);
+    lane->disk.fetch = n > 0 ? skv_spill_fetch_any(from, names, n) : NULL;
+    skv_free(names);
+    if (!lane->disk.fetch) return false;
+    lane->disk.of_states = true;
     lane->disk.fetched_ns = skv_clock_ns();
     s->n_fetching++;
     return true;
@@ -173,11 +247,11 @@ static bool begin_fetch(skv_scheduler *s, skv_lane *lane, skv_spill *from)
     size_t n = find_names(s, lane, from, names, &n_known);
     const bool begun = n > 0 && fetch_blocks(s, lane, from, names, n);
     skv_free(names);
-    if (!begun) return false;
+    if (!begun && !(has_states(s) && fetch_state(s, lane, from))) return false;
     bool goes_on = lane->disk.n_disk > lane->disk.n_before; /* behind what the disk had */
     lane->disk.n_restored = lane->disk.n_disk = n_known * SKV_PAGE_ROWS;
     lane->disk.n_store = lane->disk.n_restored;
-    if (!goes_on) lane->disk.n_before = lane->disk.n_restored;
+    if (!goes_on) lane->disk.n_before = blocks_usable(s, lane) * SKV_PAGE_ROWS;
     return true;
 }
 
@@ -215,8 +289,7 @@ void skv_worker_seek_again(skv_lane *lane)
 static bool is_known(const skv_scheduler *s, const skv_lane *lane, size_t n)
 {
     uint8_t last[SKV_BLOCK_NAME_BYTES];
-    return skv_prefix_index_known(s->prefix, lane->job->domain, lane->ids, n, last) ==
-           n / SKV_PAGE_ROWS;
+    return blocks_known(s, lane, last) >= n / SKV_PAGE_ROWS;
 }
 
 /* The content of a file becomes a block of the index; false: it does not fit there. */
@@ -249,20 +322,28 @@ void skv_worker_stop_fetch(skv_scheduler *s, skv_lane *lane)
     s->n_fetching--;
 }
 
+static skv_spill *source_of(const skv_scheduler *s, const skv_lane *lane)
+{
+    return lane->disk.n_sought == 1 ? s->spill : s->store;
+}
+
 static void collect(skv_scheduler *s, skv_lane *lane, uint64_t until_ns)
 {
     skv_spill_item *item;
     bool fits = true, late = false;
     while (fits && !late && (item = skv_spill_fetch_next(lane->disk.fetch))) {
-        fits = restore(s, lane, item);
+        fits = lane->disk.of_states ? skv_worker_restore_state(s, lane, source_of(s, lane), item)
+                                    : restore(s, lane, item);
         skv_free(item);
         lane->disk.fetched_ns = skv_clock_ns();
         late = lane->disk.fetched_ns > until_ns;
     }
     if (fits && late) return;
-    const skv_spill *from = lane->disk.n_sought == 1 ? s->spill : s->store;
+    skv_spill *from = source_of(s, lane);
     bool silent = skv_clock_ns() - lane->disk.fetched_ns > skv_spill_silence_ns(from);
-    if (!fits || silent || skv_spill_fetch_done(lane->disk.fetch)) skv_worker_stop_fetch(s, lane);
+    if (fits && !silent && !skv_spill_fetch_done(lane->disk.fetch)) return;
+    skv_worker_stop_fetch(s, lane);
+    if (has_states(s) && !lane->disk.of_states && !silent) (void)fetch_state(s, lane, from);
 }
 
 /* Answers under way are not held up longer than by a step: the rest comes after the next one. */
@@ -332,6 +413,13 @@ static size_t most_pages(const skv_engine *e)
                             e->has_teacher ? e->teacher_plan.layout.n_bundles : 0);
 }
 
+/* Two states are on their way beside blocks. */
+static size_t queue_bytes(const skv_scheduler *s)
+{
+    const size_t page_bytes = skv_kv_store_page_bytes(s->engine->store);
+    return SKV_SPILL_QUEUE_BYTES + 2 * skv_worker_state_pages(s) * page_bytes;
+}
+
 static skv_status open_spills(skv_scheduler *s, skv_error *err)
 {
     uint8_t secret[SKV_SHA256_BYTES];
@@ -341,11 +429,16 @@ static skv_status open_spills(skv_scheduler *s, skv_error *err)
                 "values of its own heads");
     if (o->cache_key) SKV_TRY(make_secret(o, secret, err));
     if (!(o->cache_flush_seconds > 0)) o->cache_flush_seconds = SKV_CACHE_FLUSH_SECONDS_DEFAULT;
+    SKV_REQUIRE(!o->readers || s->engine->states.n == 0, err, SKV_UNSUPPORTED,
+                "prefill-from: a reader sends keys and values, and an answer of a hybrid model "
+                "needs the states too");
+    s->queue_bytes = queue_bytes(s);
     skv_spill_options options = {.store = o->store,
                                  .secret = o->cache_key ? secret : NULL,
-                                 .queue_bytes = SKV_SPILL_QUEUE_BYTES,
+                                 .queue_bytes = s->queue_bytes,
                                  .page_bytes = skv_kv_store_page_bytes(s->engine->store),
-                                 .pages_max = most_pages(s->engine),
+                                 .pages_max =
+                                     skv_max_size(most_pages(s->engine), skv_worker_state_pages(s)),
                                  .log = o->log,
                                  .log_user = o->log_user,
                                  .wake = skv_worker_wake,
@@ -354,7 +447,8 @@ static skv_status open_spills(skv_scheduler *s, skv_error *err)
     SKV_TRY(skv_rows_print(s->engine, s->context, !!o->cache_key, options.model, err));
     if (o->cache_dir) SKV_TRY(open_disk(s, options, err));
     if (o->store) SKV_TRY(skv_spill_open(&options, &s->store, err));
-    skv_prefix_keeper keeper = {.user = s, .name = name_block, .give_up = give_up_block};
+    skv_prefix_keeper keeper = {
+        .user = s, .name = name_block, .give_up = give_up_block, .give_up_state = give_up_state};
     skv_prefix_index_set_keeper(s->prefix, &keeper);
     SKV_TRY(skv_worker_open_readers(s, err));
     return skv_worker_open_rows(s, err);

@@ -66,7 +66,7 @@ bool skv_worker_wait_room(skv_scheduler *s, skv_spill *to, size_t n_bytes, doubl
 {
     skv_arrivals *a = arrivals_of(s, to);
     settle(s, to, seconds > 0);
-    if (a->n_bytes > 0 && a->n_bytes + n_bytes > SKV_SPILL_QUEUE_BYTES) return false;
+    if (a->n_bytes > 0 && a->n_bytes + n_bytes > s->queue_bytes) return false;
     return skv_spill_wait_room(to, a->n_bytes + n_bytes, seconds);
 }
 

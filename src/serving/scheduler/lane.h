@@ -16,6 +16,7 @@
  *     remote    remote.c: what a reader reads of it
  *     stored    store_prompt.c: what was told of its blocks
  *     rows      keep_rows.c: what is written of it, in the smaller form
+ *     checkpoints  checkpoints.c: where its state is kept
  *     mask      masks.c: its constraint, and what may be said next
  *     choice    choose.c: its sampler and the token that was chosen
  *     draft     drafts.c: what a step checks beside it
@@ -51,7 +52,8 @@ typedef struct skv_lane_disk {
     size_t n_before;        /* of them those that were there before, */
     size_t n_disk;          /* and those and what the disk had, */
     size_t n_store;         /* and what the store had; the rest came from a reader */
-    skv_spill_fetch *fetch; /* owned: they are on their way */
+    skv_spill_fetch *fetch; /* owned: they are on their way, */
+    bool of_states;         /* or a state that stands behind them */
     uint64_t fetched_ns;    /* when something last arrived */
 } skv_lane_disk;
 
@@ -76,6 +78,13 @@ typedef struct skv_lane_rows {
     size_t n, n_named;    /* n_named blocks at the beginning have names for the disk, */
     skv_spill_name name;  /* the last of them this one */
 } skv_lane_rows;
+
+enum { SKV_LANE_CHECKPOINTS = 10 };
+
+typedef struct skv_lane_checkpoints {
+    size_t at[SKV_LANE_CHECKPOINTS], n; /* of its ids when it began: tokens, ascending */
+    size_t answer;                      /* behind so many of them while it answers; 0: none */
+} skv_lane_checkpoints;
 
 typedef struct skv_lane_mask {
     void *constraint; /* owned; NULL: none */
@@ -129,6 +138,7 @@ typedef struct skv_lane {
     skv_lane_remote remote;
     skv_lane_stored stored;
     skv_lane_rows rows;
+    skv_lane_checkpoints checkpoints;
     skv_lane_mask mask;
     skv_lane_choice choice;
     skv_lane_draft draft;

@@ -193,6 +193,7 @@ static bool waits_for_others(const skv_scheduler *s)
 static void *work(void *arg)
 {
     skv_scheduler *s = arg;
+    skv_thread_computes();
     s->busy_ns = skv_clock_ns();
     while (take_inbox(s)) {
         if (s->oldest) skv_worker_pause_idle(s);
@@ -225,16 +226,16 @@ static void *work(void *arg)
 
 /* ---- life ---- */
 
-static void resolve_options(skv_scheduler *s, const skv_scheduler_options *given, size_t states)
+static void resolve_options(skv_scheduler *s, const skv_scheduler_options *given,
+                            const skv_engine_stats *engine)
 {
     skv_scheduler_options *o = &s->options;
     *o = given ? *given : skv_scheduler_options_default();
     if (o->max_running == 0) o->max_running = SKV_RUNNING_DEFAULT;
     o->max_running = skv_min_size(o->max_running, s->step_tokens);
-    if (states >
-        0) { /* of a hybrid model: an answer has one, and blocks are not kept with theirs */
-        o->max_running = skv_min_size(o->max_running, states);
-        o->no_prefix_cache = true;
+    if (engine->states > 0) { /* of a hybrid model: an answer has one */
+        o->max_running = skv_min_size(o->max_running, engine->states);
+        o->no_prefix_cache = o->no_prefix_cache || engine->checkpoints == 0;
     }
     if (o->max_queued == 0) o->max_queued = SKV_QUEUED_DEFAULT;
     if (o->max_queued_tokens == 0) o->max_queued_tokens = SKV_QUEUED_CONTEXTS_DEFAULT * s->context;
@@ -252,11 +253,7 @@ static skv_status build(skv_scheduler *s, const skv_scheduler_options *options, 
     s->context = skv_min_size(stats.context, s->engine->options.kv_tokens);
     s->step_tokens = stats.step_tokens;
     s->vocab_size = skv_engine_vocab(s->engine);
-    resolve_options(s, options, stats.states);
-    SKV_REQUIRE(
-        stats.states == 0 || !(s->options.cache_dir || s->options.store), err, SKV_UNSUPPORTED,
-        "scheduler: cached prompts on disk or in a store: those of a hybrid model would lack "
-        "their states");
+    resolve_options(s, options, &stats);
     s->drafts.account = s->options.account;
     skv_worker_open_past(s);
     skv_step_clock_init(&s->clock, s->options.step_ms);
@@ -267,6 +264,9 @@ static skv_status build(skv_scheduler *s, const skv_scheduler_options *options, 
     if (!s->options.no_prefix_cache) {
         SKV_TRY(skv_prefix_index_create(s->engine->store, stats.kv_pages, s->options.seed,
                                         &s->prefix, err));
+        if (stats.states > 0) {
+            SKV_TRY(skv_prefix_index_set_states(s->prefix, &s->engine->checkpoints, err));
+        }
         skv_tell_index(s->engine, stats.kv_pages, s->options.seed);
     }
     SKV_TRY(skv_worker_open_kept(s, err));
@@ -327,12 +327,20 @@ skv_status skv_scheduler_create(skv_engine *engine, const skv_vocab *vocab,
     return SKV_OK;
 }
 
+/* Ends the step early that is running, with the lock held. */
+static void cut_step(skv_scheduler *s)
+{
+    if (!s->steps) return;
+    s->cuts = true;
+    skv_cancel(s->engine);
+}
+
 void skv_scheduler_free(skv_scheduler *s)
 {
     if (!s) return;
     pthread_mutex_lock(&s->lock);
     s->draining = s->stopping = true;
-    skv_cancel(s->engine);
+    cut_step(s);
     (void)pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
     (void)pthread_join(s->thread, NULL);
@@ -489,7 +497,7 @@ void skv_job_cancel(skv_job *job)
     atomic_store(&job->cancelled, true);
     pthread_mutex_lock(&s->lock);
     s->nudged = true;
-    if (s->stepping == job) skv_cancel(s->engine);
+    if (s->stepping == job) cut_step(s);
     (void)pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
 }

@@ -73,6 +73,14 @@ void skv_spill_block_name(const skv_spill *s, uint64_t domain, const skv_spill_n
     end_name(&sha, name);
 }
 
+void skv_spill_state_name(const skv_spill *s, const skv_spill_name *block, skv_spill_name *name)
+{
+    skv_sha256 sha;
+    begin_hash(s, "state", &sha);
+    skv_sha256_add(&sha, block, sizeof *block);
+    end_name(&sha, name);
+}
+
 /* ---- writing ---- */
 
 bool skv_spill_has(skv_spill *s, const skv_spill_name *name)
@@ -306,11 +314,24 @@ static skv_status read_block(skv_spill *s, const skv_spill_fetch *f, size_t i,
 {
     skv_status status = s->medium->read(s, &f->names[i], item, err);
     if (status == SKV_FORMAT) s->medium->remove(s, &f->names[i]);
-    if (status == SKV_OK && i + 1 < f->n) return status;
+    if (f->any && status == SKV_OK) s->medium->touch(s, &f->names[i]);
+    if (f->any || (status == SKV_OK && i + 1 < f->n)) return status;
     for (size_t k = status == SKV_OK ? i + 1 : i; k-- > 0;) {
         s->medium->touch(s, &f->names[k]);
     }
     return status;
+}
+
+/* Whether the next one may be there where this one is not. */
+static bool goes_on(const skv_spill_fetch *f, skv_status status)
+{
+    const bool lacks = status == SKV_RANGE || status == SKV_FORMAT || status == SKV_IO;
+    return f->any && lacks && f->n_read + 1 < f->n;
+}
+
+static void touch_read(skv_spill *s, const skv_spill_fetch *f)
+{
+    for (size_t i = f->n_read; i-- > 0 && !f->any;) skv_spill_list_touch(&s->list, &f->names[i]);
 }
 
 static void read_next(skv_spill *s, skv_spill_fetch *f)
@@ -327,12 +348,17 @@ static void read_next(skv_spill *s, skv_spill_fetch *f)
         skv_histogram_add(&s->stats.read_time, skv_clock_ns() - start);
         take_item(s, f, item);
         if (!s->folder) remember_name(s, &item->name);
+    } else if (goes_on(f, status)) {
+        if (status != SKV_RANGE) forget(s, &f->names[f->n_read], status, err.text);
+        f->n_read++;
     } else {
         f->failed = true;
         if (status != SKV_MEMORY) forget(s, &f->names[f->n_read], status, err.text);
     }
-    if (f->failed || f->n_read == f->n) {
-        for (size_t i = f->n_read; i-- > 0;) skv_spill_list_touch(&s->list, &f->names[i]);
+    if (f->failed || f->n_read == f->n) touch_read(s, f);
+    if (f->any && status == SKV_OK) {
+        skv_spill_list_touch(&s->list, &f->names[f->n_read - 1]);
+        f->n_read = f->n;
     }
     if (f->ended) {
         free_fetch(f);
@@ -409,7 +435,7 @@ bool skv_spill_responds(skv_spill *s)
 
 /* ---- reading ---- */
 
-skv_spill_fetch *skv_spill_fetch_begin(skv_spill *s, const skv_spill_name *names, size_t n)
+static skv_spill_fetch *begin_fetch(skv_spill *s, const skv_spill_name *names, size_t n, bool any)
 {
     skv_spill_fetch *f = skv_alloc_zero(1, sizeof *f);
     skv_spill_name *copy = skv_alloc(n, sizeof *names);
@@ -419,7 +445,7 @@ skv_spill_fetch *skv_spill_fetch_begin(skv_spill *s, const skv_spill_name *names
         return NULL;
     }
     memcpy(copy, names, n * sizeof *names);
-    *f = (skv_spill_fetch){.spill = s, .names = copy, .n = n};
+    *f = (skv_spill_fetch){.spill = s, .names = copy, .n = n, .any = any};
     pthread_mutex_lock(&s->lock);
     skv_spill_fetch **at = &s->fetches;
     while (*at) at = &(*at)->next;
@@ -427,6 +453,16 @@ skv_spill_fetch *skv_spill_fetch_begin(skv_spill *s, const skv_spill_name *names
     (void)pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
     return f;
+}
+
+skv_spill_fetch *skv_spill_fetch_begin(skv_spill *s, const skv_spill_name *names, size_t n)
+{
+    return begin_fetch(s, names, n, false);
+}
+
+skv_spill_fetch *skv_spill_fetch_any(skv_spill *s, const skv_spill_name *names, size_t n)
+{
+    return begin_fetch(s, names, n, true);
 }
 
 skv_spill_item *skv_spill_fetch_next(skv_spill_fetch *f)

@@ -66,6 +66,10 @@ uint64_t skv_spill_hide(const skv_spill *spill, const char *tag, const void *dat
 void skv_spill_block_name(const skv_spill *spill, uint64_t domain, const skv_spill_name *parent,
                           const int32_t *ids, size_t n_ids, skv_spill_name *name);
 
+/** The name of the state behind a block. */
+void skv_spill_state_name(const skv_spill *spill, const skv_spill_name *block,
+                          skv_spill_name *name);
+
 /* ---- writing ---- */
 
 /** Whether it is there as far as is known: a store may have more, or have lost it. */
@@ -97,6 +101,8 @@ bool skv_spill_responds(skv_spill *spill);
 uint64_t skv_spill_silence_ns(const skv_spill *spill);
 /** Reads blocks, in order, up to the first that cannot be read; NULL: no memory. */
 skv_spill_fetch *skv_spill_fetch_begin(skv_spill *spill, const skv_spill_name *names, size_t n);
+/** Reads the first of these items that can be read. */
+skv_spill_fetch *skv_spill_fetch_any(skv_spill *spill, const skv_spill_name *names, size_t n);
 /** The next block that has arrived, to be freed with skv_free; NULL: none now. */
 skv_spill_item *skv_spill_fetch_next(skv_spill_fetch *fetch);
 /** Whether nothing more will arrive. */

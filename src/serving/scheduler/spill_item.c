@@ -106,8 +106,9 @@ skv_status skv_spill_header_check(const skv_spill_form *form, const skv_spill_na
     SKV_REQUIRE(h->version == VERSION && memcmp(&h->name, name, sizeof *name) == 0 &&
                     memcmp(&h->fingerprint, &form->fingerprint, sizeof *name) == 0,
                 err, SKV_FORMAT, "another model's, or another version's");
-    bool is_block = (h->kind == SKV_SPILL_BLOCK || h->kind == SKV_SPILL_ROWS) && h->n_pages > 0 &&
-                    h->n_pages <= PAGES_MAX;
+    bool has_pages =
+        h->kind == SKV_SPILL_BLOCK || h->kind == SKV_SPILL_ROWS || h->kind == SKV_SPILL_STATE;
+    bool is_block = has_pages && h->n_pages > 0 && h->n_pages <= PAGES_MAX;
     bool is_text = h->kind == SKV_SPILL_TEXT && h->n_pages == 0;
     SKV_REQUIRE((is_block || is_text) && h->n_ids > 0 && h->n_ids <= SKV_SPILL_IDS_MAX &&
                     h->page_bytes == form->page_bytes &&

@@ -1,5 +1,5 @@
 /*
- * An item of the spilled prefix cache, a block of KV pages or the ids of a text, as bytes:
+ * An item of the spilled prefix cache, a block of KV pages, a state or the ids of a text, as bytes:
  *
  *     header [128] | ids [n_ids] int32 | pages [n_pages][page_bytes]
  *
@@ -28,7 +28,8 @@ typedef enum skv_spill_kind {
     SKV_SPILL_NOTE = 0, /* in a queue only: a file was used */
     SKV_SPILL_BLOCK = 1,
     SKV_SPILL_TEXT = 2,
-    SKV_SPILL_ROWS = 3 /* a block whose deep K,V are rows, in the last pages: keep_rows.c */
+    SKV_SPILL_ROWS = 3, /* a block whose deep K,V are rows, in the last pages: keep_rows.c */
+    SKV_SPILL_STATE = 4 /* the state behind a block, in its pages: keep_states.c */
 } skv_spill_kind;
 
 /* What one file holds, in one piece of memory. */
@@ -37,7 +38,8 @@ typedef struct skv_spill_item {
     uint64_t ticket;             /* of pages that have not arrived: keep_pages.c */
     skv_spill_kind kind;
     skv_spill_name name;
-    skv_spill_name parent; /* BLOCK, ROWS: the block before, zeros: none. TEXT: whose it is */
+    skv_spill_name parent; /* BLOCK, ROWS: the block before, zeros: none. STATE: the block itself.
+                            * TEXT: whose it is */
     size_t n_ids, n_pages; /* page_bytes of the whole store */
     unsigned char *pages;  /* [n_pages][page_bytes], behind the ids */
     int32_t ids[];         /* [n_ids] */

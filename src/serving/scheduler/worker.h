@@ -16,9 +16,11 @@
  *     choose.c      which token a lane goes on with
  *     drafts.c      tokens that are checked beside it
  *     output.c      what readers are sent
+ *     checkpoints.c states of hybrid models that are kept for others
  *     keep.c        the prefix cache on disk and in a store
  *     keep_pages.c  pages that are on their way there
  *     keep_rows.c   its smaller form for SwiftKV
+ *     keep_states.c checkpoints there
  *     rows_print.c  what the rows on disk depend on
  *     remote.c      prompts that another server reads
  *     store_prompt.c prompts that are read for others
@@ -54,7 +56,7 @@ typedef struct skv_row_task {
     skv_row_values *values; /* to be filled; NULL: the lane's choice is made */
 } skv_row_task;
 
-enum { SKV_SPILL_QUEUE_BYTES = 64 << 20 }; /* of the disk, and of the store */
+enum { SKV_SPILL_QUEUE_BYTES = 64 << 20 }; /* of the disk, and of the store, and room for states */
 
 /* Blocks whose pages are still on their way to a queue, the oldest first. */
 typedef struct skv_arrivals {
@@ -82,7 +84,8 @@ struct skv_scheduler {
     size_t n_queued, n_queued_tokens; /* jobs that have not begun, and their prompts */
     size_t n_queued_of[SKV_TENANTS];  /* of them, by tenant */
     bool draining, stopping, nudged;  /* nudged: somebody was cancelled */
-    const skv_job *stepping;          /* the only job of the step that is running */
+    bool steps, cuts;                 /* a step is running; it was asked to end early */
+    const skv_job *stepping;          /* its only job */
     uint64_t n_submitted, n_rejected;
     double seconds_a_token;
     skv_scheduler_metrics published;
@@ -105,6 +108,7 @@ struct skv_scheduler {
     skv_past_prompts past;      /* what misses are told from */
     skv_arrivals arrivals[2];   /* for the disk and for the store */
     skv_idle idle;              /* what is read while nothing waits; has the lock's fields too */
+    size_t queue_bytes;         /* of each of them */
     unsigned char *step_rows;   /* owned, of the step's rows at boundary l; NULL: not wanted */
 
     /* masks, */
@@ -179,6 +183,20 @@ void skv_worker_share_prompt(skv_scheduler *s, const skv_lane *from, skv_lane *f
 void skv_worker_begin_answer(skv_lane *lane);
 /** Keeps a lane's full pages for others. */
 void skv_worker_remember(skv_scheduler *s, const skv_lane *lane);
+
+/* ---- checkpoints.c ---- */
+
+/** A lane begins behind n_found of its ids, of which n_usable may come from elsewhere. */
+void skv_worker_place_checkpoints(skv_scheduler *s, skv_lane *lane, size_t n_found,
+                                  size_t n_usable);
+/** How many of its next n ids, behind n_seen, are read before its state is to be kept. */
+size_t skv_worker_until_checkpoint(const skv_lane *lane, size_t n_seen, size_t n);
+/** Whether the state of a lane is to be kept where it stands. */
+bool skv_worker_wants_state(const skv_scheduler *s, const skv_lane *lane);
+/** Keeps it; the index has the lane's blocks. */
+void skv_worker_keep_state(skv_scheduler *s, skv_lane *lane);
+/** The lane gives its sequence back: what was kept behind its answer stays. */
+void skv_worker_settle_state(skv_lane *lane);
 
 /* ---- recall.c ---- */
 
@@ -292,6 +310,22 @@ bool skv_worker_item_fits(const skv_scheduler *s, const skv_lane *lane, const sk
 /** Writes such an item into pages [n_tracks]. */
 void skv_worker_fill_pages(skv_scheduler *s, const skv_lane *lane, const skv_spill_item *item,
                            const uint32_t *pages);
+
+/* ---- keep_states.c ---- */
+
+/** Pages of an item that a checkpoint takes; 0: there are none. */
+size_t skv_worker_state_pages(const skv_scheduler *s);
+/** Queues the checkpoint of a block, where it has one that is not there yet; false: the queue is
+ * full. */
+bool skv_worker_write_state(skv_scheduler *s, skv_spill *to, const skv_prefix_block *block,
+                            double seconds);
+/** Names of the states behind a lane's blocks from number first + 1 to `end`, the last one first,
+ * as far as the disk has them: names [end - first]. Returns how many. */
+size_t skv_worker_state_names(const skv_scheduler *s, const skv_lane *lane, skv_spill *from,
+                              size_t first, size_t end, skv_spill_name *names);
+/** Such an item becomes the checkpoint of a block in memory; false: it is none of this lane's. */
+SKV_MUST_CHECK bool skv_worker_restore_state(skv_scheduler *s, const skv_lane *lane,
+                                             const skv_spill *from, const skv_spill_item *item);
 
 /* ---- rows_print.c ---- */
 

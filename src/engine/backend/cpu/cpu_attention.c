@@ -24,7 +24,7 @@ enum {
 };
 
 typedef struct skv_cpu_task {
-    const skv_attention_item *item;
+    const skv_cpu_item *item;
     size_t i_head;        /* KV head */
     size_t q0, n_q;       /* query tokens of the item, counted from its first */
     const uint32_t *rows; /* [n_q] rows of q, for tokens of several items; else NULL */
@@ -39,6 +39,7 @@ typedef struct skv_cpu_task {
 typedef struct attention_job {
     skv_cpu_backend *be;
     const skv_attention_args *args;
+    const skv_cpu_set *set;
     skv_kv_type type;
     size_t track0, n_kv_heads; /* of the slot */
     size_t n_group;
@@ -167,7 +168,7 @@ static void add_task(attention_job *job, skv_cpu_task task)
 }
 
 /* Tasks of a prompt chunk, the last (longest) blocks first so that threads end together. */
-static void add_chunk_tasks(attention_job *job, const skv_attention_item *item)
+static void add_chunk_tasks(attention_job *job, const skv_cpu_item *item)
 {
     const skv_attention_args *a = job->args;
     size_t block = job->be->kernels.attention_tokens(job->n_group, a->head_dim);
@@ -227,10 +228,10 @@ typedef struct cuts {
     size_t row0, row1, n;
 } cuts;
 
-static cuts cuts_of(const attention_job *job, const skv_attention_item *item, size_t i_head)
+static cuts cuts_of(const attention_job *job, const skv_cpu_item *item, size_t i_head)
 {
     const size_t track = job->track0 + i_head;
-    cuts c = {skv_cpu_first_row(job->args, item, track), skv_cpu_end_row(item, track), 0};
+    cuts c = {skv_cpu_first_row(item, job->args->window, track), skv_cpu_end_row(item, track), 0};
     c.n = count_parts(job->be, c.row1 - c.row0, job->n_expected);
     return c;
 }
@@ -257,8 +258,7 @@ static size_t most_of_group(const attention_job *job, size_t n, size_t n_parts)
 
 /* A task for the first of n tokens that follow each other, and those that are cut as it is. Returns
  * how many. */
-static size_t add_group(attention_job *job, const skv_attention_item *items, size_t n,
-                        size_t i_head)
+static size_t add_group(attention_job *job, const skv_cpu_item *items, size_t n, size_t i_head)
 {
     cuts first = cuts_of(job, items, i_head), last = first;
     size_t most = most_of_group(job, n, first.n), n_group = 1;
@@ -284,11 +284,10 @@ static size_t add_group(attention_job *job, const skv_attention_item *items, siz
 }
 
 /* Tokens of one sequence, head by head. The first may have tasks already, as others may not. */
-static void add_token_tasks(attention_job *job, const skv_attention_item *items, size_t n)
+static void add_token_tasks(attention_job *job, const skv_cpu_item *items, size_t n)
 {
-    const skv_attention_args *a = job->args;
     for (size_t h = 0; h < job->n_kv_heads; h++) {
-        size_t i = job->is_shared[h * a->n_items + (size_t)(items - a->items)];
+        size_t i = job->is_shared[h * job->set->n_items + (size_t)(items - job->set->items)];
         while (i < n) i += add_group(job, items + i, n - i, h);
     }
 }
@@ -307,7 +306,7 @@ static shares count_shares(const attention_job *job, const skv_cpu_prefix *p, si
     size_t n_tasks = job->n_kv_heads * skv_ceil_div(p->n_items, n_most);
     shares s = {.n_before = a->window ? 1 : 0};
     s.n_prefix = skv_min_size(count_parts(job->be, p->row1 - p->row0, n_tasks), SHARED_MAX);
-    size_t n_rows = skv_cpu_end_row(&a->items[p->leader], job->track0 + i_head) - p->row1;
+    size_t n_rows = skv_cpu_end_row(&job->set->items[p->leader], job->track0 + i_head) - p->row1;
     s.n_after = skv_min_size(count_parts(job->be, n_rows, job->n_expected), OWN_MAX);
     s.n_parts = s.n_before + s.n_after + s.n_prefix;
     return s;
@@ -323,7 +322,7 @@ static void add_prefix_rows(attention_job *job, const skv_cpu_prefix *p, size_t 
         add_portions(
             job,
             (skv_cpu_task){
-                .item = &job->args->items[p->leader],
+                .item = &job->set->items[p->leader],
                 .i_head = i_head,
                 .n_q = skv_min_size(n_most, p->n_items - j),
                 .rows = rows + j,
@@ -346,24 +345,25 @@ static void add_prefix(attention_job *job, const skv_cpu_prefix *p, size_t i, si
     if (p->n_items < 2 || n_floats > job->n_shared) return;
     const size_t track = job->track0 + i_head;
     uint32_t *rows = job->rows;
-    for (size_t j = p->leader; j < a->n_items; j++) {
-        if (job->prefix_of[j] == i) *job->rows++ = (uint32_t)a->items[j].row0;
+    for (size_t j = p->leader; j < job->set->n_items; j++) {
+        if (job->prefix_of[j] == i) *job->rows++ = (uint32_t)job->set->items[j].row0;
     }
     add_prefix_rows(job, p, i_head, &s, rows);
     float *partial = job->shared;
-    for (size_t j = p->leader; j < a->n_items; j++) {
+    for (size_t j = p->leader; j < job->set->n_items; j++) {
         if (job->prefix_of[j] != i) continue;
-        skv_cpu_task task = {.item = &a->items[j], .i_head = i_head, .n_q = 1, .partial = partial};
+        skv_cpu_task task = {.item = &job->set->items[j], .i_head = i_head, .n_q = 1};
+        task.partial = partial;
         task.n_parts = s.n_parts;
         task.row0 = p->row1;
         task.row1 = skv_cpu_end_row(task.item, track);
         add_portions(job, task, s.n_after);
         task.partial = partial + s.n_after * job->part_floats;
         task.n_parts = 0;
-        task.row0 = skv_cpu_first_row(a, task.item, track);
+        task.row0 = skv_cpu_first_row(task.item, a->window, track);
         task.row1 = p->row0;
         add_portions(job, task, s.n_before);
-        job->is_shared[i_head * a->n_items + j] = 1;
+        job->is_shared[i_head * job->set->n_items + j] = 1;
         partial += s.n_parts * job->part_floats;
     }
     job->shared += n_floats;
@@ -373,12 +373,13 @@ static void add_prefix(attention_job *job, const skv_cpu_prefix *p, size_t i, si
 static void add_prefixes(attention_job *job)
 {
     const skv_attention_args *a = job->args;
-    memset(job->is_shared, 0, job->n_kv_heads * a->n_items);
+    memset(job->is_shared, 0, job->n_kv_heads * job->set->n_items);
     /* Sums of a token would depend on who shares its rows. */
-    if (job->be->limits.batch_invariant || a->n_items < 2) return;
+    if (job->be->limits.batch_invariant || job->set->n_items < 2) return;
     for (size_t h = 0; h < job->n_kv_heads; h++) {
         skv_cpu_prefix prefixes[SKV_PREFIXES_MAX];
-        size_t n = skv_cpu_find_prefixes(a, job->track0 + h, prefixes, job->prefix_of);
+        size_t n =
+            skv_cpu_find_prefixes(job->set, a->window, job->track0 + h, prefixes, job->prefix_of);
         for (size_t i = 0; i < n; i++) add_prefix(job, &prefixes[i], i, h);
     }
 }
@@ -386,12 +387,14 @@ static void add_prefixes(attention_job *job)
 static attention_job job_of(skv_cpu_backend *be, const skv_attention_args *args)
 {
     const skv_backend_limits *limits = &be->limits;
-    const skv_slots_spec *spec = &args->items[0].table->slots->spec;
+    const skv_cpu_set *set = &args->step->sets[args->set];
+    const skv_slots_spec *spec = &args->step->slots->spec;
     const size_t n_kv_heads = spec->track0[args->slot + 1] - spec->track0[args->slot];
     size_t n_rows = limits->max_rows * limits->max_heads;
     attention_job job = {
         .be = be,
         .args = args,
+        .set = set,
         .type = spec->type,
         .track0 = spec->track0[args->slot],
         .n_kv_heads = n_kv_heads,
@@ -404,8 +407,8 @@ static attention_job job_of(skv_cpu_backend *be, const skv_attention_args *args)
     };
     job.part_floats = job.n_group * (args->head_dim + 2);
     /* Tokens that follow in a draft do not count: plain steps do not have them. */
-    for (size_t i = 0; i < args->n_items; i++) {
-        if (!args->items[i].follows) job.n_expected += job.n_kv_heads;
+    for (size_t i = 0; i < set->n_items; i++) {
+        if (!set->items[i].follows) job.n_expected += job.n_kv_heads;
     }
     job.n_expected = skv_max_size(1, job.n_expected);
     job.is_shared = (uint8_t *)(job.rows + n_rows);
@@ -417,10 +420,11 @@ void skv_cpu_attention(skv_backend *base, const skv_attention_args *args)
 {
     skv_cpu_backend *be = (skv_cpu_backend *)base;
     attention_job job = job_of(be, args);
+    const skv_cpu_set *set = job.set;
     add_prefixes(&job);
-    for (size_t i = 0, n; i < args->n_items; i += n) {
-        const skv_attention_item *item = &args->items[i];
-        for (n = 1; i + n < args->n_items && item[n].follows; n++) {}
+    for (size_t i = 0, n; i < set->n_items; i += n) {
+        const skv_cpu_item *item = &set->items[i];
+        for (n = 1; i + n < set->n_items && item[n].follows; n++) {}
         if (item->n_q > 1) {
             add_chunk_tasks(&job, item);
         } else {

@@ -122,7 +122,6 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
         .conv = skv_cpu_conv,
         .scan = skv_cpu_scan,
         .gated_norm = skv_cpu_gated_norm,
-        .gather = skv_cpu_gather,
         .copy_rows = skv_cpu_copy_rows,
         .scale = skv_cpu_scale,
         .softcap = skv_cpu_softcap,
@@ -131,6 +130,7 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
         .load_rows = skv_cpu_load_rows,
     };
     skv_cpu_add_pages(&be->base);
+    skv_cpu_add_steps(&be->base);
     skv_kernels_init(&be->kernels, level, features);
     be->base.level = skv_cpu_level_name(be->kernels.level);
     *out = &be->base;

@@ -18,8 +18,12 @@ skv_mapped skv_cpu_map(skv_backend *base, skv_rows rows, size_t n_rows, size_t n
 void skv_cpu_unmap(skv_backend *base, skv_mapped mapped);
 
 /* cpu_pages.c */
-/** Its functions of pools, slots, tables and steps. */
+/** Its functions of pools, slots and tables. */
 void skv_cpu_add_pages(skv_backend *base);
+
+/* cpu_step.c */
+/** Its functions of steps. */
+void skv_cpu_add_steps(skv_backend *base);
 
 /* cpu_linear.c */
 skv_bytes skv_cpu_linear_bytes(const skv_backend *base, const skv_linear_spec *spec);
@@ -56,7 +60,6 @@ void skv_cpu_norm(skv_backend *base, const skv_norm_args *args);
 void skv_cpu_norm_add(skv_backend *base, const skv_norm_add_args *args);
 void skv_cpu_glu(skv_backend *base, const skv_glu_args *args);
 void skv_cpu_embed_gate(skv_backend *base, const skv_embed_gate_args *args);
-void skv_cpu_gather(skv_backend *base, skv_rows x, size_t n, const uint32_t *rows, size_t n_rows);
 void skv_cpu_copy_rows(skv_backend *base, skv_rows to, skv_rows from, size_t n_rows, size_t n);
 void skv_cpu_scale(skv_backend *base, skv_rows x, size_t n_rows, size_t n, float factor);
 void skv_cpu_softcap(skv_backend *base, skv_rows x, size_t n_rows, size_t n, float cap);

@@ -17,7 +17,9 @@ enum { TASK_TOKENS_MIN = 8, TASK_TOKENS_MAX = 32 }; /* of the first pass: they s
 typedef struct votes_job {
     const skv_cpu_backend *be;
     const skv_votes_args *args;
-    const float *q, *sinks; /* [n_q, ld] and [n_heads] or NULL: of args */
+    const skv_table *table; /* of the tokens' sequence */
+    size_t n_past;          /* rows before the first of them */
+    const float *q, *sinks; /* [n, ld] and [n_heads] or NULL */
     skv_kv_type type;
     size_t track0;   /* of the slot */
     size_t n_group;  /* query heads to a KV head */
@@ -64,8 +66,7 @@ static votes_page page_of(const votes_job *job, size_t i_thread)
 /* Rows of KV head h that token j sees. */
 static size_t seen_rows(const votes_job *job, size_t h, size_t j)
 {
-    const skv_votes_args *a = job->args;
-    return a->n_past - a->table->dropped[job->track0 + h] + j + 1;
+    return job->n_past - job->table->dropped[job->track0 + h] + j + 1;
 }
 
 /* Of these, rows that its window ends before. */
@@ -81,7 +82,7 @@ static void load_keys(const votes_job *job, size_t h, size_t p, size_t n, const 
 {
     const skv_votes_args *a = job->args;
     const skv_matmul *m = &job->be->kernels.f32;
-    const void *page = skv_cpu_track(a->table, job->track0 + h)[p];
+    const void *page = skv_cpu_track(job->table, job->track0 + h)[p];
     const size_t Dh = a->head_dim, panel_bytes = m->w_bytes(Dh);
     for (size_t r = 0; r < n; r++) {
         job->be->kernels.kv_load(page, job->type, r, to->rows + r * Dh, NULL, Dh);
@@ -175,7 +176,7 @@ static void find_norms(void *arg, size_t i_task, size_t i_thread)
     const votes_job *job = arg;
     const skv_votes_args *a = job->args;
     const size_t h = i_task / job->n_blocks, j0 = i_task % job->n_blocks * job->n_tokens;
-    const size_t j1 = skv_min_size(j0 + job->n_tokens, a->n_q);
+    const size_t j1 = skv_min_size(j0 + job->n_tokens, a->n);
     const size_t n_pages = skv_ceil_div(seen_rows(job, h, j1 - 1), SKV_PAGE_ROWS);
     const votes_page page = page_of(job, i_thread);
     for (size_t p = hidden_rows(job, h, j0) / SKV_PAGE_ROWS; p < n_pages; p++) {
@@ -199,26 +200,29 @@ static void add_votes(void *arg, size_t i_task, size_t i_thread)
     const votes_job *job = arg;
     const size_t h = i_task / job->n_blocks, p = i_task % job->n_blocks;
     const votes_page page = page_of(job, i_thread);
-    with_scores(job, h, p, 0, job->args->n_q * job->n_group, &page, add_weights);
+    with_scores(job, h, p, 0, job->args->n * job->n_group, &page, add_weights);
 }
 
 void skv_cpu_votes(skv_backend *base, const skv_votes_args *args)
 {
     skv_cpu_backend *be = (skv_cpu_backend *)base;
-    const skv_slots_spec *spec = &args->table->slots->spec;
+    const skv_cpu_item *item = &args->step->sets[args->set].items[args->item];
+    const skv_slots_spec *spec = &args->step->slots->spec;
     const size_t n_kv_heads = spec->track0[args->slot + 1] - spec->track0[args->slot];
     votes_job job = {.be = be,
                      .args = args,
-                     .q = skv_cpu_at(args->q),
+                     .table = item->table,
+                     .n_past = item->n_past + args->first,
+                     .q = skv_cpu_at(skv_rows_from(args->q, item->row0 + args->first, 0)),
                      .sinks = skv_cpu_vec(args->sinks),
                      .type = spec->type,
                      .track0 = spec->track0[args->slot],
                      .n_group = args->n_heads / n_kv_heads};
     const size_t n_threads = skv_pool_threads(be->pool);
-    job.n_tokens = skv_ceil_div(args->n_q * n_kv_heads, 2 * n_threads);
+    job.n_tokens = skv_ceil_div(args->n * n_kv_heads, 2 * n_threads);
     job.n_tokens = skv_max_size(TASK_TOKENS_MIN, skv_min_size(job.n_tokens, TASK_TOKENS_MAX));
-    job.n_blocks = skv_ceil_div(args->n_q, job.n_tokens);
+    job.n_blocks = skv_ceil_div(args->n, job.n_tokens);
     skv_pool_run(be->pool, n_kv_heads * job.n_blocks, find_norms, &job);
-    job.n_blocks = skv_ceil_div(args->n_past + args->n_q, SKV_PAGE_ROWS);
+    job.n_blocks = skv_ceil_div(job.n_past + args->n, SKV_PAGE_ROWS);
     skv_pool_run(be->pool, n_kv_heads * job.n_blocks, add_votes, &job);
 }

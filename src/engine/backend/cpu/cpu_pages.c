@@ -246,17 +246,6 @@ static void table_dropped(skv_backend *base, skv_table *table, size_t track0, co
     }
 }
 
-/* Operations are done when they return. */
-static void step_begin(skv_backend *base)
-{
-    (void)base;
-}
-
-static void step_end(skv_backend *base)
-{
-    (void)base;
-}
-
 void skv_cpu_add_pages(skv_backend *base)
 {
     base->pool_create = pool_create;
@@ -274,6 +263,4 @@ void skv_cpu_add_pages(skv_backend *base)
     base->table_free = table_free;
     base->table_write = table_write;
     base->table_dropped = table_dropped;
-    base->step_begin = step_begin;
-    base->step_end = step_end;
 }

@@ -20,12 +20,12 @@ typedef struct skv_cpu_prefix {
 } skv_cpu_prefix;
 
 /** The first row and the number of rows that the item's one token sees in a track. */
-size_t skv_cpu_first_row(const skv_attention_args *a, const skv_attention_item *item, size_t track);
-size_t skv_cpu_end_row(const skv_attention_item *item, size_t track);
+size_t skv_cpu_first_row(const skv_cpu_item *item, size_t window, size_t track);
+size_t skv_cpu_end_row(const skv_cpu_item *item, size_t track);
 
 /** Finds prefixes of a track; of [n_items]: each item's prefix, or SKV_PREFIX_NONE. A prefix of
  * one item stands for nothing. Returns their number. */
-size_t skv_cpu_find_prefixes(const skv_attention_args *a, size_t track,
+size_t skv_cpu_find_prefixes(const skv_cpu_set *set, size_t window, size_t track,
                              skv_cpu_prefix prefixes[SKV_PREFIXES_MAX], uint8_t *of);
 
 #endif

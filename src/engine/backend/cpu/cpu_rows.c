@@ -1,4 +1,4 @@
-/* Operations that treat one row after the other: rotation, storing K and V, norms, gathering. */
+/* Operations that treat one row after the other: rotation, storing K and V, norms. */
 #include <string.h>
 
 #include "backend/cpu/cpu_backend.h"
@@ -210,15 +210,6 @@ static void mix_row(const skv_cpu_backend *be, const void *args, size_t i)
 void skv_cpu_mix(skv_backend *base, const skv_mix_args *args)
 {
     for_rows(base, args, args->n_rows, mix_row);
-}
-
-void skv_cpu_gather(skv_backend *base, skv_rows x, size_t n, const uint32_t *rows, size_t n_rows)
-{
-    (void)base;
-    /* rows ascend, so row i is never behind rows[i] and nothing is overwritten too early. */
-    for (size_t i = 0; i < n_rows; i++) {
-        if (rows[i] != i) memmove(row_of(x, i), row_of(x, rows[i]), n * sizeof(float));
-    }
 }
 
 void skv_cpu_copy_rows(skv_backend *base, skv_rows to, skv_rows from, size_t n_rows, size_t n)

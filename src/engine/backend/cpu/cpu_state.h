@@ -57,6 +57,32 @@ static inline void **skv_cpu_track(const skv_table *table, size_t track)
     return table->pages + track * table->slots->spec.max_pages;
 }
 
+/* An item of skv_backend_step_spec, with its table. */
+typedef struct skv_cpu_item {
+    size_t row0, n_q, n_past;
+    const skv_table *table;
+    bool follows;
+} skv_cpu_item;
+
+/* A set of rows. */
+typedef struct skv_cpu_set {
+    const uint32_t *rows; /* [n_rows] or NULL, as in skv_set_spec */
+    size_t n_rows;
+    const skv_cpu_item *items; /* [n_items] */
+    size_t n_items;
+} skv_cpu_set;
+
+struct skv_backend_step {
+    const skv_slots *slots; /* of all tables */
+    skv_cpu_set sets[SKV_SET_COUNT];
+    const skv_table **tables;           /* [n_spans]: of the spans */
+    uint32_t *rows[SKV_SET_COUNT];      /* [max_rows] each: what the lists of the sets lie in; */
+    skv_cpu_item *items[SKV_SET_COUNT]; /* NULL where a set has none */
+    size_t max_rows;
+    void *lists; /* owned: what all of it lies in */
+    size_t list_bytes;
+};
+
 typedef struct skv_cpu_backend {
     skv_backend base; /* first: a skv_backend * is this */
     skv_pool *pool;   /* borrowed */

@@ -1,0 +1,231 @@
+/* Steps and their sets of rows: see check_backend.h. */
+#include <string.h>
+
+#include "base/size.h"
+#include "check_backend_kv.h"
+
+/* ---- drawing one ---- */
+
+size_t check_row_of(const step *s, skv_row_set set, size_t i)
+{
+    return s->sets[set].rows ? s->sets[set].rows[i] : i;
+}
+
+/* Runs of the rows of a set; rows that are taken singly follow each other. */
+static void list_items(backend_check *c, step *s, skv_row_set which)
+{
+    skv_set_spec *set = &s->sets[which];
+    skv_attention_item *items = check_host(c, set->n_rows * sizeof *items), *item = NULL;
+    set->items = items;
+    for (size_t i = 0, last = 0; i < set->n_rows; i++) {
+        const size_t row = check_row_of(s, which, i), span = s->span_of[row];
+        const bool next = item && item->span == span && last + 1 == row;
+        last = row;
+        if (next && !s->singly[span]) {
+            item->n_q++;
+            continue;
+        }
+        item = &items[set->n_items++];
+        *item = (skv_attention_item){i, 1, s->place[row], span, next};
+    }
+}
+
+/* Some of the rows of `from`; now and then all of them, without a list, or none. */
+static skv_set_spec draw_rows(backend_check *c, const step *s, skv_row_set from)
+{
+    const size_t n_from = s->sets[from].n_rows;
+    const size_t n = check_one_in(c, 4) ? n_from : check_below(c, n_from + 1);
+    uint32_t *rows = check_ascending(c, n, n_from);
+    for (size_t i = 0; i < n; i++) rows[i] = (uint32_t)check_row_of(s, from, rows[i]);
+    const bool all = n == s->n_rows && check_one_in(c, 2);
+    return (skv_set_spec){.rows = all ? NULL : rows, .n_rows = n};
+}
+
+static void draw_sets(backend_check *c, step *s)
+{
+    s->sets[SKV_SET_ALL] = (skv_set_spec){.n_rows = s->n_rows};
+    s->sets[SKV_SET_KEPT] = draw_rows(c, s, SKV_SET_ALL);
+    s->sets[SKV_SET_WANTED] = draw_rows(c, s, SKV_SET_KEPT);
+    list_items(c, s, SKV_SET_ALL);
+    list_items(c, s, SKV_SET_KEPT);
+}
+
+step *check_draw_step(backend_check *c, memory *m, size_t most_past, bool drops)
+{
+    step *s = check_host(c, sizeof *s);
+    s->m = m;
+    s->n_spans = check_between(c, 1, SEQUENCES);
+    for (size_t i = 0; i < s->n_spans; i++) {
+        skv_backend_span *span = &s->spans[i];
+        span->n = check_one_in(c, 3) ? 1 : check_between(c, 1, CHECK_ROWS / SEQUENCES);
+        span->n_past = check_below(c, most_past + 1);
+        const size_t n_droppable = drops && check_one_in(c, 2) ? span->n_past : 0;
+        s->of[i] = check_draw_sequence(c, m, span->n_past + span->n, n_droppable);
+        span->table = s->of[i]->table;
+        s->singly[i] = check_one_in(c, 3);
+        for (size_t j = 0; j < span->n; j++) {
+            s->span_of[s->n_rows] = i;
+            s->place[s->n_rows++] = span->n_past + j;
+        }
+    }
+    draw_sets(c, s);
+    return s;
+}
+
+/* ---- describing it ---- */
+
+static skv_set_spec lend_set(backend_check *c, const skv_set_spec *set)
+{
+    return (skv_set_spec){.rows = check_list(c, set->rows, set->n_rows * sizeof *set->rows),
+                          .n_rows = set->n_rows,
+                          .items = check_list(c, set->items, set->n_items * sizeof *set->items),
+                          .n_items = set->n_items};
+}
+
+/* In memory that is gone after check_done. */
+static const skv_backend_step_spec *lend(backend_check *c, const step *s)
+{
+    skv_backend_step_spec spec = {.spans = check_list(c, s->spans, s->n_spans * sizeof *s->spans),
+                                  .n_spans = s->n_spans};
+    for (size_t i = 0; i < SKV_SET_CHOSEN; i++) spec.sets[i] = lend_set(c, &s->sets[i]);
+    return check_list(c, &spec, sizeof spec);
+}
+
+static void begin(backend_check *c, const step *s)
+{
+    skv_backend *be = check_backend_of(c);
+    skv_error err;
+    const skv_status status = be->step_begin(be, s->at, lend(c, s), &err);
+    check_number(c, 0, 1, status, SKV_OK, 0);
+    check_done(c);
+}
+
+/* The last span alone, with its rows as they are. */
+static step *without_others(backend_check *c, const step *s)
+{
+    step *one = check_host(c, sizeof *one);
+    *one = (step){.m = s->m, .at = s->at, .n_spans = 1};
+    one->spans[0] = s->spans[s->n_spans - 1];
+    one->of[0] = s->of[s->n_spans - 1];
+    for (size_t j = 0; j < one->spans[0].n; j++) one->place[j] = one->spans[0].n_past + j;
+    one->n_rows = one->spans[0].n;
+    draw_sets(c, one);
+    return one;
+}
+
+/* Pages of a sequence in the places of others, while a step begins and ends. */
+static void begin_with_other_pages(backend_check *c, const step *s)
+{
+    skv_backend *be = check_backend_of(c);
+    for (size_t i = 0; i < s->n_spans; i++) {
+        sequence other = *s->of[i];
+        for (size_t b = 0; b < s->m->n_bundles; b++) {
+            const size_t n = other.n_pages[b];
+            for (size_t p = 0; p < n; p++) other.pages[b][p] = s->of[i]->pages[b][n - 1 - p];
+        }
+        check_write_table(c, &other);
+    }
+    begin(c, s);
+    check_number(c, 0, 1, be->step_wait(be, s->at, NULL), SKV_OK, 0);
+    for (size_t i = 0; i < s->n_spans; i++) check_write_table(c, s->of[i]);
+}
+
+void check_begin_step(backend_check *c, step *s)
+{
+    skv_backend *be = check_backend_of(c);
+    check_begin(c, "step_begin");
+    s->at = check_new_step(c);
+    if (check_one_in(c, 2)) begin_with_other_pages(c, s);
+    if (check_one_in(c, 2)) {
+        begin(c, without_others(c, s));
+        be->step_change(be, s->at, lend(c, s));
+        check_done(c);
+    } else {
+        begin(c, s);
+    }
+    if (check_one_in(c, 2)) { /* another one is under way, too */
+        step *other = without_others(c, s);
+        other->at = check_new_step(c);
+        begin(c, other);
+    }
+}
+
+/* ---- sets ---- */
+
+/* x [T, n], rows of `from`, and the numbers that each step row has there. */
+typedef struct moved {
+    skv_rows x;
+    size_t n;
+    check_tensor rows; /* [T, n] */
+} moved;
+
+static moved draw_moved(backend_check *c, const step *s, skv_row_set from)
+{
+    skv_backend *be = check_backend_of(c);
+    moved x = {.n = check_between(c, 1, 70)};
+    x.rows = check_random(c, s->n_rows * x.n, 1);
+    x.x = (skv_rows){check_area(c, (skv_area_spec){SKV_AREA_F32, s->n_rows, x.n, true}), 0, x.n};
+    for (size_t i = 0; i < s->sets[from].n_rows; i++) {
+        const size_t row = check_row_of(s, from, i);
+        be->copy_rows(be, skv_rows_from(x.x, i, 0), skv_rows_from(check_rows(x.rows, x.n), row, 0),
+                      1, x.n);
+    }
+    return x;
+}
+
+static void check_moved(backend_check *c, const step *s, const moved *x, skv_row_set set)
+{
+    const size_t n_rows = s->sets[set].n_rows, n_bytes = x->n * sizeof(float);
+    float *got = check_host(c, (n_rows + 1) * n_bytes),
+          *want = check_host(c, (n_rows + 1) * n_bytes);
+    check_get(c, x->x, n_rows, x->n, got);
+    for (size_t i = 0; i < n_rows; i++) {
+        memcpy(want + i * x->n, x->rows.host + check_row_of(s, set, i) * x->n, n_bytes);
+    }
+    check_same(c, got, want, n_rows * n_bytes);
+}
+
+static void choose(backend_check *c, step *s, skv_row_set from, const moved *x)
+{
+    skv_backend *be = check_backend_of(c);
+    check_begin(c, "step_choose");
+    skv_set_spec chosen = draw_rows(c, s, from);
+    s->sets[SKV_SET_CHOSEN] = chosen;
+    list_items(c, s, SKV_SET_CHOSEN);
+    chosen = lend_set(c, &s->sets[SKV_SET_CHOSEN]);
+    be->step_choose(be, s->at, from, check_list(c, &chosen, sizeof chosen), x->x, x->n);
+    check_done(c);
+    check_moved(c, s, x, SKV_SET_CHOSEN);
+}
+
+skv_row_set check_draw_set(backend_check *c, step *s)
+{
+    skv_row_set set = check_below(c, 2) ? SKV_SET_KEPT : SKV_SET_ALL;
+    if (check_one_in(c, 3)) {
+        const moved x = draw_moved(c, s, set);
+        choose(c, s, set, &x);
+        set = SKV_SET_CHOSEN;
+    }
+    return s->sets[set].n_rows > 0 ? set : SKV_SET_ALL;
+}
+
+/* x is left with the rows of one set after the other. */
+void check_sets(backend_check *c)
+{
+    skv_backend *be = check_backend_of(c);
+    memory *m = check_draw_memory(c, SKV_KV_TYPE_F32, 1, 8);
+    step *s = check_draw_step(c, m, 100, false);
+    check_begin_step(c, s);
+    static const skv_row_set order[] = {SKV_SET_ALL, SKV_SET_KEPT, SKV_SET_WANTED};
+    const moved x = draw_moved(c, s, SKV_SET_ALL);
+    size_t at = 0;
+    for (size_t next = 1; next < 3; next++) {
+        if (check_one_in(c, 3)) continue;
+        check_begin(c, "gather");
+        be->gather(be, s->at, x.x, x.n, order[at], order[next]);
+        check_moved(c, s, &x, order[next]);
+        at = next;
+    }
+    choose(c, s, order[at], &x);
+    if (check_one_in(c, 2)) choose(c, s, SKV_SET_CHOSEN, &x);
+}

@@ -1,0 +1,303 @@
+/* Steps of the guarded back end: see guarded_backend.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "guarded_state.h"
+
+/* ---- what describes a step ---- */
+
+static size_t row_of(const skv_set_spec *set, size_t i)
+{
+    return set->rows ? set->rows[i] : i;
+}
+
+static void check_rows(const skv_set_spec *set, size_t T)
+{
+    if (set->n_rows > T) guarded_die("a set of more rows than its step has");
+    for (size_t i = 0; set->rows && i < set->n_rows; i++) {
+        if (set->rows[i] >= T) guarded_die("a row that a step does not have");
+        if (i > 0 && set->rows[i] <= set->rows[i - 1]) guarded_die("rows that do not ascend");
+    }
+}
+
+/* The first row of a span. */
+static size_t row0_of(const skv_backend_step_spec *spec, size_t i_span)
+{
+    size_t row0 = 0;
+    if (i_span >= spec->n_spans) guarded_die("an item of a span that is not there");
+    for (size_t s = 0; s < i_span; s++) row0 += spec->spans[s].n;
+    return row0;
+}
+
+/* Item i of a set, whose rows follow those of the item before. */
+static void check_item(const skv_backend_step_spec *spec, const skv_set_spec *set, size_t i)
+{
+    const skv_attention_item *item = &set->items[i], *before = i > 0 ? item - 1 : NULL;
+    const size_t row0 = row0_of(spec, item->span);
+    const skv_backend_span *span = &spec->spans[item->span];
+    if (item->row0 != (before ? before->row0 + before->n_q : 0) || item->n_q == 0 ||
+        item->row0 + item->n_q > set->n_rows) {
+        guarded_die("items that are not those of their rows");
+    }
+    const size_t first = row_of(set, item->row0);
+    if (first < row0 || first + item->n_q > row0 + span->n ||
+        row_of(set, item->row0 + item->n_q - 1) != first + item->n_q - 1) {
+        guarded_die("an item of rows that do not follow each other in its span");
+    }
+    if (item->n_past != span->n_past + first - row0) guarded_die("an item at a wrong place");
+    if (item->follows && (!before || before->span != item->span || before->n_q != 1 ||
+                          item->n_q != 1 || item->n_past != before->n_past + 1)) {
+        guarded_die("an item that does not follow the one before");
+    }
+}
+
+static void check_items(const skv_backend_step_spec *spec, const skv_set_spec *set)
+{
+    for (size_t i = 0; i < set->n_items; i++) check_item(spec, set, i);
+    const skv_attention_item *last = set->n_items > 0 ? &set->items[set->n_items - 1] : NULL;
+    if ((last ? last->row0 + last->n_q : 0) != set->n_rows) guarded_die("rows without an item");
+}
+
+static bool has_row(const skv_set_spec *set, size_t row)
+{
+    size_t i = 0;
+    while (i < set->n_rows && row_of(set, i) < row) i++;
+    return i < set->n_rows && row_of(set, i) == row;
+}
+
+static void check_within(const skv_set_spec *from, const skv_set_spec *to)
+{
+    for (size_t i = 0; i < to->n_rows; i++) {
+        if (!has_row(from, row_of(to, i))) guarded_die("rows that the set before does not have");
+    }
+}
+
+/* The rows of all spans. */
+static size_t check_spans(const guarded *g, const skv_backend_step_spec *spec)
+{
+    const skv_slots *slots = NULL;
+    size_t T = 0;
+    if (spec->n_spans == 0) guarded_die("a step without spans");
+    for (size_t s = 0; s < spec->n_spans; s++) {
+        const skv_backend_span *span = &spec->spans[s];
+        if (!span->table || span->table->of != g) guarded_die("a table of another back end");
+        if (slots && span->table->slots != slots) guarded_die("a step of several layouts");
+        slots = span->table->slots;
+        if (span->n == 0) guarded_die("a span without rows");
+        T += span->n;
+    }
+    return T;
+}
+
+/* ---- lists ---- */
+
+/* A copy of n_bytes in *list, in place of what it was. */
+static void copy_list(const void **list, const void *from, size_t n_bytes)
+{
+    free((void *)(uintptr_t)*list);
+    *list = from ? memcpy(guarded_take(n_bytes), from, n_bytes) : NULL;
+}
+
+/* A list that was lent: whoever has kept it reads nonsense from now on. */
+static void end_list(const void *list, size_t n_bytes)
+{
+    if (!list) return;
+    memset((void *)(uintptr_t)list, NONSENSE, n_bytes);
+    free((void *)(uintptr_t)list);
+}
+
+static void copy_set(skv_set_spec *to, const skv_set_spec *from)
+{
+    const void *rows = to->rows, *items = to->items;
+    copy_list(&rows, from->rows, from->n_rows * sizeof *from->rows);
+    copy_list(&items, from->items, from->n_items * sizeof *from->items);
+    *to = (skv_set_spec){rows, from->n_rows, items, from->n_items};
+}
+
+static void end_set(const skv_set_spec *set)
+{
+    end_list(set->rows, set->n_rows * sizeof *set->rows);
+    end_list(set->items, set->n_items * sizeof *set->items);
+}
+
+static void keep_description(skv_backend_step *step, const skv_backend_step_spec *spec, size_t T)
+{
+    const void *spans = step->spans;
+    copy_list(&spans, spec->spans, spec->n_spans * sizeof *spec->spans);
+    step->spans = (skv_backend_span *)(uintptr_t)spans;
+    step->n_spans = spec->n_spans;
+    step->n_rows = T;
+    for (size_t i = 0; i < SKV_SET_COUNT; i++) {
+        static const skv_set_spec none;
+        copy_set(&step->sets[i], i == SKV_SET_CHOSEN ? &none : &spec->sets[i]);
+    }
+}
+
+/* The description as the CPU gets it, for as long as a call takes. */
+static skv_backend_step_spec lend_description(const skv_backend_step *step)
+{
+    skv_backend_step_spec spec = {.n_spans = step->n_spans};
+    skv_backend_span *spans = guarded_take(step->n_spans * sizeof *spans);
+    for (size_t s = 0; s < step->n_spans; s++) {
+        spans[s] = step->spans[s];
+        spans[s].table = spans[s].table->inner;
+    }
+    spec.spans = spans;
+    for (size_t i = 0; i < SKV_SET_COUNT; i++) copy_set(&spec.sets[i], &step->sets[i]);
+    return spec;
+}
+
+static void end_description(const skv_backend_step_spec *spec)
+{
+    end_list(spec->spans, spec->n_spans * sizeof *spec->spans);
+    for (size_t i = 0; i < SKV_SET_COUNT; i++) end_set(&spec->sets[i]);
+}
+
+/* ---- functions of the table ---- */
+
+static skv_backend_step *step_of(const guarded *g, const skv_backend_step *step, bool is_under_way)
+{
+    if (!step || step->of != g) guarded_die("a step of another back end");
+    if (step->is_under_way != is_under_way) {
+        guarded_die(is_under_way ? "a step that is not under way" : "a step that is under way");
+    }
+    return (skv_backend_step *)(uintptr_t)step;
+}
+
+const skv_set_spec *guarded_set(const guarded *g, const skv_backend_step *step, skv_row_set set)
+{
+    (void)step_of(g, step, true);
+    if ((size_t)set >= SKV_SET_COUNT) guarded_die("a set that there is not");
+    return &step->sets[set];
+}
+
+static skv_status guarded_step_create(skv_backend *base, const skv_backend_step_limits *limits,
+                                      skv_backend_step **out, skv_error *err)
+{
+    guarded *g = (guarded *)base;
+    skv_backend_step *inner;
+    SKV_TRY(g->cpu->step_create(g->cpu, limits, &inner, err));
+    skv_backend_step *step = guarded_take(sizeof *step);
+    *step = (skv_backend_step){.of = g, .inner = inner, .max_rows = limits->max_rows};
+    g->n_steps++;
+    *out = step;
+    return SKV_OK;
+}
+
+static void guarded_step_free(skv_backend *base, skv_backend_step *step)
+{
+    guarded *g = (guarded *)base;
+    if (!step) return;
+    g->cpu->step_free(g->cpu, step_of(g, step, false)->inner);
+    free(step->spans);
+    for (size_t i = 0; i < SKV_SET_COUNT; i++) end_set(&step->sets[i]);
+    free(step);
+    g->n_steps--;
+}
+
+static skv_bytes guarded_step_bytes(const skv_backend *base, const skv_backend_step_limits *limits)
+{
+    const skv_backend *cpu = ((const guarded *)base)->cpu;
+    return cpu->step_bytes(cpu, limits);
+}
+
+/* A description becomes the step's. */
+static skv_backend_step_spec take_description(const guarded *g, skv_backend_step *step,
+                                              const skv_backend_step_spec *spec)
+{
+    const size_t T = check_spans(g, spec);
+    if (T > step->max_rows) guarded_die("more rows than a step is for");
+    if (spec->sets[SKV_SET_ALL].n_rows != T) guarded_die("a step without all of its rows");
+    for (size_t i = 0; i < SKV_SET_CHOSEN; i++) check_rows(&spec->sets[i], T);
+    check_items(spec, &spec->sets[SKV_SET_ALL]);
+    check_items(spec, &spec->sets[SKV_SET_KEPT]);
+    check_within(&spec->sets[SKV_SET_KEPT], &spec->sets[SKV_SET_WANTED]);
+    keep_description(step, spec, T);
+    return lend_description(step);
+}
+
+static skv_status guarded_step_begin(skv_backend *base, skv_backend_step *step,
+                                     const skv_backend_step_spec *spec, skv_error *err)
+{
+    guarded *g = (guarded *)base;
+    const skv_backend_step_spec lent = take_description(g, step_of(g, step, false), spec);
+    const skv_status status = g->cpu->step_begin(g->cpu, step->inner, &lent, err);
+    end_description(&lent);
+    if (status != SKV_OK) return status;
+    step->is_under_way = true;
+    g->n_under_way++;
+    return SKV_OK;
+}
+
+static void guarded_step_change(skv_backend *base, skv_backend_step *step,
+                                const skv_backend_step_spec *spec)
+{
+    guarded *g = guarded_enter(base);
+    const skv_backend_step_spec lent = take_description(g, step_of(g, step, true), spec);
+    g->cpu->step_change(g->cpu, step->inner, &lent);
+    end_description(&lent);
+}
+
+static skv_status guarded_step_wait(skv_backend *base, skv_backend_step *step, skv_error *err)
+{
+    guarded *g = (guarded *)base;
+    step_of(g, step, true)->is_under_way = false;
+    g->n_under_way--;
+    guarded_wait(g);
+    return g->cpu->step_wait(g->cpu, step->inner, err);
+}
+
+/* x, whose rows are those of `from`, as the CPU knows it. */
+static skv_rows moving(const guarded *g, const skv_set_spec *from, skv_rows x, size_t n)
+{
+    if (!x.area || !x.area->spec.moves || x.at != 0)
+        guarded_die("rows are gathered that do not move");
+    return guarded_rows(g, x, from->n_rows, n);
+}
+
+static void spoil_behind(const guarded *g, skv_rows x, skv_rows inner, size_t n_rows, size_t n)
+{
+    guarded_spoil(g, skv_rows_from(inner, n_rows, 0), x.area->n / x.ld - n_rows, n);
+}
+
+static void guarded_step_choose(skv_backend *base, skv_backend_step *step, skv_row_set from,
+                                const skv_set_spec *chosen, skv_rows x, size_t n)
+{
+    guarded *g = (guarded *)base;
+    const skv_set_spec *before = guarded_set(g, step, from);
+    const skv_backend_step_spec spec = {.spans = step->spans, .n_spans = step->n_spans};
+    skv_set_spec lent = {0};
+    check_rows(chosen, step->n_rows);
+    check_items(&spec, chosen);
+    check_within(before, chosen);
+    const skv_rows inner = moving(g, before, x, n);
+    copy_set(&step->sets[SKV_SET_CHOSEN], chosen);
+    copy_set(&lent, chosen);
+    g->cpu->step_choose(g->cpu, step->inner, from, &lent, inner, n);
+    end_set(&lent);
+    if (chosen->n_rows > 0) (void)guarded_enter(base); /* else nothing moves */
+    spoil_behind(g, x, inner, chosen->n_rows, n);
+}
+
+static void guarded_gather(skv_backend *base, const skv_backend_step *step, skv_rows x, size_t n,
+                           skv_row_set from, skv_row_set to)
+{
+    guarded *g = guarded_enter(base);
+    const skv_set_spec *before = guarded_set(g, step, from), *after = guarded_set(g, step, to);
+    check_within(before, after);
+    const skv_rows inner = moving(g, before, x, n);
+    g->cpu->gather(g->cpu, step->inner, inner, n, from, to);
+    spoil_behind(g, x, inner, after->n_rows, n);
+}
+
+void guarded_add_steps(skv_backend *base)
+{
+    base->step_create = guarded_step_create;
+    base->step_free = guarded_step_free;
+    base->step_bytes = guarded_step_bytes;
+    base->step_begin = guarded_step_begin;
+    base->step_change = guarded_step_change;
+    base->step_choose = guarded_step_choose;
+    base->step_wait = guarded_step_wait;
+    base->gather = guarded_gather;
+}
