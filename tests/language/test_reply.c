@@ -741,8 +741,9 @@ static void test_frames(void **state)
 {
     (void)state;
     const how reka = {.frame = {.lead = " "}};
-    const how muse = {.thinks = SKV_THOUGHTS_MUSE,
-                      .frame = {" to=user<|message|>", "<|start|>assistant to=user<|message|>", NULL}};
+    const how muse = {
+        .thinks = SKV_THOUGHTS_MUSE,
+        .frame = {" to=user<|message|>", "<|start|>assistant to=user<|message|>", NULL}};
     const how solar = {.calls = SKV_CALLS_SOLAR,
                        .thinks = SKV_THOUGHTS_SOLAR,
                        .frame = {"<|content|>", "<|begin|>assistant<|content|>", "<|end|>"}};
@@ -757,12 +758,14 @@ static void test_frames(void **state)
     check(muse, " to=us", "T: to=us");
     check(muse, " to=self<|message|>hm<|eom|><|start|>assistant to=user<|message|>Hi", "R:hm|T:Hi");
     check(solar, "<|content|>Hi <|endx<|end|>", "T:Hi <|endx");
-    check(solar,
-          "<|think|>hm<|end|><|begin|>assistant<|tool_calls|><|tool_call:begin|>i1<|tool_call:name|>f"
-          "<|tool_call:args|>{}<|tool_call:end|>",
-          "R:hm|C:f|I:i1|A:{}|E:");
+    check(
+        solar,
+        "<|think|>hm<|end|><|begin|>assistant<|tool_calls|><|tool_call:begin|>i1<|tool_call:name|>f"
+        "<|tool_call:args|>{}<|tool_call:end|>",
+        "R:hm|C:f|I:i1|A:{}|E:");
     check(kimi, "a<|close|>think<|sep|><r>Hi <b> <|close|>s<|close|>r", "R:a|T:Hi <b> <|close|>s");
-    check(kimi, "a<|close|>think<|sep|><r>x<tool_call>{\"name\":\"f\"}</tool_call><|close|>r<|close|>m",
+    check(kimi,
+          "a<|close|>think<|sep|><r>x<tool_call>{\"name\":\"f\"}</tool_call><|close|>r<|close|>m",
           "R:a|T:x|C:f|A:{}|E:");
     assert_int_equal(skv_reply_thought_marks("x <|think|>t<|end|>", "t"), SKV_THOUGHTS_NONE);
     assert_int_equal(skv_reply_thought_marks("x <|think|>\nqq\n<|end|>", "qq"), SKV_THOUGHTS_SOLAR);

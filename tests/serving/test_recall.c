@@ -301,7 +301,7 @@ static void test_many_added_tokens(void **state)
     skv_error err;
     skv_buf_init(&json, 1 << 24);
     skv_buf_text(&json, "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},"
-                         "\"decoder\":{\"type\":\"ByteLevel\"},\"added_tokens\":[");
+                        "\"decoder\":{\"type\":\"ByteLevel\"},\"added_tokens\":[");
     for (int i = 1; i <= N_ADDED; i++) {
         skv_buf_printf(&json,
                        "%s{\"id\":%d,\"content\":\"<%06d>\",\"special\":false,\"normalized\":false,"
@@ -320,8 +320,8 @@ static void test_many_added_tokens(void **state)
         skv_buf_printf(&json, "<%06d>", ids[i]);
     }
     const clock_t begun = clock();
-    assert_int_equal(
-        skv_token_walk(t, ids, N_IDS, json.data, json.size, ends, &n_walked, &err), SKV_OK);
+    assert_int_equal(skv_token_walk(t, ids, N_IDS, json.data, json.size, ends, &n_walked, &err),
+                     SKV_OK);
     assert_true(clock() - begun < CLOCKS_PER_SEC / 2);
     assert_int_equal(n_walked, N_IDS);
     assert_int_equal(ends[N_IDS - 1], (size_t)N_IDS * TOKEN_BYTES);
@@ -366,7 +366,7 @@ static void test_data_keep_no_special(void **state)
 static uint64_t key_of(skv_text_index *index, const char *text)
 {
     skv_text_found found;
-    skv_text_index_find(index, 1, text, strlen(text), &found);
+    skv_text_index_find(index, 1, (skv_text_piece){text, strlen(text)}, 1000, &found);
     skv_free(found.ids);
     return found.key;
 }
@@ -374,7 +374,7 @@ static uint64_t key_of(skv_text_index *index, const char *text)
 static size_t find(skv_text_index *index, uint64_t domain, const char *text, int32_t *first)
 {
     skv_text_found found;
-    skv_text_index_find(index, domain, text, strlen(text), &found);
+    skv_text_index_find(index, domain, (skv_text_piece){text, strlen(text)}, 1000, &found);
     *first = found.n_answers > 0 ? found.ids[0] : -1;
     skv_free(found.ids);
     return found.n_answers;
@@ -426,6 +426,14 @@ static void test_index_is_bounded(void **state)
     }
     assert_int_equal(find(index, 1, "pq", &first), SKV_TEXT_ANSWERS_MAX);
     assert_int_equal(first, 19);
+    /* No more of them than there is room for: each may be as long as a context. */
+    static const size_t rooms[] = {0, 2, 3, 8, 9, 1000}, n_answers[] = {0, 0, 1, 2, 3, 8};
+    for (size_t i = 0; i < sizeof rooms / sizeof rooms[0]; i++) {
+        skv_text_found found;
+        skv_text_index_find(index, 1, (skv_text_piece){"pq", 2}, rooms[i], &found);
+        assert_int_equal(found.n_answers, n_answers[i]);
+        skv_free(found.ids);
+    }
     int32_t many[200] = {0};
     skv_text_index_put(index, 1, key_of(index, "x"), many, 200);
     assert_int_equal(find(index, 1, "x", &first), 0);
@@ -444,7 +452,7 @@ static void test_index_long_texts(void **state)
     static const size_t lengths[] = {1, 4095, 4096, 4097, 8192, 9998};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         skv_text_found found;
-        skv_text_index_find(index, 1, text, lengths[i], &found);
+        skv_text_index_find(index, 1, (skv_text_piece){text, lengths[i]}, 1000, &found);
         skv_free(found.ids);
         int32_t id = (int32_t)i;
         skv_text_index_put(index, 1, found.key, &id, 1);
@@ -475,11 +483,11 @@ static void test_index_without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers_are_kept),        cmocka_unit_test(test_nothing_to_keep),
-        cmocka_unit_test(test_many_added_tokens),
-        cmocka_unit_test(test_data_keep_no_special),    cmocka_unit_test(test_data_keep_no_special),
-        cmocka_unit_test(test_index_finds_the_longest), cmocka_unit_test(test_index_is_bounded),
-        cmocka_unit_test(test_index_long_texts),        cmocka_unit_test(test_index_without_memory),
+        cmocka_unit_test(test_answers_are_kept),     cmocka_unit_test(test_nothing_to_keep),
+        cmocka_unit_test(test_many_added_tokens),    cmocka_unit_test(test_data_keep_no_special),
+        cmocka_unit_test(test_data_keep_no_special), cmocka_unit_test(test_index_finds_the_longest),
+        cmocka_unit_test(test_index_is_bounded),     cmocka_unit_test(test_index_long_texts),
+        cmocka_unit_test(test_index_without_memory),
     };
     return cmocka_run_group_tests_name("recall", tests, NULL, NULL);
 }

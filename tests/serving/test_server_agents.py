@@ -539,7 +539,8 @@ class DeveloperTest(unittest.TestCase):
     gets one system message."""
 
     def test_both_are_in_the_prompt(self):
-        names = ("openai-gpt-oss-120b", "Apertus-8B-Instruct", "Qwen-Qwen3-0.6B", "google-gemma-2-2b-it")
+        names = ("openai-gpt-oss-120b", "Apertus-8B-Instruct", "Qwen-Qwen3-0.6B", "google-gemma-2-2b-it",
+                 "deepseek-ai-DeepSeek-R1-Distill-Llama-8B")  # fmt: skip
         for path in [TEMPLATES / f"{name}.jinja" for name in names]:
             if not path.exists():
                 continue

@@ -739,8 +739,8 @@ static bool waits_with_blanks(const skv_reply *r)
 static skv_status run(skv_reply *r, skv_error *err)
 {
     while (step(r)) continue;
-    const bool failed = r->held.failed || r->frame.held.failed || r->call.failed || r->call.raw.failed ||
-                        r->call.args.failed || r->call.name.failed;
+    const bool failed = r->held.failed || r->frame.held.failed || r->call.failed ||
+                        r->call.raw.failed || r->call.args.failed || r->call.name.failed;
     SKV_REQUIRE(!failed, err, SKV_MEMORY, "reply: no memory for its text");
     const size_t n = n_held(r);
     if (r->front_at != r->n_done) r->n_front = 0;

@@ -213,8 +213,8 @@ bool prompts_read(const exchange *ex, const json_t *body, const char *name, bool
 }
 
 /* What looking for known ids takes for each id of the prompt and of what is known, which fits into
- * the context: where it ends in the text, and the ids that come of it. */
-enum { RECALL_BYTES = sizeof(size_t) + 2 * sizeof(int32_t) };
+ * the context: where it ends in the text, the known id, and the ids that come of it, twice. */
+enum { RECALL_BYTES = sizeof(size_t) + 3 * sizeof(int32_t) };
 
 static void put_known(const exchange *ex, api_prompt *prompt, const skv_job_params *job,
                       const int32_t *ids)
@@ -625,7 +625,10 @@ static bool render_folded(const exchange *ex, json_t *vars, rendered_text *out, 
     json_t *messages = json_object_get(vars, "messages");
     bool shown;
     api_error other;
-    bool ok = render_shown(ex, vars, 1, out, &shown, error);
+    /* Of several at the beginning some templates write the last alone. */
+    const json_t *second = json_array_get(messages, 1);
+    const size_t from = json_text_is(json_object_get(second, "role"), "system") ? 0 : 1;
+    bool ok = render_shown(ex, vars, from, out, &shown, error);
     for (int step = 0; step < 2 && !shown; step++) {
         const bool spent = ex->budget->exceeded != SKV_EXCEEDED_NONE; /* nothing can be tried */
         bool any = false;

@@ -66,8 +66,8 @@ void text_ids_free(const exchange *ex, int32_t *ids, size_t n_ids);
 
 /** *shown: the prompt has the text of every system message from messages[from] on; some templates
  * leave them out without a word. */
-bool system_is_shown(const exchange *ex, const json_t *messages, size_t from,
-                     const skv_buf *prompt, bool *shown, api_error *error);
+bool system_is_shown(const exchange *ex, const json_t *messages, size_t from, const skv_buf *prompt,
+                     bool *shown, api_error *error);
 /** Makes the system messages at the beginning one. *any: there were several. */
 bool system_join(const exchange *ex, json_t *messages, bool *any, api_error *error);
 /** Makes the text of system messages a part of the user's around them. *any: there were some, and

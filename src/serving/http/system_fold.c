@@ -33,8 +33,8 @@ static skv_text_piece inner_text(const json_t *content)
 }
 
 /* They are looked for in their order, each behind the one before. */
-bool system_is_shown(const exchange *ex, const json_t *messages, size_t from,
-                     const skv_buf *prompt, bool *shown, api_error *error)
+bool system_is_shown(const exchange *ex, const json_t *messages, size_t from, const skv_buf *prompt,
+                     bool *shown, api_error *error)
 {
     const char *at = prompt->data ? prompt->data : "", *end = at + prompt->size;
     *shown = true;

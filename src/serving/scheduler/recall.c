@@ -44,7 +44,8 @@ skv_status skv_scheduler_recall(skv_scheduler *s, skv_job_params *params,
     if (!s->texts || params->no_prefix_cache || text->n == 0) return SKV_OK;
     uint64_t domain = domain_of(s, params, recalled->add_special);
     skv_text_found found;
-    skv_text_index_find(s->texts, domain, text->text, text->n, &found);
+    /* As many as the caller's account has room for: each is as long as a prompt. */
+    skv_text_index_find(s->texts, domain, *text, params->n_ids + s->context, &found);
     skv_read_text read = {.text = text->text,
                           .n = text->n,
                           .add_special = recalled->add_special,

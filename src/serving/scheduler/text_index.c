@@ -101,13 +101,14 @@ static entry *next_entry(const entry *e)
     return in_domain(skv_lru_next(&e->node), e->domain);
 }
 
-/* The entries of a key, copied. */
-static void copy_answers(skv_text_index *index, uint64_t domain, uint64_t key, skv_text_found *out)
+/* The newest entries of a key that have max_ids together, copied. */
+static void copy_answers(skv_text_index *index, uint64_t domain, uint64_t key, size_t max_ids,
+                         skv_text_found *out)
 {
     entry *answers[SKV_TEXT_ANSWERS_MAX];
     size_t n = 0, n_ids = 0;
     entry *e = find_entry(index, domain, key);
-    for (; e && n < SKV_TEXT_ANSWERS_MAX; e = next_entry(e)) {
+    for (; e && n < SKV_TEXT_ANSWERS_MAX && e->n <= max_ids - n_ids; e = next_entry(e)) {
         n_ids += e->n;
         answers[n++] = e;
     }
@@ -123,16 +124,17 @@ static void copy_answers(skv_text_index *index, uint64_t domain, uint64_t key, s
     out->n_answers = n;
 }
 
-void skv_text_index_find(skv_text_index *index, uint64_t domain, const char *text, size_t n,
-                         skv_text_found *out)
+void skv_text_index_find(skv_text_index *index, uint64_t domain, skv_text_piece text,
+                         size_t max_ids, skv_text_found *out)
 {
+    const size_t n = text.n;
     *out = (skv_text_found){.ids = NULL};
     uint64_t keys[PREFIXES], longest = 0;
     prefix_hash hash = begin_hash(index);
     bool found = false;
     for (size_t done = 0; done < n;) {
         size_t n_keys = skv_min_size(PREFIXES, n - done);
-        for (size_t i = 0; i < n_keys; i++) keys[i] = add_byte(&hash, text[done + i]);
+        for (size_t i = 0; i < n_keys; i++) keys[i] = add_byte(&hash, text.text[done + i]);
         pthread_mutex_lock(&index->lock);
         for (size_t i = 0; i < n_keys; i++) {
             if (!find_entry(index, domain, keys[i])) continue;
@@ -145,7 +147,7 @@ void skv_text_index_find(skv_text_index *index, uint64_t domain, const char *tex
     }
     if (!found) return;
     pthread_mutex_lock(&index->lock);
-    copy_answers(index, domain, longest, out);
+    copy_answers(index, domain, longest, max_ids, out);
     pthread_mutex_unlock(&index->lock);
 }
 

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/fail.h"
+#include "skv/text.h"
 
 typedef struct skv_text_index skv_text_index;
 
@@ -32,10 +33,10 @@ SKV_MUST_CHECK skv_status skv_text_index_create(size_t max_ids, uint64_t seed, s
                                                 skv_error *err);
 void skv_text_index_free(skv_text_index *index);
 
-/** The answers to the longest known prompt that text[0..n) begins with. Without memory for it
- * less is found. */
-void skv_text_index_find(skv_text_index *index, uint64_t domain, const char *text, size_t n,
-                         skv_text_found *out);
+/** The answers to the longest known prompt that the text begins with: the newest ones that have
+ * max_ids together. Without memory for it less is found. */
+void skv_text_index_find(skv_text_index *index, uint64_t domain, skv_text_piece text,
+                         size_t max_ids, skv_text_found *out);
 /** Remembers the ids of the prompt whose text has this key, and of its answer. */
 void skv_text_index_put(skv_text_index *index, uint64_t domain, uint64_t key, const int32_t *ids,
                         size_t n);
