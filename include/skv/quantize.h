@@ -35,8 +35,7 @@ SKV_API skv_quantize_options skv_quantize_options_default(void);
 
 typedef struct skv_quantize_report {
     size_t n_quantized; /* matrices that were quantised */
-    size_t n_left;      /* projections with a row length that is not a multiple of `group`:
-                         * unchanged */
+    size_t n_left;      /* projections whose row length is not a multiple of `group`: unchanged */
     size_t n_nearest;   /* with a text: matrices of experts, rounded to nearest, since their inputs
                          * are unknown */
     uint64_t bytes_from, bytes; /* of the tensors that were read, and of those written */
