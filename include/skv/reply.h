@@ -161,12 +161,12 @@ typedef struct skv_reply_memory {
     void *user; /* borrowed */
 } skv_reply_memory;
 
-/* What a template writes around the text of an answer: neither text nor a call, and no thought.
+/* The marks of a template around the text of an answer: neither text nor a call, and no thought.
  * Rendering a conversation shows it. NULL: nothing. */
 typedef struct skv_reply_frame {
     const char *lead;   /* between a prompt and the text of its answer */
     const char *behind; /* between a thought's end and the text */
-    const char *tail;   /* behind the text, in front of the mark that ends the answer */
+    const char *tail;   /* after the text, before the mark that ends the answer */
 } skv_reply_frame;
 
 typedef struct skv_reply_options {

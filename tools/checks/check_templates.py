@@ -99,7 +99,9 @@ def check_agents(server, turns):
             if request["path"].endswith("/chat/completions"):
                 shown = {k: body[k] for k in ("messages", "tools")}
                 prompt = server.post("/apply-template", **shown)["prompt"]
-                lost = [line for text in texts for line in text.split("\n") if line.strip() not in prompt]
+                said = [text.strip() for text in texts_of(body["messages"]) if len(text) > 8]
+                names = [tool["function"]["name"] for tool in body["tools"]]  # not every template writes descriptions
+                lost = [line for text in said + names for line in text.split("\n") if line.strip() not in prompt]
                 assert not lost, f"{where}: the prompt lacks {lost[:2]}"
 
 

@@ -36,7 +36,7 @@ static bool fits(const skv_reply_form *form, const char *text, size_t n)
 static skv_thought_marks thoughts_of(skv_call_syntax calls, const char *text, size_t n)
 {
     if (calls == SKV_CALLS_HARMONY) return SKV_THOUGHTS_HARMONY;
-    /* Those behind it are told apart by what a template writes, not by its text. */
+    /* For the later ones a template is rendered: its text alone does not have them. */
     for (int i = SKV_THOUGHTS_APRIEL; i > SKV_THOUGHTS_NONE; i--) {
         const skv_thought_marks marks = (skv_thought_marks)i;
         if (contains(text, n, skv_thought_form_at(marks)->end)) return marks;

@@ -68,7 +68,7 @@ static bool take_lead(skv_frame_filter *f)
     return true;
 }
 
-/* Tells what cannot be the beginning of the tail, and drops whole ones. */
+/* Tells all but a possible beginning of the tail, and drops whole ones. */
 static void take_tail(skv_frame_filter *f)
 {
     const char *text = f->held.data, *tail = f->frame.tail;

@@ -1,5 +1,5 @@
 /*
- * What a template writes around the text of an answer: see skv_reply_frame. Pieces of a reply pass
+ * The marks of a template around the text of an answer: see skv_reply_frame. Pieces of a reply pass
  * through here on their way to its reader. Text that may be the beginning of such marks is held.
  */
 #ifndef SKV_TEXT_REPLY_FRAME_H

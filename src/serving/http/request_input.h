@@ -207,11 +207,11 @@ skv_call_syntax tool_template_calls(const skv_vocab *vocab, const char *text, si
                                     skv_call_syntax signs);
 /** The marks around the thoughts that it writes; NONE: it writes none, or with other marks. */
 skv_thought_marks tool_template_thoughts(const skv_vocab *vocab, const char *text, size_t n);
-/** What it writes around the text of an answer. */
+/** The text that it puts around an answer. */
 answer_frame tool_template_frame(const skv_vocab *vocab, const char *text, size_t n,
                                  skv_thought_marks thinks);
 void answer_frame_release(answer_frame *frame);
-/** Whether it writes messages of the role developer, behind a system message too. Its text alone
+/** Whether it writes messages of the role developer, after a system message too. Its text alone
  * does not tell: some only have a mark of that name. */
 bool tool_template_knows_developer(const skv_vocab *vocab, const char *text, size_t n);
 /** What it does with the calls of earlier turns. */

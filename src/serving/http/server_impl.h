@@ -74,7 +74,7 @@ typedef struct tool_habits {
     bool one_call;      /* of several calls in one message it writes the first, or refuses them */
 } tool_habits;
 
-/* What a chat template writes around the text of an answer: see skv_reply_frame. */
+/* The text that a chat template puts around an answer: see skv_reply_frame. */
 typedef struct answer_frame {
     char *lead, *behind, *tail; /* owned; NULL: nothing */
 } answer_frame;

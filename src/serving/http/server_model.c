@@ -34,7 +34,7 @@ static void log_line(void *user, const char *line)
     fprintf(stderr, "swiftkv: %s\n", line);
 }
 
-/* What the template writes around answers, which its text alone does not tell. */
+/* The marks around answers, which the text of the template alone does not tell. */
 static void learn_frame(const server_options *o, server_model *model)
 {
     skv_reply_format *format = &model->reply_format;

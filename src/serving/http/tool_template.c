@@ -120,7 +120,7 @@ tool_habits tool_template_habits(const skv_vocab *vocab, const char *text, size_
     return habits;
 }
 
-/* ---- what it writes around answers ---- */
+/* ---- around answers ---- */
 
 static const char answer_mark[] = "skv_answer", thought_mark[] = "skv_thought";
 
@@ -184,7 +184,7 @@ static const char *skip_thought(const char *from, const char *to, skv_thought_ma
     return is_blank(at, to) ? to : at;
 }
 
-/* What stands in front of the answer. */
+/* The text between the prompt and the answer. */
 static char *find_lead(const char *shown, const char *prompt, skv_thought_marks thinks)
 {
     const size_t n = prompt ? strlen(prompt) : 0;
@@ -193,7 +193,7 @@ static char *find_lead(const char *shown, const char *prompt, skv_thought_marks 
     return answer ? copy_between(skip_thought(shown + n, answer, thinks), answer) : NULL;
 }
 
-/* What stands between a thought and the answer, behind the mark that ends the thought. */
+/* The text between the end mark of a thought and the answer. */
 static char *find_behind(const char *shown, skv_thought_marks thinks)
 {
     const char *thought = strstr(shown, thought_mark);
@@ -204,8 +204,8 @@ static char *find_behind(const char *shown, skv_thought_marks thinks)
     return behind > from ? copy_between(behind, answer) : NULL;
 }
 
-/* What stands behind the answer in front of the last mark, which ends it; and the mark that ends
- * thoughts where it ends answers too. */
+/* The text after the answer, up to the last mark, which ends it; and the mark that ends thoughts
+ * where it ends answers too. */
 static char *find_tail(const char *shown, skv_thought_marks thinks)
 {
     const char *answer = strstr(shown, answer_mark), *end = skv_thought_marks_end(thinks);
