@@ -38,7 +38,7 @@ json_t *prompt_order_tools(const json_t *tools);
 typedef struct rendered_text {
     skv_buf text;
     skv_text_marks data; /* owned; which of it is the client's; counts until the request ends */
-    bool continues; /* the answer goes on with the last message */
+    bool continues;      /* the answer goes on with the last message */
     skv_pin pins[SKV_JOB_PINS]; /* [n_pins]: what of it is to stay in the prefix cache */
     size_t n_pins;
 } rendered_text;
