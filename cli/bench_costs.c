@@ -1,7 +1,7 @@
 /*
- * bench --costs: what steps of a server take, for the simulator (swiftkv simulate). Steps of prompt
- * rows, of which none is answered, and of rows that are, each behind next to nothing and behind a
- * context.
+ * bench --costs: measures the duration of a server's steps, for the simulator (swiftkv simulate).
+ * The steps have prompt rows without answers, or rows of answers, each after almost no context and
+ * after a long one.
  */
 #include <stdlib.h>
 
@@ -13,12 +13,12 @@ enum {
     ROWS_MAX = 512,   /* of a step */
     ANSWERS_MAX = 64, /* sequences that answer together */
     BEGINNING = 16,   /* tokens of a sequence that has nearly no context */
-    FAR_ANSWERS = 4,  /* sequences that answer behind the context, */
+    FAR_ANSWERS = 4,  /* sequences that answer after the context, */
     SIZES_MAX = 16,
     REPEATS = 5
 };
 
-/* Milliseconds of steps of so many rows. */
+/* Milliseconds of steps by their number of rows. */
 typedef struct curve {
     size_t n, rows[SIZES_MAX];
     double ms[SIZES_MAX];
@@ -95,7 +95,7 @@ static skv_status time_step(costs *c, skv_sequence **all, size_t n, size_t m, sk
     return status;
 }
 
-/* ---- what is measured ---- */
+/* ---- the measurements ---- */
 
 static skv_status measure_answers(costs *c, skv_error *err)
 {
@@ -128,7 +128,7 @@ static skv_status measure_prompts(costs *c, skv_error *err)
     return status;
 }
 
-/* The same steps behind the context: what is longer is attention's. */
+/* Measures the same steps after the context: the additional time is attention's. */
 static skv_status measure_context(costs *c, skv_error *err)
 {
     skv_sequence *far[FAR_ANSWERS] = {0}, *near[FAR_ANSWERS] = {0};
@@ -204,7 +204,7 @@ size_t bench_costs_sequences(void)
     return ANSWERS_MAX + 2 * FAR_ANSWERS + 1;
 }
 
-/* Steps of 1, 2, 4 ... answers, then of as many prompt rows, then behind the context. */
+/* Steps of 1, 2, 4 ... answers, then of as many prompt rows, then after the context. */
 static uint64_t count_tokens(size_t context)
 {
     const uint64_t repeats = REPEATS + 1;

@@ -7,7 +7,7 @@
 static int init_variant(const cli_options *o, bench_variant *v)
 {
     *v = (bench_variant){.options = *o};
-    if (o->replay) v->options.speculation.sure = 0; /* the record says where drafts end */
+    if (o->replay) v->options.speculation.sure = 0; /* the record determines where drafts end */
     const char *prefix = o->preset ? "preset:" : "";
     const char *name = o->preset ? o->preset : o->operands[0];
     const int n = snprintf(v->path, sizeof v->path, "%s%s", prefix, name);
@@ -38,7 +38,8 @@ static void name_variant(const cli_options *o, bench_variant *v)
     }
 }
 
-/* What the name and the counting need. Only presets take their form from the options. */
+/* Sets the fields that the name and the counting need. Only presets take their form from the
+ * options. */
 static int settle_variant(const cli_options *o, bench_variant *v)
 {
     const size_t l = v->options.kv_layers;
@@ -82,7 +83,7 @@ static int compare_model(const cli_options *o, bench_variant *variants, size_t *
     return CLI_DONE;
 }
 
-/* l = L / 2 where nothing is asked for; and then also half the slots in 8 bits. */
+/* l defaults to L / 2. Without --group and --kv the last variant has half the slots, in 8 bits. */
 static void compare_preset(const cli_options *o, bench_variant *variants, size_t *n)
 {
     const size_t L = variants[0].model.info.layers;

@@ -1,4 +1,4 @@
-/* Reading and continuing random prompts, and counting what that takes. */
+/* Reads and continues random prompts, and measures the time. */
 #include "bench.h"
 
 #include <math.h>
@@ -11,10 +11,10 @@ typedef struct lane {
     int32_t *ids;                      /* [prompt], owned */
     size_t n_done;                     /* tokens of the prompt that were read */
     int32_t next;                      /* the token chosen last */
-    size_t n_left;                     /* tokens to generate behind it */
+    size_t n_left;                     /* tokens to generate after it */
     int32_t tokens[1 + SKV_DRAFT_MAX]; /* of a step: `next` and a draft */
     size_t n_drafted, n_right;
-    size_t i_replay, n_replayed; /* the next recorded draft, and what was right of the last */
+    size_t i_replay, n_replayed; /* the next recorded draft, and the accepted length of the last */
 } lane;
 
 typedef struct run {
@@ -23,7 +23,7 @@ typedef struct run {
     lane *lanes;               /* [batch], owned */
     skv_span *spans;           /* [batch], owned */
     skv_draft_request *drafts; /* [batch], owned */
-    lane **span_lane;          /* [batch], owned: whose span it is */
+    lane **span_lane;          /* [batch], owned: the lane of each span */
     size_t vocab;
     size_t n_read, n_steps; /* prompt tokens; steps of decoding */
 } run;
@@ -103,7 +103,7 @@ static skv_status read_prompts(run *r, skv_error *err)
     return status;
 }
 
-/* The next tokens of n lanes and drafts behind them, as far as a step has room. */
+/* Adds the next tokens of n lanes, each followed by drafts, as far as a step has room. */
 static void add_tokens(run *r, size_t n)
 {
     const size_t room = r->variant->limits.step_tokens / n;
@@ -143,8 +143,8 @@ static void end_step(run *r, size_t n_spans)
     }
 }
 
-/* One more token for every sequence that is not done, and what is drafted behind it; more than a
- * step takes are several steps. */
+/* Decodes one token and its drafts for every unfinished sequence; uses several steps if they do not
+ * fit in one. */
 static skv_status decode_tokens(run *r, bool *done, skv_error *err)
 {
     skv_status status = SKV_OK;
@@ -206,7 +206,7 @@ static void free_lanes(run *r)
     free(r->span_lane);
 }
 
-/* What memory gives at this moment, or NaN. */
+/* Measures the current memory bandwidth; NaN if the load does not ask for it. */
 static skv_status read_bandwidth(const run *r, double *gbs, skv_error *err)
 {
     *gbs = (double)NAN;

@@ -14,7 +14,7 @@ static size_t count_same(const cache_prompt *a, const int32_t *ids, size_t n)
     return i;
 }
 
-/* Never 0. Runs are told apart by 64 bits: these are statistics. */
+/* Never 0. Runs are identified by 64-bit hashes, which is enough for statistics. */
 static uint64_t hash_run(const int32_t *ids)
 {
     uint64_t sum = UINT64_C(0x9e3779b97f4a7c15);

@@ -1,4 +1,4 @@
-/** What the prefix cache leaves to compute of prompts that come one after the other. */
+/** Simulates the prefix cache over a series of prompts: the tokens that are left to compute. */
 #ifndef SKV_CLI_CACHE_REPLAY_H
 #define SKV_CLI_CACHE_REPLAY_H
 
@@ -12,7 +12,7 @@ enum { CACHE_BLOCK = 64, CACHE_RUN = 16 };
 typedef struct cache_look {
     size_t n_ids;
     size_t n_cached; /* whole blocks at its beginning that an earlier one has too */
-    size_t n_new;    /* ids in no run of CACHE_RUN that an earlier one has, wherever that stands */
+    size_t n_new;    /* ids in no run of CACHE_RUN of an earlier prompt, at any place */
     size_t i_with;   /* the prompt from which it parts at n_same, the last of the nearest; */
     size_t n_same;   /* SIZE_MAX: there is none, as it begins like no earlier one */
 } cache_look;
@@ -29,11 +29,11 @@ typedef struct cache_replay {
     size_t n_places, n_runs;
 } cache_replay;
 
-/** Looks at the next prompt, whose ids it takes over. */
+/** Looks up the next prompt and takes ownership of its ids. */
 void cache_replay_add(cache_replay *replay, int32_t *ids, size_t n, cache_look *out);
 void cache_replay_release(cache_replay *replay);
-/** Ids that are computed although an ideal cache, which has every run of an earlier prompt wherever
- * it stands, would have them. */
+/** Returns the number of ids that are computed although an ideal cache, with every run of an
+ * earlier prompt at any place, would have them. */
 size_t cache_look_lost(const cache_look *look);
 
 #endif

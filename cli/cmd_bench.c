@@ -1,6 +1,6 @@
 /*
  * swiftkv bench: how fast a model, or a published shape with random weights, reads prompts and
- * generates; the unmodified model beside its SwiftKV forms; what the machine could do at most.
+ * generates; the unmodified model beside its SwiftKV forms; the machine's peak rates.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static int read_replay(bench *b)
     }
     if (b->options->speculation.source == SKV_DRAFT_AUTO) {
         return cli_usage(
-            "--replay: does not go with --speculate auto, which decides itself what to draft");
+            "--replay: does not go with --speculate auto, which chooses its drafts itself");
     }
     const int status = cli_read_ids(path, SKV_DRAFT_MAX + 1, &b->replay);
     if (status != CLI_DONE) return status;
@@ -40,7 +40,8 @@ static int read_replay(bench *b)
     for (size_t i = 0; good && i < b->replay.n; i += 2) {
         good = b->replay.at[i + 1] <= b->replay.at[i];
     }
-    return good ? CLI_DONE : cli_fail("%s: not pairs of a length and what was right of it", path);
+    return good ? CLI_DONE
+                : cli_fail("%s: not pairs of a draft's length and its accepted tokens", path);
 }
 
 static size_t shortest(const cli_sizes *sizes)
@@ -99,13 +100,13 @@ static int open_variants(bench *b, size_t first, size_t *end)
 
 /* ---- measuring ---- */
 
-/* What the kernels of these weights could do at most, in 10^9 operations a second. */
+/* Returns the peak rate of the kernels for these weights, in 10^9 operations a second. */
 static double peak_of(const bench_variant *v, const skv_peak *peak)
 {
     switch (v->limits.weights) {
     case SKV_WEIGHTS_INT8: return peak->int8_gops;
     case SKV_WEIGHTS_INT4:
-    case SKV_WEIGHTS_FILE: return peak->int4_gops; /* of whose matrices some may have 8 bits */
+    case SKV_WEIGHTS_FILE: return peak->int4_gops; /* some matrices may have 8 bits */
     case SKV_WEIGHTS_F32: return peak->f32_gflops;
     default: return peak->bf16_gflops;
     }
@@ -150,7 +151,8 @@ static void summarise(const bench_variant *v, const bench_load *load, const benc
     out->decode_share = decode_share > 1 ? (double)NAN : decode_share;
 }
 
-/* Variants first..end under one load, in turns, so that what the machine does besides meets all. */
+/* Measures variants first..end under one load, interleaved, so that other work on the machine
+ * affects all of them. */
 static int measure_load(bench *b, size_t first, size_t end, size_t i_prompt)
 {
     const cli_options *o = b->options;

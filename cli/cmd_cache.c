@@ -1,5 +1,5 @@
-/* swiftkv cache explain: why recorded requests miss the prefix cache, and what options would give.
- */
+/* swiftkv cache explain: shows why recorded requests miss the prefix cache, and the effect of
+ * options. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 enum { AROUND_IDS = 16, TEXT_MAX = 96 };
 
-/* The prompts as they come, and with changes to them. */
+/* The prompts unchanged, and with changes. */
 static const struct {
     const char *name;
     offline_changes changes;
@@ -103,7 +103,7 @@ static void print_words(const explanation *e, const char *file, const cache_look
     putchar('\n');
 }
 
-/* What the path of a body is that was recorded without one. */
+/* Guesses the path of a body that was recorded without one. */
 static const char *guess_path(const json_t *body)
 {
     const json_t *tool = json_array_get(json_object_get(body, "tools"), 0);

@@ -45,7 +45,7 @@ static void begin_conversation(chat *c)
     if (system) add_message(c, "system", system, strlen(system));
 }
 
-/* Without a template: all that was said, one after the other. */
+/* Without a template: all messages, concatenated. */
 static void join_texts(const chat *c, cli_bytes *out)
 {
     for (size_t i = 0; i < json_array_size(c->messages); i++) {
@@ -78,7 +78,7 @@ static int conversation_ids(const chat *c, cli_ids *out)
     return status;
 }
 
-/* Keeps of the cache what the new tokens begin with, but leaves one token to run. */
+/* Keeps the common prefix of cache and new tokens, but leaves one token to run. */
 static size_t keep_common(chat *c, const cli_ids *ids)
 {
     const int32_t *cached = skv_sequence_ids(c->sequence);
@@ -173,7 +173,7 @@ static int answer_ids(chat *c, const cli_ids *ids)
     return status;
 }
 
-/* A question that does not fit is taken back; the conversation goes on. */
+/* Removes a question that does not fit; the conversation continues. */
 static int answer(chat *c, const char *line, size_t n)
 {
     add_message(c, "user", line, n);
@@ -194,7 +194,7 @@ static int answer(chat *c, const char *line, size_t n)
 
 static void print_commands(void)
 {
-    fprintf(stderr, "/reset  forgets the conversation\n/stats  shows what the last answer cost\n"
+    fprintf(stderr, "/reset  forgets the conversation\n/stats  shows the cost of the last answer\n"
                     "/help   this list\n/exit   ends, as does the end of input or Ctrl-C here\n");
 }
 

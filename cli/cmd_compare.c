@@ -12,7 +12,7 @@
 
 enum { QUESTIONS = 5, DOCUMENT_TOKENS = 2048, ANSWER_TOKENS = 64, SHOWN = 160 };
 enum { DOCUMENT_TOKENS_MIN = 48 };
-/* Below it, what else the machine does weighs more than the methods. */
+/* Below it, other work on the machine outweighs the methods. */
 #define SHORT_MS 20.0
 static const char default_task[] = "report";
 
@@ -29,7 +29,7 @@ typedef struct answer {
 } answer;
 
 typedef struct question {
-    cli_bytes prompt, expected; /* expected.data NULL: nobody knows */
+    cli_bytes prompt, expected; /* expected.data NULL: unknown */
     char task[32];
     cli_ids ids; /* of the whole conversation */
 } question;
@@ -48,7 +48,7 @@ typedef struct comparison {
     skv_documents *documents;       /* NULL: the prompt of the command line */
     size_t length;                  /* of these, in tokens */
     size_t chosen;                  /* the context that the length was chosen for; 0: it was not */
-    cli_ids *generated;             /* what on_token fills */
+    cli_ids *generated;             /* filled by on_token */
     cli_progress progress, reading; /* of the questions, of a prompt */
     skv_json_out json;
     totals totals;
@@ -108,7 +108,7 @@ static int make_question(comparison *c, size_t i, question *q)
     return status;
 }
 
-/* A document that was made is as long as --lengths says: who reads of a prompt wonders which. */
+/* Generated documents have the length of --lengths, so the error names that option. */
 static int check_length(const comparison *c, const question *q)
 {
     skv_engine_stats stats;
@@ -194,7 +194,7 @@ static void release_answer(answer *a)
     cli_bytes_release(&a->text);
 }
 
-/* ---- what is said ---- */
+/* ---- output ---- */
 
 static void trim(const cli_bytes *text, const char **at, size_t *n)
 {
@@ -214,7 +214,7 @@ static bool same_text(const cli_bytes *a, const cli_bytes *b)
     return n == m && memcmp(x, y, n) == 0;
 }
 
-/* One line of a text, its end where it is long: that is where a question stands. */
+/* Prints one line of a text; of a long text the end, which contains the question. */
 static void print_line(const cli_bytes *text, bool end)
 {
     const char *at;
@@ -288,7 +288,7 @@ static void count(totals *t, const question *q, const answer answers[WAYS])
     if (t->n == 1 || ratio > t->most) t->most = ratio;
 }
 
-/* The ratio of the times, if it says something. */
+/* Prints the ratio of the times, if it is meaningful. */
 static void print_speed(const totals *t)
 {
     const double n = (double)t->n, teacher = t->ttft_ms[TEACHER] / n,
@@ -334,8 +334,8 @@ static void print_totals(const comparison *c)
 
 /* ---- the command ---- */
 
-/* As long as asked for; else what the model was made for, less the answer and an eighth for the
- * question and the chat template. */
+/* Returns the length of --lengths or, by default, the length that the model was trained for, minus
+ * the answer and an eighth for the question and the chat template. */
 static size_t choose_length(comparison *c)
 {
     const cli_options *o = c->options;

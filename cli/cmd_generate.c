@@ -1,4 +1,4 @@
-/* swiftkv generate: continues a prompt, as text while it comes, or as one JSON object. */
+/* swiftkv generate: continues a prompt, printing text as it is generated, or one JSON object. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "skv/grammar.h"
 #include "text_out.h"
 
-/* ---- what the answer has to follow ---- */
+/* ---- the constraint on the answer ---- */
 
 typedef struct constraint {
     skv_grammar *grammar;
@@ -80,7 +80,7 @@ typedef struct generation {
     skv_generation_stats stats;
     FILE *kept;       /* --dump-kept */
     int status;       /* of the callbacks */
-    bool interrupted; /* by Ctrl-C; what there is, is printed */
+    bool interrupted; /* by Ctrl-C; the answer so far is printed */
 } generation;
 
 static int read_prompt(generation *g)
@@ -296,7 +296,7 @@ static int open_kept(generation *g)
     return !g->kept ? cli_fail("%s: %s", path, strerror(errno)) : CLI_DONE;
 }
 
-/* Rows of the prompt and of what was generated, [layer][kv head][rows]. */
+/* Writes the kept rows of the prompt and of the answer, [layer][kv head][rows]. */
 static int dump_kept(generation *g)
 {
     FILE *file = g->kept;

@@ -1,6 +1,6 @@
 /*
- * swiftkv info: what a model is, and what a prompt token costs: the breakdown of SwiftKV's Table 1
- * (arXiv:2410.03960), for the unmodified model and for the SwiftKV form where there is one.
+ * swiftkv info: describes a model and the cost of a prompt token: the breakdown of SwiftKV's Table
+ * 1 (arXiv:2410.03960), for the unmodified model and for its SwiftKV form if there is one.
  */
 #include <string.h>
 
@@ -65,7 +65,7 @@ static int cost_of(const description *d, form *f)
     return cli_check(status, &err);
 }
 
-/* What is said of it beside the shape: none of it is a reason to say nothing. */
+/* Adds facts beyond the shape; if one is not available, the others are still printed. */
 static void describe_more(description *d, const skv_model_info *own)
 {
     if (cli_memory_plan(d->path, d->options, own, &d->memory, &d->no_memory) == SKV_OK) {
@@ -110,7 +110,7 @@ static int describe(description *d)
 
 /* ---- text ---- */
 
-/* The form of calls whose marks the template has; NULL: there is no template. */
+/* Returns the call syntax that the template uses; NULL: there is no template. */
 static const char *calls_of(const description *d)
 {
     const char *text = d->vocab ? skv_vocab_chat_template(d->vocab) : NULL;
@@ -141,7 +141,7 @@ static void print_shape(const description *d)
     printf("layers         %zu\n", m->layers);
     if (m->state_layers > 0) {
         printf("mixers         %zu layers with a state of the sequence, %zu with attention\n",
-               m->state_layers, m->layers - m->state_layers);
+               m->state_layers, m->kv_slots);
         printf("state          %.2f MiB a sequence\n", (double)m->state_bytes / 1048576);
     }
     printf("hidden         %zu\n", m->hidden);

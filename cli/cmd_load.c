@@ -28,7 +28,7 @@ typedef struct load_setup {
     cli_interrupt *interrupt;
 } load_setup;
 
-/* ---- what the command line says ---- */
+/* ---- the command line ---- */
 
 static int read_key(const char *path, char *key)
 {

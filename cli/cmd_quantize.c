@@ -33,8 +33,7 @@ int cli_run_quantize(const cli_options *options)
         printf("%zu inputs of %zu are scaled\n", report.n_scaled, report.n_inputs);
     }
     if (report.n_nearest > 0) {
-        printf("%zu matrices of experts are rounded to the nearest: what each reads of the text is "
-               "not known\n",
+        printf("%zu matrices of experts are rounded to the nearest: their inputs are not known\n",
                report.n_nearest);
     }
     if (report.n_left > 0) {

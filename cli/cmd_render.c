@@ -1,4 +1,4 @@
-/* swiftkv render: what a chat template makes of a conversation. */
+/* swiftkv render: applies a chat template to a conversation. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* swiftkv serve: models behind HTTP. The server answers while the first of them loads. */
+/* swiftkv serve: serves models over HTTP. The server already answers while the first of them
+ * loads. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -31,7 +32,7 @@ static void name_of_path(const char *path, char *out, size_t room)
     (void)snprintf(out, room, "%.*s", (int)(n - start), path + start);
 }
 
-/* "auto" is what the server does by itself. */
+/* "auto" is the server's default. */
 static const char *unless_auto(const char *given)
 {
     return strcmp(given, "auto") != 0 ? given : NULL;
@@ -67,8 +68,8 @@ static bool is_given(const cli_options *o, const char *name)
     return given;
 }
 
-/* How tokens of requests are drawn that do not say: as OpenAI's, then as the model's makers say,
- * then as the command line says. */
+/* Sampling for requests without parameters: OpenAI's defaults, overridden by
+ * generation_config.json, then by the command line. */
 static skv_sampling request_sampling(const cli_options *o, const skv_model_info *info)
 {
     const bool by_model = info->has_sampling && !o->no_generation_config;
@@ -96,7 +97,7 @@ static void tell_sampling(const cli_options *o, const skv_model_info *info)
             given ? "options" : "");
 }
 
-/* What the cached prompts of several servers need. */
+/* The connections that several servers need to share cached prompts. */
 typedef struct shared_cache {
     cli_bytes key;      /* owned */
     redis_store *redis; /* owned; NULL: none */
@@ -127,7 +128,7 @@ static int check_role(const cli_options *o)
     return CLI_DONE;
 }
 
-/* What is whole on one process only; what models and methods cannot is skv/combine.h's. */
+/* Refuses options that need a single process; skv/combine.h covers models and methods. */
 static int check_ranks(const cli_options *o)
 {
     if (!o->team) return CLI_DONE;
@@ -186,7 +187,8 @@ static void close_shared(shared_cache *cache)
     cli_bytes_release(&cache->key);
 }
 
-/* The names that requests may say: the model's own, then those of its adapters; on the heap. */
+/* Lists the names that requests may use: the model's own, then those of its adapters; on the
+ * heap. */
 static char *list_names(const char *first, const char *adapters)
 {
     adapters = adapters ? adapters : "";
@@ -205,8 +207,7 @@ static char *list_names(const char *first, const char *adapters)
     return out;
 }
 
-/* Where lines are for programs, a file is named; a person who started the server sees some anyway.
- */
+/* Returns the file of --request-log, for programs; a terminal shows lines in any case. */
 static const char *log_file(const cli_options *o)
 {
     const bool none = o->request_log && strcmp(o->request_log, "none") == 0;
@@ -248,6 +249,7 @@ static server_options make_options(const cli_options *o)
                             .reranker = o->reranker,
                             .reasoning_format = unless_auto(o->reasoning_format),
                             .template_vars = o->template_vars,
+                            .slot_save_path = o->slot_save_path,
                             .prompt_strip = o->prompt_strip,
                             .prompt_sort_tools = strcmp(o->prompt_sort, "tools") == 0,
                             .prompt_keep_thoughts = strcmp(o->prompt_keep, "thoughts") == 0,
@@ -262,8 +264,8 @@ typedef struct serve_model {
     char path[CLI_HUB_PATH_MAX];
     char name[256], cache_dir[CLI_HUB_PATH_MAX];
     char own_names[256];    /* of NAME=MODEL; "": none */
-    char *names;            /* owned: that requests may say */
-    char *adapters, *draft; /* owned: its own, where there are several models; NULL: none */
+    char *names;            /* owned: that requests may use */
+    char *adapters, *draft; /* owned: its own, if there are several models; NULL: none */
     skv_model_info info;
     cli_model model; /* while it is loaded */
 } serve_model;
@@ -274,7 +276,7 @@ typedef struct serve_models {
     server_source *sources;    /* owned, [n] */
     const char *template_text; /* for all of them; NULL: each its own */
     size_t n;
-    struct signal_target *target; /* borrowed: who tells that loading has no use any more */
+    struct signal_target *target; /* borrowed: tells when loading has become useless */
 } serve_models;
 
 /* The server that signals go to, once there is one. */
@@ -289,8 +291,8 @@ static bool loading_stopped(void *user)
 }
 
 /*
- * What of a list "NAME@MODEL=PATH,..." is of this model, as "NAME=PATH,..."; without `named` the
- * list is "MODEL=PATH,..." and this is "PATH". On the heap; NULL: nothing is.
+ * Returns this model's part of a list "NAME@MODEL=PATH,..." as "NAME=PATH,..."; without `named`, of
+ * a list "MODEL=PATH,..." as "PATH". On the heap; NULL: none.
  */
 static char *share_of(const char *list, const char *model, bool named)
 {
@@ -317,7 +319,7 @@ static char *share_of(const char *list, const char *model, bool named)
     return NULL;
 }
 
-/* Items of such a list; what is of no model would be lost. */
+/* Counts the items of such a list, to detect items that belong to no model. */
 static size_t count_items(const char *list)
 {
     size_t n = list && *list ? 1 : 0;
@@ -325,7 +327,7 @@ static size_t count_items(const char *list)
     return n;
 }
 
-/* Which adapters and which drafting model are whose. */
+/* Assigns adapters and drafting models to the models. */
 static int share_out(const cli_options *o, serve_models *models)
 {
     size_t n_adapters = 0, n_drafts = 0;
@@ -388,6 +390,8 @@ static skv_status open_engine(const serve_models *models, serve_model *one, size
                                     ? options->state_checkpoints
                                     : CLI_SERVE_CHECKPOINTS * n;
         if (options->no_prefix_cache) engine.kv_checkpoints = 0;
+        const skv_speculation drafts = cli_speculation_of(options);
+        engine.draft_tokens = drafts.source != SKV_DRAFT_NONE ? drafts.most : 0;
     }
     engine.prompt_only = is_reader(options);
     engine.with_teacher = !options->no_teacher && !engine.prompt_only;
@@ -421,7 +425,7 @@ static void find_template(const cli_model *model, server_template *out)
             model->path);
 }
 
-/* What runs, for who wants to know why it is slow, or takes so much memory. */
+/* Prints the configuration in use, which explains speed and memory. */
 static void tell_model(const serve_model *one)
 {
     const skv_model_info *info = &one->info;
@@ -533,7 +537,7 @@ static int find_path(const cli_options *o, size_t i, bool is_name, serve_model *
     return status;
 }
 
-/* Where it is, what it is and how it is called: cheap, no weights. */
+/* Finds the path, the description and the names of a model: cheap, without weights. */
 static int describe_model(const cli_options *o, size_t i, serve_models *models)
 {
     serve_model *one = &models->at[i];
@@ -569,7 +573,7 @@ static int describe_models(const cli_options *o, serve_models *out)
     if (n > 1 && o->served_name) {
         return cli_usage("serve: --name goes with one model, there are %zu", n);
     }
-    /* Those of the models lie in it. */
+    /* The models' folders are inside it. */
     if (n > 1 && o->cache_dir && mkdir(o->cache_dir, 0700) != 0 && errno != EEXIST) {
         return cli_fail("--cache-dir: %s: cannot create: %s", o->cache_dir, strerror(errno));
     }
@@ -593,7 +597,7 @@ static int describe_models(const cli_options *o, serve_models *out)
     return status;
 }
 
-/* Whether `ulimit -v` bounds what may be mapped. */
+/* Whether `ulimit -v` limits mappings. */
 static bool is_space_limited(void)
 {
     struct rlimit limit;
@@ -610,7 +614,7 @@ static void check_space(const cli_options *o)
     const size_t wanted = o->memory_mib + (o->connections * o->stack_kib >> 10);
     if (left >= wanted) return;
     cli_warn("ulimit -v leaves %zu MiB to requests: --memory and the stacks of %zu connections may "
-             "take %zu, and what finds no room is a 503",
+             "take %zu; requests without room get a 503",
              left, o->connections, wanted);
 }
 
@@ -651,8 +655,7 @@ static int run(serve_models *models, const server_options *wanted)
 
 int cli_run_serve(const cli_options *options)
 {
-    /* Memory that requests give back goes back to the system, so that --memory is what they hold.
-     */
+    /* Returns freed memory of requests to the system, so that --memory bounds the real use. */
     skv_heap_bound(is_space_limited());
     serve_models models;
     cli_bytes file = {0};

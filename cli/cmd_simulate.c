@@ -1,4 +1,5 @@
-/* swiftkv simulate: how many machines a trace needs, or what so many can take. See fleet.h. */
+/* swiftkv simulate: computes the number of machines for a trace, or the load that a number of
+ * machines can take. See fleet.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,7 @@ typedef struct simulation {
     cli_progress progress;
 } simulation;
 
-/* ---- what the command line says ---- */
+/* ---- the command line ---- */
 
 static int read_designs(simulation *s, const char *list)
 {
@@ -100,7 +101,7 @@ static int prepare(simulation *s, const cli_options *o)
 
 /* ---- running ---- */
 
-/* One fleet at one rate. `stops`: only whether the goals are met is wanted. */
+/* Runs one fleet at one rate. `stops`: only determines whether the goals are met. */
 static int run_one(simulation *s, outcome *out, double rate, bool stops)
 {
     char error[LOAD_ERROR_MAX];
@@ -220,7 +221,7 @@ static int run_design(simulation *s, fleet_design design)
             status = find_machines(s, out, rate);
         } else {
             out->n_machines = o->machines.at[k / n_rates];
-            if (design == FLEET_READERS && out->n_machines < 2) continue; /* who would answer? */
+            if (design == FLEET_READERS && out->n_machines < 2) continue; /* none would answer */
             status = o->rates.n == 0 ? find_rate(s, out) : try_splits(s, out, rate);
             if (status == CLI_DONE && o->rates.n > 0) status = run_one(s, out, rate, false);
         }
@@ -234,7 +235,7 @@ static int run_design(simulation *s, fleet_design design)
 
 /* ---- telling ---- */
 
-/* What has least to spare. */
+/* Returns the part with the least capacity to spare. */
 static const char *busiest(const fleet_result *r)
 {
     const struct {

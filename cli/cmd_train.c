@@ -24,7 +24,7 @@ static int set(skv_recipe *recipe, const char *key, const char *value)
     return cli_usage("--%s", err.text);
 }
 
-/* The recipe's file, and what the command line says instead. */
+/* Reads the recipe's file; options of the command line take precedence. */
 static int fill_recipe(const cli_options *o, skv_recipe *recipe)
 {
     skv_error err = {0};
@@ -51,7 +51,8 @@ static int fill_recipe(const cli_options *o, skv_recipe *recipe)
 enum { STEP_TOKENS = 1024, STEPS = 300, STEPS_FLAT = 1000 };
 #define ANSWERS_SHARE (1.0 / 16) /* of a conversation's tokens, roughly */
 
-/* The share of a stage's tokens that are learnt, as far as the kinds of its sources tell. */
+/* Returns the share of a stage's tokens that are learnt, estimated from the kinds of its
+ * sources. */
 static double learnt_share(const skv_train_stage *s)
 {
     double learnt = 0, all = 0;
@@ -83,8 +84,9 @@ static bool has_data(const skv_train_options *train)
     return false;
 }
 
-/* As much text as the run reads, so that none of it is read twice. A model whose last layer alone
- * reads its own input computes what its teacher does, and its run ends with the first step. */
+/* Chooses as much text as the run reads, so that none is read twice. If only the last layer is
+ * replaced, it reads its own input: the model computes the same as its teacher, and its run ends
+ * with the first step. */
 static size_t choose_text(skv_train_options *train, const skv_model_info *info, size_t n,
                           char *chosen, size_t capacity)
 {
@@ -106,8 +108,8 @@ static size_t choose_text(skv_train_options *train, const skv_model_info *info, 
     return n + (more > 0 ? (size_t)more : 0);
 }
 
-/* What a distillation needs and nobody said: half of the layers, rows that fit the model, a rate,
- * text. One line says what was chosen. */
+/* Chooses defaults for a distillation: half of the layers, rows that fit the model, a rate, text.
+ * Prints one line with the choices. */
 static int choose(const cli_options *o, skv_train_options *train)
 {
     skv_error err = {0};
@@ -199,15 +201,15 @@ static int dry_run(const skv_train_options *options)
 typedef struct watcher {
     const char *log_path;
     FILE *log;     /* opened with the first step: the folder exists by then */
-    int log_error; /* errno of what went wrong with it */
+    int log_error; /* errno of its failure */
     bool speaks, terminal;
-    bool distils; /* by the teacher's distribution, whose loss is 0 */
+    bool distils; /* from the teacher's distribution, so its loss can be 0 */
     uint64_t shown_ns, printed_ns;
     cli_interrupt *interrupt; /* borrowed */
 } watcher;
 
-/* Shares of positions: where the exit's first token is the model's, where the exit is sure of it
- * (above 0.95), and of these, where it is right. */
+/* Shares of positions at which the exit's first token equals the model's, at which the exit is
+ * confident (above 0.95), and of the latter, those at which it is right. */
 typedef struct exit_shares {
     double agreed, sure, sure_agreed;
 } exit_shares;
@@ -277,11 +279,11 @@ static void print_step(FILE *stream, const skv_train_progress *p)
             cli_time_text(p->flat ? 0 : p->eta, left));
 }
 
-/* What the run brought, at its end. */
+/* Prints the run's gain, at its end. */
 static void print_held(const watcher *w, const skv_train_progress *p)
 {
     if (p->flat && p->held_first <= 0) {
-        puts("held out: 0, this form computes what its teacher does: nothing to repair");
+        puts("held out: 0, this form computes the same as its teacher: nothing to repair");
     } else if (p->held_first > 0) {
         printf("held out: %.4f at the beginning, %.4f now", p->held_first, p->held);
         if (w->distils)
@@ -290,7 +292,7 @@ static void print_held(const watcher *w, const skv_train_progress *p)
     }
 }
 
-/* A terminal shows every step on one line; elsewhere some twenty lines tell of the run, and one a
+/* A terminal shows every step on one line; other outputs get some twenty lines a run, and one a
  * minute. */
 static void show_step(watcher *w, const skv_train_progress *p)
 {
@@ -312,7 +314,7 @@ static void show_step(watcher *w, const skv_train_progress *p)
     }
 }
 
-/* Of several processes one keeps the log; any of them may be told to stop. */
+/* One of several processes keeps the log; any of them may be interrupted. */
 static bool on_step(void *user, const skv_train_progress *p)
 {
     watcher *w = user;
@@ -348,7 +350,7 @@ static int run(skv_train_options *train, watcher *w, const char *svg_path)
     if (!w->speaks) return ran == SKV_OK ? CLI_DONE : CLI_FAILED;
     if (w->terminal && ran != SKV_OK) fputs("\r\x1b[K", stderr);
     const bool logged = w->log;
-    /* A log that fails stops the run; whatever else stops it is told first. */
+    /* A failing log stops the run; another error takes precedence. */
     int status = ran == SKV_CANCELLED ? CLI_DONE : cli_check(ran, &err);
     const int closed = check_log(w);
     if (status == CLI_DONE) status = closed;
@@ -408,12 +410,12 @@ static int run_in_team(const cli_options *options, skv_train_options *train)
     return status;
 }
 
-/* Runs the task with what the command line says of it. */
+/* Runs the task with the options of the command line. */
 static int train(const cli_options *options, skv_train_task task)
 {
     skv_recipe recipe;
     skv_recipe_init(&recipe, task);
-    if (task == SKV_TRAIN_DISTILL) { /* what stays 0 is chosen by the model */
+    if (task == SKV_TRAIN_DISTILL) { /* the model chooses values that stay 0 */
         skv_train_stage *stage = &recipe.options.stages[0];
         stage->rate = 0;
         stage->steps = stage->seq = stage->rows = 0;

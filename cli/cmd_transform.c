@@ -75,7 +75,7 @@ static void print_form(const cli_options *o, const skv_model_info *before,
            after->kv_slots, before->kv_slots);
 }
 
-/* Half of the layers where nothing is said, as distill does; more where groups do not divide. */
+/* Defaults to half of the layers, as distill does; more if the groups do not divide. */
 static int settle_layers(const cli_options *o, size_t *kv_layers)
 {
     const char *path = o->operands[0];

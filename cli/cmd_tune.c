@@ -1,11 +1,11 @@
 /*
  * swiftkv tune: the cheapest setting of the methods that keeps a share of a model's quality.
  *
- * The order of tune's search. A model's forms first (SwiftKV, KV Prediction, further folders),
- * since they change most and each is one setting. Then, for the cheapest forms that keep the floor,
- * what can be added to them, one thing after the other, each kept if the floor is kept and the cost
- * falls: 8-bit weights, 4-bit weights, 8-bit keys and values, SnapKV. Fewer rows never do better,
- * so the smallest capacity that keeps the floor is found by bisection.
+ * The order of the search: first a model's forms (SwiftKV, KV Prediction, further folders), since
+ * they change most and each is one setting. Then it adds options to the cheapest forms that keep
+ * the floor, one after the other: 8-bit weights, 4-bit weights, 8-bit keys and values, SnapKV. Each
+ * option stays if the floor is kept and the cost falls. Fewer rows never score better, so the
+ * smallest capacity that keeps the floor is found by bisection.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +75,7 @@ typedef struct ladder {
     size_t at[STEPS_MAX];
     int (*try_step)(tune *t, struct ladder *l, size_t i, bool *keeps);
     size_t i_votes;             /* of SnapKV's steps */
-    tune_setting before;        /* what the steps change */
+    tune_setting before;        /* the setting that the steps change */
     const tune_point **current; /* the best so far */
 } ladder;
 
@@ -108,9 +108,9 @@ static int try_capacity(tune *t, ladder *l, size_t i, bool *keeps)
     return status == CLI_DONE ? try_change(t, &how, l->current, keeps) : status;
 }
 
-/* SnapKV with fewer and fewer rows: 1/2, 1/4, ... of the prompt, of those that were asked too,
- * since what they lose nothing by is not measured. Wider votes are tried where the published ones
- * never keep the floor. */
+/* Tries SnapKV with fewer and fewer rows: 1/2, 1/4, ... of the timed prompt or, if shorter, of the
+ * examples' prompts, since a larger capacity would not be tested by these. Wider votes are tried if
+ * the published ones never keep the floor. */
 static int evict(tune *t, const tune_point **current)
 {
     const tune_point *before = *current;
@@ -164,7 +164,7 @@ static int rewire(tune *t, const tune_setting *how, size_t n_layers)
 
 /* ---- the search ---- */
 
-/* What can be added to one form. */
+/* Adds options to one form. */
 static int refine(tune *t, const tune_point *form)
 {
     const tune_point *current = form;
@@ -179,7 +179,9 @@ static int refine(tune *t, const tune_point *form)
         how.weights = narrower[i];
         status = try_change(t, &how, &current, &keeps);
     }
-    if (t->cost == TUNE_COST_TTFT) return status; /* what follows begins behind the first token */
+    if (t->cost == TUNE_COST_TTFT)
+        return status; /* the other options only act after the first
+                        * token */
     if (o->kv == SKV_KV_AUTO && status == CLI_DONE) {
         tune_setting how = current->how;
         how.kv = SKV_KV_INT8;
@@ -270,7 +272,7 @@ int cli_run_tune(const cli_options *options)
     int status = search(t);
     if (status == CLI_DONE) status = tune_time_again(t);
     cli_interrupt_unwatch(options->interrupt);
-    /* A search that was stopped tells what it has. */
+    /* A stopped search prints its results so far. */
     if (t->n_points > 0 && options->json) {
         tune_print_json(t);
     } else if (t->n_points > 0) {

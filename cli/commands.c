@@ -90,8 +90,8 @@ static const cli_command_row rows[CLI_COMMAND_COUNT] = {
                   "results so far."},
     [CLI_SIMULATE] = {"simulate", "COSTS", 1, 1, cli_run_simulate,
                       "how many machines a trace of requests needs",
-                      "COSTS is a file with what steps take, as bench measures it. Replays the "
-                      "trace on simulated "
+                      "COSTS is a file with the durations of steps, as bench --costs prints them. "
+                      "Replays the trace on simulated "
                       "servers: replicas, replicas that share the blocks of prompts in a store, or "
                       "readers that only read prompts beside machines that answer. With --rate and "
                       "--machines it prints the latencies; with one of them it finds the other at "

@@ -1,4 +1,4 @@
-/** The commands of the program: what each is called, takes and does. */
+/** The commands of the program: their names, arguments and functions. */
 #ifndef SKV_CLI_COMMANDS_H
 #define SKV_CLI_COMMANDS_H
 

@@ -1,5 +1,5 @@
-/* What eval and tune have in common: how a model is opened and asked, and the results as a table
- * and JSON. */
+/* The code that eval and tune share: opening a model, running the evaluation, and printing results
+ * as a table and JSON. */
 #include "evaluation.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 
 #include "runtime.h"
 
-/* Tokens of KV memory beyond two contexts: what short examples that are asked together take. */
+/* Tokens of KV memory beyond two contexts, for short examples that run together. */
 enum { BATCH_TOKENS = 12288, CONTEXT_DEFAULT = 8192, ANSWER_ROOM = 512 };
 #define BATCH_BYTES ((size_t)256 << 20)
 
@@ -17,7 +17,7 @@ static size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* As long as our own documents want it, as far as the model goes. */
+/* The context that the generated documents need, limited to the model's. */
 static size_t context_of(const cli_options *options, const cli_model *model)
 {
     if (options->context != 0) return options->context;

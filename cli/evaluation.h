@@ -1,4 +1,4 @@
-/** Asking a model as the command line says, and the results as a table, JSON and charts. */
+/** Runs the evaluation of the command line, and prints the results as a table, JSON and charts. */
 #ifndef SKV_CLI_EVALUATION_H
 #define SKV_CLI_EVALUATION_H
 
@@ -15,7 +15,7 @@ void cli_eval_print_table(const skv_eval_report *report);
 void cli_eval_print_json(const cli_model *model, const cli_options *options,
                          const skv_eval_report *report);
 
-/** Makes the folder for the charts, where it is not there yet; NULL: no charts are wanted. */
+/** Creates the folder for the charts if it does not exist; NULL: no charts. */
 CLI_CHECKED int cli_eval_draw_folder(const char *folder);
 /**
  * Writes to the folder TASK.svg, a grid of length and depth, for every task that

@@ -1,7 +1,7 @@
 /*
- * The tables of docs/reference/methods.md. Methods: what evicts rows, and what it does to the rest
- * of the program. Combinations: every combination of the axes in skv/combine.h, asked one by one;
- * those that work somewhere, and rows that say the same joined.
+ * The tables of docs/reference/methods.md. Methods: the eviction methods and their effect on the
+ * rest of the program. Combinations: checks every combination of the axes in skv/combine.h, lists
+ * those that work somewhere, and joins equal rows.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ static void print_row(const char *name, const char *form, const char *about)
         putchar(*at);
     }
     printf("` | %s | %s | %s | %s |\n", about,
-           none  ? "nobody"
+           none  ? "none"
            : all ? "every token of the prompt"
                  : "the last w tokens",
            none  ? "the last token"
@@ -53,7 +53,7 @@ static void print_row(const char *name, const char *form, const char *about)
 void cli_help_methods(void)
 {
     const char *name, *form, *about;
-    printf("| `--evict` | what stays | who votes | SwiftKV: the deep layers run for | a known "
+    printf("| `--evict` | kept rows | voters | SwiftKV: the deep layers run for | a known "
            "prefix may give |\n|---|---|---|---|---|\n");
     for (size_t i = 0; skv_eviction_form(i, &name, &form, &about); i++) {
         print_row(name, form, about);
@@ -62,7 +62,7 @@ void cli_help_methods(void)
 
 enum { WORKS = 255, AXES = SKV_AXIS_WHERE, PLACES_MAX = 32 };
 
-/* Values of every axis but where, and what each place says to all of their combinations. */
+/* Values of every axis except WHERE, and the result of each place for all of their combinations. */
 typedef struct joined {
     uint32_t values[AXES];
     uint8_t said[PLACES_MAX]; /* the number of a rule, or WORKS */
@@ -74,7 +74,7 @@ typedef struct table {
     bool limited[AXES]; /* some rule limits it */
 } table;
 
-/* Columns: what a request or a program asks for is none. */
+/* The number of columns. Places from SEQUENCE on are choices of a request or a program. */
 static unsigned n_places(void)
 {
     return SKV_WHERE_SEQUENCE;
@@ -91,7 +91,8 @@ static void ask(const skv_combination *c, joined *out)
     }
 }
 
-/* What works nowhere is refused by a rule that names no place, so the list of rules tells it. */
+/* Combinations that work nowhere are refused by a rule that names no place; the list of rules
+ * covers them. */
 static bool works_somewhere(const joined *row)
 {
     bool works = false;
@@ -99,7 +100,8 @@ static bool works_somewhere(const joined *row)
     return works;
 }
 
-/* The next combination in order, false behind the last. Axes that no rule limits stand still. */
+/* Advances to the next combination in order; false after the last. Axes without a rule stay
+ * fixed. */
 static bool advance(const table *t, skv_combination *c)
 {
     for (unsigned axis = AXES; axis-- > 0;) {
@@ -146,8 +148,8 @@ static bool same_before(const joined *a, const joined *b, unsigned axis)
     return memcmp(a->values, b->values, axis * sizeof a->values[0]) == 0;
 }
 
-/* Joins rows that differ in the values of one axis alone and say the same. They stand in the order
- * of the axes, and those before are not joined yet: only rows that agree there are looked at. */
+/* Joins equal rows that differ only in the values of one axis. Rows follow the order of the axes,
+ * and earlier axes are not joined yet, so only rows with equal values there are compared. */
 static void join(table *t, unsigned axis)
 {
     size_t n = 0, first = 0;
@@ -183,7 +185,7 @@ static uint32_t evicts_by(bool query_head)
     return out;
 }
 
-/* Prints a group if all of it is there, and takes it away. */
+/* Prints a group if it is complete, and removes it from the values. */
 static bool print_group(uint32_t *values, uint32_t group, const char *name, const char *between)
 {
     if ((*values & group) != group || group == 0) return false;
@@ -221,8 +223,8 @@ static void print_values(unsigned axis, uint32_t values)
     }
 }
 
-/* "SwiftKV model; --prefill full, swiftkv": axes of which every value is meant are left out, and
- * those that are no options have values that say themselves. */
+/* Prints "SwiftKV model; --prefill full, swiftkv": leaves out axes with all their values, and
+ * prints the values of axes that are not options without a name. */
 static void print_limits(const uint32_t *values, unsigned n_axes)
 {
     const char *between = "";

@@ -45,7 +45,7 @@ typedef struct gguf_search {
     const char *quant;
     size_t n;                     /* that fit */
     char found[CLI_HUB_PATH_MAX]; /* the last of them */
-    char listed[LISTED_BYTES];    /* names of all that are there, as far as they fit */
+    char listed[LISTED_BYTES];    /* names of all files found, as far as they fit */
 } gguf_search;
 
 static void look_at(gguf_search *search, const char *folder, const char *file)
@@ -103,7 +103,7 @@ static bool find_gguf(const hub_name *name, const char *snapshot, char path[CLI_
 
 /* ---- all of it ---- */
 
-/* What the cache has of a model. */
+/* Finds a model in the cache. */
 static bool find(const hub_place *place, char path[CLI_HUB_PATH_MAX], hub_error *error)
 {
     const hub_name *name = &place->name;
@@ -127,7 +127,7 @@ static bool find(const hub_place *place, char path[CLI_HUB_PATH_MAX], hub_error 
     return find_gguf(name, snapshot, path, error);
 }
 
-/* Nothing is asked of the hub before a person says so. */
+/* The hub is not contacted before the user agrees. */
 static bool ask(const char *given)
 {
     if (!hub_download_is_built() || isatty(STDIN_FILENO) != 1 || !cli_terminal()) return false;
@@ -143,7 +143,7 @@ int cli_hub_open(const char *given, bool download, char path[CLI_HUB_PATH_MAX])
     hub_error error = {0}, late = {0};
     bool found = hub_find_place(given, &place, &error) && find(&place, path, &error);
     if (!found && error.missing && !download) {
-        /* "build/mine" where there is a folder "build" is a path with a slip. */
+        /* If there is a folder "build", "build/mine" is a mistyped path. */
         if (is_there(place.name.org)) {
             return cli_fail("%s: no such file or folder in %s, nor a model of the Hugging Face "
                             "cache (--download asks %s for it)",
@@ -157,14 +157,14 @@ int cli_hub_open(const char *given, bool download, char path[CLI_HUB_PATH_MAX])
     }
     if (download && !hub_download(given, &place, &late)) {
         if (!found || !late.unreachable) return cli_fail("%s: %s", given, late.text);
-        cli_warn("%s: %s: what the cache has is used", given, late.text);
+        cli_warn("%s: %s: the cached files are used", given, late.text);
     } else if (download) {
         found = find(&place, path, &error);
     }
     return found ? CLI_DONE : cli_fail("%s: %s", given, error.text);
 }
 
-/* ---- what is here ---- */
+/* ---- listing the cache ---- */
 
 /* "models--org--name" of the cache; names of two parts alone are looked up. */
 static bool name_of_folder(const char *folder, char out[CLI_HUB_PATH_MAX])

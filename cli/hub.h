@@ -1,7 +1,7 @@
 /**
  * Models by name: "org/name", "org/name@revision" and "org/name:Q4_K_M" in the Hugging Face cache
- * of this machine, where Python's tools and other engines put what they download. Where the user
- * says so, what is missing there is fetched from the hub (hub_download.h).
+ * of this machine, where Python's tools and other engines put their downloads. If the user agrees,
+ * missing files are fetched from the hub (hub_download.h).
  *
  *     CACHE/models--org--name/refs/REVISION        the commit that a branch or tag stood for
  *     CACHE/models--org--name/snapshots/COMMIT/    the files of that commit
@@ -22,8 +22,8 @@ bool cli_hub_is_name(const char *text);
  * The folder of a name, or its GGUF file where it asks for one or the folder has nothing else.
  *
  * The cache is HF_HUB_CACHE, else HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else
- * ~/.cache/huggingface/hub. With `download`, or after a question on a terminal, the hub is asked
- * and what is missing or has a newer commit there is fetched. Prints what failed.
+ * ~/.cache/huggingface/hub. With `download`, or after a question on a terminal, files that are
+ * missing or have a newer commit on the hub are fetched. Prints errors.
  */
 CLI_CHECKED int cli_hub_open(const char *name, bool download, char path[CLI_HUB_PATH_MAX]);
 

@@ -108,8 +108,8 @@ bool hub_blob_is_right(const hub_blob *blob)
 
 /* ---- a file while it is fetched ---- */
 
-/* The lock NAME.lock of Python's filelock, whose file may have been removed while we took it. BUSY:
- * another process has it, and we do not wait. */
+/* Takes the lock NAME.lock as Python's filelock does; its file may be removed while we take it.
+ * BUSY: another process has it, and we do not wait. */
 static hub_blob_state take_lock(const hub_place *place, const char *name, bool waits, int *lock,
                                 hub_error *error)
 {
@@ -139,7 +139,7 @@ static hub_blob_state take_lock(const hub_place *place, const char *name, bool w
     return HUB_BLOB_OPEN;
 }
 
-/* Hashes what an earlier run left. */
+/* Hashes the part that an earlier run fetched. */
 static bool read_on(hub_blob *blob, hub_error *error)
 {
     char bytes[READ_BYTES];
@@ -229,8 +229,8 @@ static bool put_in_place(const char *made, const char *path, hub_error *error)
     return hub_fail(error, "%s: %s", path, strerror(code));
 }
 
-/* Where it is made: among the blobs, where nobody takes what a kill leaves for a file of the
- * snapshot or for a revision. */
+/* The place for unfinished files: among the blobs, where a leftover of a killed process cannot be
+ * mistaken for a file of the snapshot or for a revision. */
 #define NAME "name"
 #define UNFINISHED ".incomplete"
 
@@ -242,7 +242,7 @@ static bool place_to_make(const hub_place *place, char out[CLI_HUB_PATH_MAX], hu
     return make_folders(out, error);
 }
 
-/* Who has the lock makes the only one, so any other was left by a kill. */
+/* Only the holder of the lock creates such a file, so others are leftovers of killed processes. */
 static void remove_left(const hub_place *place)
 {
     const size_t n_end = strlen(UNFINISHED);

@@ -24,23 +24,23 @@ typedef enum hub_blob_state {
     HUB_BLOB_OPEN
 } hub_blob_state;
 
-/** Locks a file and opens what was fetched of it before. */
+/** Locks a file and opens the part that was fetched before. */
 hub_blob_state hub_blob_open(const hub_place *place, const hub_file *file, hub_blob *out,
                              hub_error *error);
 bool hub_blob_write(hub_blob *blob, const void *data, size_t n, hub_error *error);
-/** Forgets what was fetched. */
+/** Discards the fetched part. */
 bool hub_blob_restart(hub_blob *blob, hub_error *error);
-/** Whether all bytes are there and have the hash. */
+/** Whether the file is complete and has the right hash. */
 bool hub_blob_is_right(const hub_blob *blob);
 /** Gives a right file its name. */
 bool hub_blob_finish(hub_blob *blob, hub_error *error);
-/** Ends the lock; what was fetched stays. */
+/** Releases the lock and keeps the fetched part. */
 void hub_blob_close(hub_blob *blob);
 
 /** Whether the cache has a file, and how much of it while it is fetched. */
 bool hub_blob_is_there(const hub_place *place, const hub_file *file, uint64_t *bytes);
-/** Names are given by one process at a time, which first removes what was left by one that was
- * killed; hub_names_end follows. */
+/** Begins the linking of files, which one process does at a time; first removes the leftovers of a
+ * killed process. hub_names_end follows. */
 bool hub_names_begin(const hub_place *place, int *lock, hub_error *error);
 void hub_names_end(int lock);
 /** snapshots/COMMIT/PATH becomes a link to the blob. */
@@ -50,7 +50,7 @@ bool hub_write_ref(const hub_place *place, const char *commit, hub_error *error)
 /** The path of blobs/HASH. */
 bool hub_blob_path(const hub_place *place, const hub_file *file, const char *suffix,
                    char out[CLI_HUB_PATH_MAX]);
-/** Whether the disk has room for this many bytes more; true where it does not say. */
+/** Whether the disk has room for this many more bytes; true if unknown. */
 bool hub_has_room(const hub_place *place, uint64_t bytes, hub_error *error);
 
 #endif

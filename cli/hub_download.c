@@ -39,7 +39,7 @@ static bool read_token(char out[TOKEN_MAX], hub_error *error)
     return true;
 }
 
-/* A variable that says yes, as Python's tools read it. */
+/* Whether a variable is true, as Python's tools read it. */
 static bool is_set(const char *name)
 {
     const char *value = getenv(name);
@@ -63,7 +63,7 @@ static bool read_list(hub_http *http, const hub_name *name, hub_list *out, hub_e
     return ok;
 }
 
-/* What is to come must fit the disk. */
+/* Checks that the missing files fit on the disk. */
 static bool check_room(const hub_place *place, const hub_list *list, hub_error *error)
 {
     uint64_t missing = 0;
@@ -76,8 +76,8 @@ static bool check_room(const hub_place *place, const hub_list *list, hub_error *
     return hub_has_room(place, missing, error);
 }
 
-/* What a model is known by comes last, so that a commit that was half linked when a kill came is
- * none. */
+/* Files that identify a model are linked last, so that a commit that a kill left half linked does
+ * not count as a model. */
 static bool is_known_by(const hub_file *file)
 {
     return strcmp(file->path, "config.json") == 0 || strstr(file->path, "-00001-of-");

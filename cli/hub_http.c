@@ -33,16 +33,16 @@ typedef struct transfer {
     hub_http *http; /* borrowed, as all pointers here */
     const hub_file *file;
     const char *commit;
-    skv_buf *text; /* where there is no file */
+    skv_buf *text; /* if there is no file */
     hub_blob blob;
     CURL *handle;      /* owned; NULL: it does not run */
     uint64_t start_ns; /* when to try again */
     unsigned n_tries, n_wrong;
     uint64_t bytes_before; /* of the blob, when it was last tried */
-    size_t n_refusal;      /* bytes of an answer that is not wanted */
+    size_t n_refusal;      /* bytes of an error response */
     bool begun, waits;     /* its body; for another process */
-    long long range_start; /* of the answer; -1: not said */
-    char refusal[300];     /* what the hub says: X-Error-Message */
+    long long range_start; /* of the response; -1: not given */
+    char refusal[300];     /* the hub's X-Error-Message */
     hub_error error;       /* why it was ended here; "": it was not */
 } transfer;
 
@@ -99,7 +99,7 @@ void hub_http_free(hub_http *http)
     curl_global_cleanup();
 }
 
-/* ---- what an answer says ---- */
+/* ---- response headers ---- */
 
 static bool header_is(const char *line, size_t n, const char *name, char *out, size_t room)
 {
@@ -113,7 +113,7 @@ static bool header_is(const char *line, size_t n, const char *name, char *out, s
     return true;
 }
 
-/* What the hub says of a file must be what its list says. */
+/* Checks that the hub's headers for a file agree with its list. */
 static void check_header(transfer *t, const char *line, size_t n)
 {
     char value[200];
@@ -180,8 +180,8 @@ static bool set(CURL *handle, CURLoption option, long value)
     return curl_easy_setopt(handle, option, value) == CURLE_OK;
 }
 
-/* The token is left out where a redirection leads to another host, port or protocol, as libcurl
- * does with what it knows to be a token. */
+/* The token is not sent when a redirection leads to another host, port or protocol, as libcurl does
+ * for credentials that it recognises. */
 static bool set_up(transfer *t, const char *url)
 {
     CURL *h = t->handle;
@@ -268,7 +268,7 @@ static bool refuse(const transfer *t, long status, hub_error *error)
                     means[0] ? ": " : "", means, t->refusal[0] ? ": " : "", t->refusal);
 }
 
-/* Waits before it tries once more: twice as long each time, or as the hub says. */
+/* Waits before a retry: twice as long each time, or as long as the hub asks. */
 static bool try_later(transfer *t, double after_seconds, hub_error *why)
 {
     if (t->file && t->blob.bytes > t->bytes_before) t->n_tries = 0;
@@ -396,7 +396,7 @@ static void free_slot(queue *q, transfer *t)
     *t = (transfer){.file = NULL};
 }
 
-/* Opens the file of a slot, and asks for what it lacks. */
+/* Opens the file of a slot, and requests the missing part. */
 static bool start(queue *q, transfer *t)
 {
     if (t->blob.fd < 0) {
@@ -435,7 +435,7 @@ static void take_next(hub_http *http, queue *q, transfer *t)
     }
 }
 
-/* Fills free slots and starts what waits. *n_open: slots that are not free. */
+/* Fills free slots and starts waiting transfers. *n_open: slots that are not free. */
 static bool start_all(hub_http *http, queue *q, size_t *n_open, hub_error *error)
 {
     *n_open = 0;
@@ -453,7 +453,7 @@ static bool start_all(hub_http *http, queue *q, size_t *n_open, hub_error *error
     return true;
 }
 
-/* *n_ended: requests, whose slots are free or try again. */
+/* *n_ended: finished requests; their slots are free or retry. */
 static bool end_all(hub_http *http, queue *q, size_t *n_ended, hub_error *error)
 {
     *n_ended = 0;
@@ -501,7 +501,7 @@ bool hub_http_fetch(hub_http *http, const hub_place *place, const hub_list *list
         ok = end_all(http, q, &n_ended, error);
         if (!ok) break;
         show(q, progress);
-        if (n_ended > 0) continue; /* what is left begins at once */
+        if (n_ended > 0) continue; /* the remaining ones begin at once */
         (void)curl_multi_poll(http->multi, NULL, 0, idle_ms(q->slots, AT_ONCE), NULL);
     }
     for (size_t i = 0; i < AT_ONCE; i++) {

@@ -13,7 +13,7 @@ void hub_http_free(hub_http *http);
 
 /** An answer of the hub to a path, at most text->max bytes of it. */
 bool hub_http_read(hub_http *http, const char *path, skv_buf *text, hub_error *error);
-/** Fetches the files of the list that are wanted and not there, several at once. */
+/** Fetches the wanted files of the list that are missing, several at once. */
 bool hub_http_fetch(hub_http *http, const hub_place *place, const hub_list *list,
                     cli_progress *progress, hub_error *error);
 

@@ -111,7 +111,7 @@ static hub_file *find_file(const hub_list *list, const char *path)
 
 /* ---- choosing ---- */
 
-/* What stands beside the weights, as far as a model is read from it. */
+/* Chooses the files beside the weights that are needed for reading a model. */
 static bool choose_small(hub_list *list, hub_error *error)
 {
     static const char *const names[] = {"config.json",
@@ -145,7 +145,7 @@ static const char *file_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* "x-00001-of-00003.gguf" stands for its parts too, which differ in the number. */
+/* "x-00001-of-00003.gguf" represents all its parts, which differ in the number. */
 static void want_gguf(hub_list *list, const hub_file *first)
 {
     const char *of = strstr(file_name(first->path), "-of-");

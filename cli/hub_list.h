@@ -22,8 +22,8 @@ typedef struct hub_list {
 bool hub_list_parse(const char *text, size_t n_bytes, hub_list *out, hub_error *error);
 void hub_list_release(hub_list *list);
 
-/** Marks the files that the name stands for; *index is the file that names the parts of the
- * weights, NULL where there is none. */
+/** Marks the files of a name; *index is the file that lists the parts of the weights, NULL if there
+ * is none. */
 bool hub_list_choose(hub_list *list, const hub_name *name, const hub_file **index,
                      hub_error *error);
 /** Marks the parts of the weights that the index names. */

@@ -1,4 +1,4 @@
-/* The parts of a model's name, and where its files lie: see hub_place.h. */
+/* The parts of a model's name, and the places of its files: see hub_place.h. */
 #include "hub_place.h"
 
 #include <ctype.h>
@@ -68,7 +68,7 @@ bool hub_names_quant(const char *file, const char *quant)
     return false;
 }
 
-/* Of a model in several files the first stands for it. */
+/* A model in several files is represented by the first. */
 bool hub_is_model_file(const char *file)
 {
     const size_t n = strlen(file);

@@ -89,7 +89,7 @@ static int ids_of(const json_t *array, const char *path, size_t vocab, cli_ids *
         if (!json_is_integer(item)) {
             char *text = json_dumps(item, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
             const int failed = cli_fail("%s: [%zu]: %.60s is not an integer", path, i,
-                                        !text ? "what stands there" : text);
+                                        !text ? "the element" : text);
             free(text);
             return failed;
         }

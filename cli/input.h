@@ -1,4 +1,4 @@
-/** What commands read: files, token ids, JSON. */
+/** The input of commands: files, token ids, JSON. */
 #ifndef SKV_CLI_INPUT_H
 #define SKV_CLI_INPUT_H
 
@@ -23,7 +23,7 @@ typedef struct cli_ids {
 CLI_CHECKED int cli_read_file(const char *path, cli_bytes *out);
 /** Text of a file (or "-p") that a tokenizer is to read: UTF-8. */
 CLI_CHECKED int cli_check_text(const char *path, const cli_bytes *text);
-/** What the options name holds no tokens. */
+/** Fails because the input that the options name has no tokens. */
 CLI_CHECKED int cli_fail_empty(const cli_options *options);
 /** A JSON document; the caller gives it back with json_decref. */
 CLI_CHECKED int cli_read_json(const char *path, json_t **out);

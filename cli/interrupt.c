@@ -15,11 +15,11 @@
 struct cli_interrupt {
     pthread_t thread;
     bool waits_for_all;   /* set before the thread is made: for SIGHUP too */
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the following fields */
     bool watched, raised;
-    skv_engine *engine; /* borrowed; NULL: who watches asks cli_interrupted */
+    skv_engine *engine; /* borrowed; NULL: the command polls cli_interrupted */
     uint64_t watched_until_ns, raised_ns;
-    cli_signal_fn *handle; /* NULL: nobody takes them */
+    cli_signal_fn *handle; /* NULL: signals are not handled */
     void *user;
 };
 
@@ -41,7 +41,7 @@ static void on_interrupt(cli_interrupt *interrupt, int which)
     pthread_mutex_lock(&interrupt->lock);
     bool ends;
     if (interrupt->watched && !interrupt->engine) {
-        /* One press may come twice: to the process and to its group. */
+        /* One key press may arrive twice: at the process and at its group. */
         ends = interrupt->raised && skv_now_ns() - interrupt->raised_ns > GRACE_NS;
         if (!interrupt->raised) interrupt->raised_ns = skv_now_ns();
         if (!interrupt->raised && cli_terminal()) {

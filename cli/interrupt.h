@@ -14,14 +14,15 @@ typedef struct cli_interrupt cli_interrupt;
 CLI_CHECKED int cli_interrupt_start(cli_interrupt **out);
 void cli_interrupt_stop(cli_interrupt *interrupt);
 
-/** From here on Ctrl-C cancels what `engine` runs. Without one, Ctrl-C and SIGTERM are told by
- * cli_interrupted alone, and end the program when they come again. */
+/** From here on Ctrl-C cancels the running step of `engine`. Without an engine, Ctrl-C and SIGTERM
+ * only set cli_interrupted, and end the program when they come again. */
 void cli_interrupt_watch(cli_interrupt *interrupt, skv_engine *engine);
-/** While it is watched: the engine that Ctrl-C cancels is another one, or none. What came before
- * counts. */
+/** Changes the engine that Ctrl-C cancels while it is watched, possibly to none. Earlier signals
+ * count. */
 void cli_interrupt_attach(cli_interrupt *interrupt, skv_engine *engine);
-/** What a command returns whose work was ended: SKV_CANCELLED says where the engine was, which
- * means nothing to a user. `what_stays` says how to go on. */
+/** Returns the exit status of a command whose work was interrupted: SKV_CANCELLED's message
+ * describes the engine's position, which means nothing to a user. `what_stays` tells how to
+ * continue. */
 CLI_CHECKED int cli_interrupt_check(skv_status status, const skv_error *err,
                                     const char *what_stays);
 /** From here on Ctrl-C ends the program again. */
@@ -29,7 +30,7 @@ void cli_interrupt_unwatch(cli_interrupt *interrupt);
 /** Whether Ctrl-C came since the last cli_interrupt_watch. */
 bool cli_interrupted(cli_interrupt *interrupt);
 
-/** What a server does with SIGINT, SIGTERM and SIGHUP; false: the program is to end. */
+/** Handles SIGINT, SIGTERM and SIGHUP in a server; false: the program is to end. */
 typedef bool cli_signal_fn(void *user, int signal);
 /** From here on these signals go to `handle`, in the waiting thread. Call it before any other
  * thread is made. */

@@ -62,7 +62,7 @@ static void print_errors(const load_result *r)
     if (r->first_error[0] != 0) cli_warn("%s", r->first_error);
 }
 
-/* What was not measured is no 0. */
+/* Values that were not measured are not printed as 0. */
 static void print_metric(const metric *m, const load_summary *s)
 {
     if (s->n == 0) {

@@ -1,4 +1,4 @@
-/** What a load came to: a table, JSON, a chart. */
+/** The report of a load: a table, JSON, a chart. */
 #ifndef SKV_CLI_LOAD_REPORT_H
 #define SKV_CLI_LOAD_REPORT_H
 
@@ -7,14 +7,14 @@
 #include "load.h"
 #include "report.h"
 
-/* One run, with what was asked for. */
+/* One run with its options. */
 typedef struct cli_load_run {
-    load_options options; /* what it points to is borrowed */
+    load_options options; /* its pointers are borrowed */
     load_result result;
     char date[24]; /* when it began, UTC */
 } cli_load_run;
 
-/** "ttft:300,tpot:50"; what the list does not name stays. */
+/** Parses "ttft:300,tpot:50"; goals that are not listed keep their values. */
 CLI_CHECKED int cli_load_goals(const char *list, load_goals *out);
 
 void cli_load_print(const cli_load_run *run);

@@ -98,7 +98,7 @@ static void print_differences(const char *level, const double differences[N_TYPE
                               skv_weights_name(types[i].weights), differences[i]);
         agrees = agrees && differences[i] <= types[i].most;
     }
-    machine_say("", "%s %s with ref%s", level, agrees ? "agrees" : "DIFFERS", line);
+    machine_say("", "%s %s ref%s", level, agrees ? "agrees with" : "DIFFERS from", line);
 }
 
 int machine_compare_levels(const skv_machine *machine)

@@ -2,7 +2,6 @@
 #include "machine_report.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/system.h"
@@ -86,27 +85,27 @@ static void say_products(const skv_machine *m)
 
 /* ---- speed ---- */
 
-static const char *shape_that_fits(const cli_options *o)
+static const char *shape_of(const cli_options *o)
 {
-    static const char large[] = "llama-3.2-1b", small[] = "smollm2-135m";
+    static const char large[] = "llama-3.2-1b", small[] = "smollm2-135m", smallest[] = "mini";
     skv_engine_options options = skv_engine_options_default();
     skv_memory_plan plan;
-    if (o->preset) return o->preset;
+    if (o->quick) return smallest;
     options.weights = SKV_WEIGHTS_INT8;
     const skv_status status = skv_memory_plan_make("preset:llama-3.2-1b", &options, 0, &plan, NULL);
     return status == SKV_OK && plan.fits ? large : small;
 }
 
-/* What `swiftkv bench --peak --preset NAME ...` prints. */
+/* What `swiftkv bench --preset NAME ... --peak` prints. */
 static int measure(const cli_options *o)
 {
-    char words[BENCH_WORDS][64] = {"swiftkv",  "bench", "--peak", "--weights", "int8",
-                                   "--prompt", "512",   "--gen",  "32",        "--preset"};
+    char words[BENCH_WORDS][16] = {"swiftkv",  "bench", "--preset", "",   "--weights", "int8",
+                                   "--prompt", "512",   "--gen",    "32", "--peak"};
     char *argv[BENCH_WORDS];
     cli_options bench;
     for (size_t i = 0; i < BENCH_WORDS; i++) argv[i] = words[i];
-    (void)snprintf(words[BENCH_WORDS - 1], sizeof words[0], "%s", shape_that_fits(o));
-    const int status = cli_options_parse(BENCH_WORDS, argv, &bench);
+    (void)snprintf(words[3], sizeof words[3], "%s", shape_of(o));
+    const int status = cli_options_parse(o->quick ? BENCH_WORDS - 1 : BENCH_WORDS, argv, &bench);
     if (status != CLI_DONE) return status;
     bench.interrupt = o->interrupt;
     return cli_run_bench(&bench);

@@ -112,7 +112,7 @@ static void try_sockets(void)
     close_socket(&c.listener);
     machine_say("sockets", "connecting %s, sending %s", works(connected), works(sent && read_all));
     machine_say("", "noticing that the other side leaves %s", works(stays && left));
-    if (told) machine_say("", "%zu bytes unsent behind a read of all", queued);
+    if (told) machine_say("", "%zu bytes unsent after all were read", queued);
     if (!told) machine_say("", "unsent bytes are not told");
 }
 

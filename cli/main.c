@@ -1,6 +1,6 @@
 /*
- * swiftkv: the program. It reads the command line, runs the command, and turns what became of it
- * into an exit status: 0 done, 1 the work failed, 2 the command line is wrong.
+ * swiftkv: the program. It reads the command line, runs the command, and turns the result into an
+ * exit status: 0 done, 1 the work failed, 2 the command line is wrong.
  */
 #include <errno.h>
 #include <signal.h>
@@ -50,7 +50,7 @@ static int find_models(cli_options *o)
     split_names(o);
     const char *operands = cli_command_at(o->command)->operands;
     const size_t n_before = strcspn(operands, "M"); /* "[MODEL OUT]" */
-    const size_t i = n_before > 1;                  /* "explain MODEL": a word stands in front */
+    const size_t i = n_before > 1;                  /* "explain MODEL": preceded by a word */
     o->model_name = o->operands[i];
     int status = CLI_DONE;
     if (strncmp(operands + n_before, "MODEL", 5) == 0) {

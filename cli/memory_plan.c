@@ -41,7 +41,7 @@ static size_t choose(const cli_memory *m)
     return SIZE_MAX;
 }
 
-/* What serve and compare load beside a student that has its teacher's weights. */
+/* Counts the teacher's weights that serve and compare load beside a student that has them. */
 static size_t count_teacher(const char *path, const skv_engine_options *engine,
                             const skv_model_info *info, const skv_memory_plan *own)
 {
@@ -51,6 +51,18 @@ static size_t count_teacher(const char *path, const skv_engine_options *engine,
     if (!info->swiftkv || info->kv_prediction) return 0;
     if (skv_memory_plan_make(path, &options, own->available, &both, NULL) != SKV_OK) return 0;
     return both.weight_bytes > own->weight_bytes ? both.weight_bytes - own->weight_bytes : 0;
+}
+
+/* Of the answers of a hybrid model, and of what the prefix cache keeps. */
+static size_t count_states(const char *path, const skv_engine_options *engine,
+                           const skv_model_info *info)
+{
+    skv_memory_plan plan;
+    skv_engine_options options = *engine;
+    options.kv_sequences = CLI_SERVE_STATES;
+    options.kv_checkpoints = CLI_SERVE_CHECKPOINTS * CLI_SERVE_STATES;
+    if (info->state_layers == 0) return 0;
+    return skv_memory_plan_make(path, &options, 0, &plan, NULL) == SKV_OK ? plan.state_bytes : 0;
 }
 
 skv_status cli_memory_plan(const char *path, const cli_options *options, const skv_model_info *info,
@@ -76,6 +88,7 @@ skv_status cli_memory_plan(const char *path, const cli_options *options, const s
     if (out->i_own == SIZE_MAX) return skv_memory_plan_make(path, &engine, 0, &own, err);
     out->i_chosen = choose(out);
     out->teacher_bytes = count_teacher(path, &engine, info, &own);
+    out->states_bytes = count_states(path, &engine, info);
     return SKV_OK;
 }
 
@@ -87,7 +100,7 @@ static size_t longest(const cli_memory *m, const skv_memory_plan *row)
     return row->context_max < m->context ? row->context_max : m->context;
 }
 
-/* "--weights int8 --kv int8", as far as these are not taken by themselves. */
+/* Writes "--weights int8 --kv int8", leaving out defaults. */
 static void types_text(const cli_memory *m, const skv_memory_plan *row, char *out, size_t size)
 {
     const skv_memory_plan *own = &m->rows[m->i_own];
@@ -137,7 +150,7 @@ static void print_choice(const cli_memory *m)
     const skv_memory_plan *row = &m->rows[m->i_chosen];
     types_text(m, row, types, sizeof types);
     if (types[0]) {
-        printf("choose %s: of what fits, the most exact\n", types);
+        printf("choose %s: the most exact that fits\n", types);
     } else {
         printf("* fits: no option is needed\n");
     }
@@ -149,13 +162,18 @@ static void print_choice(const cli_memory *m)
         printf("serve and compare hold the teacher too, %.1f MiB more (serve --no-teacher: not)\n",
                mib(m->teacher_bytes));
     }
+    if (m->states_bytes > 0) {
+        printf("serve holds states of %d answers, and %d for its prefix cache, %.1f MiB together "
+               "(--max-running, --state-checkpoints)\n",
+               CLI_SERVE_STATES, CLI_SERVE_CHECKPOINTS * CLI_SERVE_STATES, mib(m->states_bytes));
+    }
 }
 
 void cli_memory_print(const cli_memory *m)
 {
     const skv_memory_plan *own = &m->rows[m->i_own];
-    printf("\nMemory in MiB to run it with %zu tokens on %zu thread%s: %.0f are available (* what "
-           "runs without options)\n",
+    printf("\nMemory in MiB to run it with %zu tokens on %zu thread%s: %.0f are available (*: "
+           "without options)\n",
            own->context, own->threads, own->threads == 1 ? "" : "s", mib(own->available));
     printf("  %-16s   %-15s %10s %11s  %-4s %10s %10s\n", "weights", "keys and values", "workspace",
            "sum", "fits", "longest", "KV tokens");
@@ -216,6 +234,7 @@ void cli_memory_put(skv_json_out *json, const cli_memory *m)
         skv_json_out_integer(json, (int64_t)m->i_chosen);
     }
     if (m->teacher_bytes > 0) skv_json_out_put_integer(json, "teacher_bytes", m->teacher_bytes);
+    if (m->states_bytes > 0) skv_json_out_put_integer(json, "states_bytes", m->states_bytes);
     skv_json_out_close(json, '}');
 }
 

@@ -67,7 +67,7 @@ static const cli_option rows[] = {
     /* Generation. */
     OPTION(SAMPLES, "-n", "N", SIZE, n_tokens, 1, SKV_ANSWER_TOKENS_MAX,
            .help = "most tokens to generate (generate: 128)"),
-    {SAMPLES, {.name = NULL}}, /* the fields of sampling stand here */
+    {SAMPLES, {.name = NULL}}, /* replaced by the fields of sampling */
     OPTION(DOCUMENTS, "--seed", "S", SEED, sampling.seed, .initial = "0", .help = "random seed"),
     OPTION(SAMPLES, "--stop", "TEXT", PARSED, stops, .parse = cli_parse_texts,
            .help = "end before this text; may be repeated"),
@@ -108,7 +108,7 @@ static const cli_option rows[] = {
     OPTION(ON(QUANTIZE), "--group", "32|128", SIZE, group, 1, 1 << 16,
            .help = "weights of a row that share a scale (32)"),
     OPTION(ON(QUANTIZE), "--text", "FILE", PARSED, data, .parse = cli_parse_texts,
-           .help = "quantise by what the model reads in this text (round to nearest); may be "
+           .help = "quantise by the model's activations on this text (round to nearest); may be "
                    "repeated"),
     OPTION(ON(QUANTIZE), "--method", "gptq|awq|both", CHOICE, quantize_method, .initial = "gptq",
            .help = "with a text: columns make up for each other's errors, columns are scaled by "
@@ -127,8 +127,8 @@ static const cli_option rows[] = {
     OPTION(ON(DOCTOR), "--report", NULL, FLAG, report,
            .help = "print instead what to send with a report of a problem (no user, host or file "
                    "is named; takes a minute)"),
-    OPTION(ON(DOCTOR), "--preset", "NAME", TEXT, preset,
-           .help = "the shape that --report measures (llama-3.2-1b, where it fits)"),
+    OPTION(ON(DOCTOR), "--quick", NULL, FLAG, quick,
+           .help = "--report: measure a small shape and not what the machine can do, in seconds"),
     OPTION(ON(INFO), "--as-papers", NULL, FLAG, as_papers,
            .help = "count as the papers do: vocabulary twice, attention in units of 2^30"),
 
@@ -147,8 +147,9 @@ static const cli_option rows[] = {
            .help = "the unmodified model and SwiftKV side by side"),
     OPTION(ON(BENCH), "--peak", NULL, FLAG, peak, .help = "measure the machine's limits"),
     OPTION(ON(BENCH), "--costs", NULL, FLAG, costs,
-           .help = "print what steps take as JSON, for simulate; --prompt N: the context of the "
-                   "longer ones"),
+           .help =
+               "print the durations of steps as JSON, for simulate; --prompt N: the context of the "
+               "longer ones"),
     OPTION(ON(BENCH), "--replay", "F", TEXT, replay,
            .help = "drafts of recorded lengths, as right as those were: F holds the \"drafts\" of "
                    "generate --json, for shapes without weights of their own"),
@@ -348,6 +349,9 @@ static const cli_option rows[] = {
     OPTION(ON(SERVE), "--state-checkpoints", "N", SIZE, state_checkpoints, 0, 1 << 16,
            .help = "hybrid models: most states that the prefix cache keeps, each as large as that "
                    "of an answer (" SKV_TEXT_OF(CLI_SERVE_CHECKPOINTS) " for each answer at once)"),
+    OPTION(ON(SERVE), "--slot-save-path", "DIR", TEXT, slot_save_path,
+           .help = "folder that POST /slots/ID?action=save and restore keep files in (none: they "
+                   "are refused)"),
     OPTION(ON(SERVE), "--cache-dir", "DIR", TEXT, cache_dir,
            .help = "folder for cached prompts that leave memory; survives restarts"),
     OPTION(ON(SERVE), "--cache-disk-bytes", "N", SIZE, cache_disk_bytes, 1, 1e15,

@@ -108,7 +108,7 @@ skv_status cli_parse_prefill(const skv_field *field, const char *text, void *out
     return one_of(field, text, skv_prefill_parse(text, out), err);
 }
 
-/* Words with numbers in them, whose form the help shows and whose ranges are `ranges`. */
+/* Fails for words with numbers in them. The help shows their form; `ranges` gives their ranges. */
 static skv_status wrong_form(const skv_field *field, const char *text, const char *ranges,
                              skv_error *err)
 {

@@ -91,7 +91,7 @@ static int check_cut(const cli_options *o)
                 : CLI_DONE;
 }
 
-/* What belongs to --init ridge says nothing without it. */
+/* Options of --init ridge mean nothing without it. */
 static int check_transform(const cli_options *o)
 {
     if (o->exit_words > 0) return check_cut(o);
@@ -116,7 +116,7 @@ static int check_doctor(const cli_options *o)
         return cli_usage("doctor: --report is of the machine: '%s' does not go with it",
                          o->operands[0]);
     }
-    if (o->preset && !o->report) return cli_usage("doctor: --preset needs --report");
+    if (o->quick && !o->report) return cli_usage("doctor: --quick needs --report");
     return CLI_DONE;
 }
 
@@ -237,8 +237,8 @@ static int add_setting(const skv_recipe_key *key, const char *value, cli_setting
     return CLI_DONE;
 }
 
-/* What is given, where that says more than the value: fields of sampling, for a command whose
- * defaults are the model's, and "--speculate none" beside --draft. */
+/* Remembers that an option was given if its value does not tell: fields of sampling, for a command
+ * with the model's defaults, and "--speculate none" beside --draft. */
 static void keep_given(const cli_option *row, const char *value, cli_options *out)
 {
     if (strcmp(row->field.name, "--speculate") == 0) out->speculation_given = true;
@@ -314,7 +314,7 @@ static int parse_option(int argc, char *const *argv, int *i, cli_options *out)
     return status;
 }
 
-/* What is not in the table, or is no value of the option: "not given" in the words of options.h. */
+/* Sets the values that are not in the table, and those that mean "not given" in options.h. */
 static void clear_options(cli_options *out)
 {
     *out = (cli_options){.n_tokens = CLI_NOT_GIVEN,

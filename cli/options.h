@@ -44,7 +44,7 @@ typedef struct cli_settings {
 
 enum { CLI_SAMPLING_FIELDS = 9 }; /* of skv_sampling */
 
-/* Everything a command line can say. Texts are borrowed from argv; NULL: not given. */
+/* All values of a command line. Texts are borrowed from argv; NULL: not given. */
 struct cli_options {
     cli_command command;
     size_t n_operands;
@@ -52,7 +52,7 @@ struct cli_options {
     const char
         *operand_names[CLI_OPERANDS_MAX]; /* serve: of NAME=MODEL, all of it; NULL: no name */
     const char *model_name;               /* the first operand as it was given */
-    char model_path[CLI_HUB_PATH_MAX];    /* where it is, if that was a name */
+    char model_path[CLI_HUB_PATH_MAX];    /* its path, if a name was given */
     char reference_path[CLI_HUB_PATH_MAX];
     bool help, json, download;
     cli_interrupt *interrupt;    /* borrowed from main */
@@ -101,10 +101,10 @@ struct cli_options {
     const char *preset;
     cli_sizes prompt_lengths;
     size_t gen_tokens, batch, repeat;
-    bool peak, compare, costs, report;
+    bool peak, compare, costs, report, quick;
     const char *replay;
     size_t cost_context; /* --context of info and doctor; 0: the model's */
-    size_t available;    /* bytes to plan for; 0: what this machine has */
+    size_t available;    /* bytes to plan for; 0: this machine's */
     bool as_papers;
 
     /* Training. */
@@ -146,6 +146,7 @@ struct cli_options {
     const char *role, *prefill_from;
     size_t prefill_above;
     size_t max_loaded, models_mib; /* MiB 0: not given */
+    const char *slot_save_path;
     const char *reranker, *prompt_strip, *prompt_sort, *prompt_keep;
     const char *host, *cache_disk_form, *tool_format, *reasoning_format, *template_vars;
     size_t kv_tokens, max_queued_tokens; /* 0: not given */
@@ -188,9 +189,9 @@ void cli_help_overview(FILE *stream);
 void cli_help_first(FILE *stream);
 /** `swiftkv help COMMAND`. */
 void cli_help_command(cli_command command);
-/** What `--evict` takes, as a table in Markdown. */
+/** Prints the values of `--evict` as a table in Markdown. */
 void cli_help_methods(void);
-/** What goes with what: the table and the reasons, in Markdown. */
+/** Prints the combinations that work and the reasons against others, in Markdown. */
 void cli_help_combinations(void);
 
 /* ---- the rows of the option table, for the parser and the help texts ---- */

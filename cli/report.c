@@ -86,7 +86,8 @@ void *cli_grow(void *old, size_t n, size_t item_bytes)
 
 /* ---- one line on the terminal, written over and over, and cleared at the end ---- */
 
-/* What is over soon needs no line, and ten lines a second are enough; elsewhere one a minute. */
+/* Short work needs no line. A terminal gets at most ten updates a second, other outputs one a
+ * minute. */
 #define PATIENCE_NS UINT64_C(300000000)
 #define INTERVAL_NS UINT64_C(100000000)
 #define MINUTE_NS UINT64_C(60000000000)

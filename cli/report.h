@@ -1,5 +1,5 @@
-/** What a command tells the user on standard error: one line when it fails, with an exit status;
- * notes; and how far it is. */
+/** Messages of a command on standard error: one line and an exit status on failure, notes, and
+ * progress. */
 #ifndef SKV_CLI_REPORT_H
 #define SKV_CLI_REPORT_H
 
@@ -18,9 +18,9 @@ enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
 /** "swiftkv: ..." on standard error; returns CLI_FAILED. Control characters become '?'. */
 int cli_fail(const char *format, ...) CLI_PRINTF(1, 2);
-/** The same for a wrong command line; returns CLI_USAGE. */
+/** As cli_fail, for a wrong command line; returns CLI_USAGE. */
 int cli_usage(const char *format, ...) CLI_PRINTF(1, 2);
-/** The same for what is no error. */
+/** As above, for notes. */
 void cli_tell(const char *format, ...) CLI_PRINTF(1, 2);
 /** A note that does not end the command. */
 void cli_warn(const char *format, ...) CLI_PRINTF(1, 2);
@@ -37,7 +37,7 @@ void *cli_grow(void *old, size_t n, size_t item_bytes);
 typedef struct cli_progress {
     const char *what; /* "loading", "reading the prompt"; borrowed */
     bool terminal;    /* standard error is one */
-    bool visible;     /* a line stands there now */
+    bool visible;     /* a line is shown now */
     bool counts;      /* `first` is set */
     uint64_t first;   /* bytes or tokens that were there before */
     uint64_t start_ns, shown_ns;
@@ -47,7 +47,7 @@ void cli_progress_begin(cli_progress *progress, const char *what);
 /** Callbacks of the library; `user` is a cli_progress. */
 void cli_progress_share(void *user, double share);
 void cli_progress_tokens(void *user, size_t done, size_t total);
-/** Items of a list whose time differs: "what: name, 12 of 100". */
+/** Shows the progress over items of unequal duration: "what: name, 12 of 100". */
 void cli_progress_items(void *user, const char *name, size_t done, size_t total);
 /** Bytes, of which those of the first call took no time. */
 void cli_progress_bytes(cli_progress *progress, uint64_t done, uint64_t total);

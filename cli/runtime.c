@@ -43,7 +43,8 @@ int cli_check_methods(const char *path, const skv_model_info *info, const cli_op
     }
     if (i_rule == SIZE_MAX) return CLI_DONE;
     if (skv_combination_check(&c, &err) == SKV_OK) return CLI_DONE;
-    /* What was all said on the command line is wrong there; else it is the model that cannot. */
+    /* If the rule only concerns options, the command line is wrong; otherwise the model cannot do
+     * it. */
     const uint32_t *values = skv_refusal_at(i_rule)->values;
     bool by_model = values[SKV_AXIS_PREFILL] != 0 && options->prefill == SKV_PREFILL_AUTO;
     for (unsigned axis = 0; axis < SKV_AXIS_PREFILL; axis++) by_model |= values[axis] != 0;

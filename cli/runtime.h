@@ -1,4 +1,4 @@
-/** A model as the commands hold it: what it is, its tokenizer where it has one, its engine. */
+/** A model as the commands hold it: its description, its tokenizer if it has one, its engine. */
 #ifndef SKV_CLI_RUNTIME_H
 #define SKV_CLI_RUNTIME_H
 
@@ -19,21 +19,22 @@ typedef struct cli_model {
 /** Whether the methods that the command line asks for go together, with this model and here. */
 CLI_CHECKED int cli_check_methods(const char *path, const skv_model_info *info,
                                   const cli_options *options);
-/** A note where "--ctx" or "a prompt of" (`what`) n tokens is more than the model was made for. */
+/** Prints a note if n tokens of "--ctx" or "a prompt of" (`what`) exceed the length that the model
+ * was trained for. */
 void cli_note_length(const cli_model *model, const char *what, size_t n);
 /** Reads the configuration and the tokenizer of operands[0]: cheap, no weights; and checks the
  * methods. */
 CLI_CHECKED int cli_model_describe(cli_model *model, const cli_options *options);
-/** The same, and it is an error when there is no tokenizer. */
+/** As cli_model_describe; fails if there is no tokenizer. */
 CLI_CHECKED int cli_model_describe_text(cli_model *model, const cli_options *options);
 /** Engine options as the command line gives them. */
 skv_engine_options cli_engine_options(const cli_options *options);
 /** Opens the engine of `model` with these options, showing progress; prints no error. */
 CLI_CHECKED skv_status cli_model_try(cli_model *model, const skv_engine_options *options,
                                      skv_error *err);
-/** The same, and prints the error. */
+/** As above, and prints the error. */
 CLI_CHECKED int cli_model_start(cli_model *model, const skv_engine_options *options);
-/** Frees what `model` holds. */
+/** Releases the members of `model`. */
 void cli_model_close(cli_model *model);
 
 /** The name of "preset:NAME", NULL for a path. */
@@ -58,10 +59,11 @@ CLI_CHECKED int cli_render(const cli_bytes *template_text, const json_t *vars,
 CLI_CHECKED int cli_encode_chat(const cli_model *model, const cli_bytes *template_text,
                                 const json_t *vars, bool special_text, cli_ids *out);
 
-/** "ranks": {"n": N, "sums": N, "sum_bytes": N, ...}: what they have sent; nothing without them. */
+/** Writes "ranks": {"n": N, "sums": N, "sum_bytes": N, ...}, the bytes that the ranks have sent;
+ * writes nothing without ranks. */
 void cli_json_put_traffic(skv_json_out *json, const skv_engine *engine);
 /** "key": {"flops": N, "model_flops": N, ...} */
-/** Who drafts: the model of --draft, where --speculate names nobody. */
+/** Returns the source of drafts: the model of --draft, if --speculate names none. */
 skv_speculation cli_speculation_of(const cli_options *options);
 /** "speculation":{"drafted":N,"accepted":N,"by":{...}}. */
 void cli_json_put_drafts(skv_json_out *json, const skv_draft_counts drafts[SKV_DRAFT_SOURCES]);

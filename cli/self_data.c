@@ -1,5 +1,5 @@
-/* Self-written text. The engine writes it and the trainer reads it; neither knows the other, and
- * the program stands between them. */
+/* Self-written text. The engine writes it and the trainer reads it; the program connects them, so
+ * that neither depends on the other. */
 #include "training.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@ typedef struct writing {
     cli_progress progress;
 } writing;
 
-/* What a file had before takes no time. */
+/* The part that a file already had takes no time. */
 static void show(void *user, uint64_t done, uint64_t total)
 {
     cli_progress *progress = user;
@@ -71,7 +71,7 @@ static int write_all_alone(writing *w, cli_self_data *out)
     return status;
 }
 
-/* A folder that cannot be written to, or is another's, is told before hours of writing. */
+/* Checks for an unwritable or foreign folder before hours of writing. */
 static int write_first(writing *w, cli_self_data *out)
 {
     skv_error err = {0};
@@ -79,8 +79,8 @@ static int write_first(writing *w, cli_self_data *out)
     return status == CLI_DONE ? write_all_alone(w, out) : status;
 }
 
-/* The first process of a team writes; the others then find what they would write. All go on, or
- * none does. */
+/* The first process of a team writes; the others then find its files. Either all continue or none
+ * does. */
 static int write_all(writing *w, cli_self_data *out)
 {
     const skv_team *team = w->train->team;

@@ -1,4 +1,4 @@
-/** What somebody meant who wrote a word that does not exist, or a folder without a model. */
+/** Suggestions for a misspelt word, or a folder without a model. */
 #ifndef SKV_CLI_SUGGEST_H
 #define SKV_CLI_SUGGEST_H
 
@@ -19,9 +19,9 @@ cli_suggestion cli_suggest(const char *given, size_t n);
 /** `word` is one that exists. */
 void cli_suggest_try(cli_suggestion *suggestion, const char *word);
 
-/** A folder without config.json: its one GGUF file goes to `room` and is then the path, which a
- * note says. Says what it is where that can be seen: several such files, a training run that was
- * stopped, a folder of models. CLI_DONE for everything else. */
+/** Resolves a folder without config.json: the path of its only GGUF file goes to `room` and *path,
+ * with a note. Prints an error if the content is recognised: several such files, a stopped training
+ * run, a folder of models. Returns CLI_DONE for everything else. */
 CLI_CHECKED int cli_suggest_folder(const char **path, char room[CLI_HUB_PATH_MAX]);
 
 #endif

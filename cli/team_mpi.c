@@ -1,4 +1,4 @@
-/* A team over MPI. Built without MPI it is left to say so. */
+/* A team over MPI. Without MPI, it only reports that. */
 #include "training.h"
 
 #include <stdio.h>
@@ -7,8 +7,8 @@
 #include "base/system.h"
 #include "skv/tools.h"
 
-/* What launchers tell the processes that they start: Open MPI's mpirun, srun and others by PMIx,
- * MPICH's and srun by PMI. */
+/* Environment variables that launchers set for the processes that they start: Open MPI's mpirun,
+ * srun and others by PMIx, MPICH's and srun by PMI. */
 static bool was_launched(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_SIZE"};
@@ -63,8 +63,9 @@ static skv_status exchange(void *ctx, const void *to, void *from, size_t n, skv_
     return check(code, "exchange", err);
 }
 
-/* Between requests a server is silent, and who waits for it leaves the processor to others: it asks
- * without a pause at first, as a step follows another soon, then more and more rarely. */
+/* Between requests a server is silent, and a waiting rank must leave the processor to others. It
+ * polls without a pause at first, since another step usually follows soon, then more and more
+ * rarely. */
 static int wait_quietly(MPI_Request *request)
 {
     const uint64_t start = skv_now_ns();

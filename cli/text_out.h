@@ -12,20 +12,21 @@
 
 typedef struct cli_text_out {
     skv_text_stream *stream; /* owned */
-    FILE *echo;              /* gets the text as it is released; NULL: nobody */
+    FILE *echo;              /* receives the text as it is released; NULL: none */
     skv_text_piece *stops;   /* owned */
-    skv_stop_text stop;      /* what may turn out to begin a stop string */
-    cli_bytes text;          /* what was released */
+    skv_stop_text stop;      /* text that may begin a stop string */
+    cli_bytes text;          /* the released text */
     size_t room;
     bool stopped; /* a stop string came: text ends before it */
 } cli_text_out;
 
-/** Text that continues `prompt`: its ids settle what a first space or half a character means. */
+/** Begins a text that continues `prompt`, whose ids decide the meaning of a first space or partial
+ * character. */
 CLI_CHECKED int cli_text_out_open(cli_text_out *out, const skv_vocab *vocab, const cli_ids *prompt,
                                   const cli_texts *stops, FILE *echo);
 /** One more token. */
 CLI_CHECKED int cli_text_out_push(cli_text_out *out, int32_t id);
-/** Releases what is left. */
+/** Releases the remaining text. */
 CLI_CHECKED int cli_text_out_finish(cli_text_out *out);
 void cli_text_out_close(cli_text_out *out);
 

@@ -1,5 +1,5 @@
-/** What training needs beside the library: the processes that mpirun started beside this one, as
- * the library's team, and text that a teacher writes. */
+/** Training support beside the library: the processes that mpirun started, as the library's team,
+ * and text that a teacher writes. */
 #ifndef SKV_CLI_TRAINING_H
 #define SKV_CLI_TRAINING_H
 
@@ -23,9 +23,9 @@ CLI_CHECKED int cli_team_join(cli_team **out);
 void cli_team_abort(const cli_team *team);
 /** Waits for the others to leave as well, and frees it. */
 void cli_team_leave(cli_team *team);
-/** What the library takes; NULL without a team. */
+/** Returns the library's table of functions; NULL without a team. */
 const skv_team *cli_team_table(const cli_team *team);
-/** Whether this process tells what happens: the first of a team, or one without. */
+/** Whether this process prints messages: the first of a team, or one without. */
 bool cli_team_speaks(const cli_team *team);
 
 /* ---- self_data.c: text that a teacher writes for its own recovery, before a run ---- */

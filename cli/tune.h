@@ -1,5 +1,5 @@
-/** swiftkv tune: settings of the methods, what each costs, and how much of a model's quality it
- * keeps on the user's own data. */
+/** swiftkv tune: settings of the methods, their cost, and the share of a model's quality that they
+ * keep on the user's own data. */
 #ifndef SKV_CLI_TUNE_H
 #define SKV_CLI_TUNE_H
 
@@ -10,7 +10,7 @@ enum { TUNE_POINTS_MAX = 96, TUNE_MADE_MAX = 4, TUNE_PATH_MAX = 1024 };
 
 typedef enum tune_cost { TUNE_COST_TTFT, TUNE_COST_KV_BYTES, TUNE_COST_TOTAL } tune_cost;
 
-/* What is searched over. */
+/* The variables of the search. */
 typedef struct tune_setting {
     const char *path; /* borrowed */
     skv_prefill prefill;
@@ -24,7 +24,7 @@ typedef struct tune_point {
     double score;              /* share of right answers, or perplexity */
     double quality, low, high; /* score by the plain model's; 95 %, NaN: not known */
     double ttft_ms, token_ms;  /* a prompt, and each token after the first */
-    size_t kv_bytes;           /* behind both */
+    size_t kv_bytes;           /* after both */
     double drafted; /* part of the answers' tokens that drafts were right about; NaN: no answers */
     double cost;
     bool keeps; /* the floor */
@@ -35,8 +35,8 @@ typedef struct tune {
     tune_cost cost;
     size_t context;         /* of a text's windows; 0: the examples decide */
     size_t asked;           /* tokens of the examples' prompts, in the mean; 0: nothing is one */
-    size_t prompt, gen;     /* tokens of what is timed */
-    skv_eval_report *plain; /* owned: what the unmodified model said */
+    size_t prompt, gen;     /* tokens of the timed prompt and answer */
+    skv_eval_report *plain; /* owned: the unmodified model's results */
     const char *metric;     /* of the score; a constant */
     size_t n_examples;      /* that count */
     bool less_is_better;    /* the metric is a perplexity */
@@ -44,7 +44,7 @@ typedef struct tune {
     size_t n_made;
     tune_point points[TUNE_POINTS_MAX];
     size_t n_points;  /* the first is the plain model */
-    tune_point again; /* its times once more, behind all the others; zero: not taken */
+    tune_point again; /* a second timing of it, after all the others; zero: not taken */
 } tune;
 
 /* ---- tune_measure.c ---- */
@@ -53,7 +53,7 @@ typedef struct tune {
 cli_options tune_options_of(const tune *t, const tune_setting *how);
 /** Asks and times a setting, and appends its point. */
 CLI_CHECKED int tune_measure(tune *t, const tune_setting *how);
-/** Times the plain model once more, which tells whether the machine was quiet. */
+/** Times the plain model once more, to detect other work on the machine. */
 CLI_CHECKED int tune_time_again(tune *t);
 /** By more than times differ from run to run. */
 bool tune_is_cheaper(const tune_point *a, const tune_point *b);
@@ -63,7 +63,7 @@ const tune_point *tune_best(const tune *t);
 /* ---- tune_print.c ---- */
 
 void tune_print_point(const tune *t, const tune_point *p);
-/** What was found, in words, with the command lines. */
+/** Prints the result in words, with the command lines. */
 void tune_print_result(const tune *t);
 void tune_print_json(const tune *t);
 

@@ -8,11 +8,11 @@
 #include "report.h"
 #include "tune.h"
 
-/* Of a window a quarter is scored, at most 256 tokens, and what stands before is a prompt. */
+/* A quarter of a window is scored, at most 256 tokens; the part before is a prompt. */
 enum { WARM_UP_TOKENS = 2, LENGTH_DEFAULT = 512, SCORED_MAX = 256, SCORED_PART = 4 };
 static const double CONFIDENCE = 1.959963984540054; /* of the normal distribution, 95 % */
 
-/* Scores are the same with and without drafts, and every model has this source. */
+/* Drafts do not change scores, and every model has this source. */
 static const skv_speculation usual_drafts = {.source = SKV_DRAFT_TEXT, .most = 4};
 
 cli_options tune_options_of(const tune *t, const tune_setting *how)
@@ -69,7 +69,7 @@ static double weight_of(const skv_eval_task *task)
     return weight;
 }
 
-/* Tasks that the quality is made of: shares, or where there are none, perplexities. */
+/* Whether a task counts for the quality: shares or, if there are none, perplexities. */
 static bool counts(const tune *t, const skv_eval_task *task)
 {
     return task->n_estimates > 0 && task->estimates[0].is_share != t->less_is_better;
@@ -93,7 +93,7 @@ static paired add_up(const tune *t, const skv_eval_report *report)
     return out;
 }
 
-/* The error of a ratio of sums, by what each example departs from it (the delta method). */
+/* Adds the error of a ratio of sums, from each example's deviation (the delta method). */
 static void add_variance(const tune *t, const skv_eval_report *report, paired *p)
 {
     size_t n_tasks = 0;
@@ -132,7 +132,7 @@ static void judge(const tune *t, const skv_eval_report *report, tune_point *out)
     out->high = out->quality + half;
 }
 
-/* What the plain model scores decides what is looked at. */
+/* Takes the plain model's scores, which decide the metric and the examples that count. */
 static int take_plain(tune *t, skv_eval_report *report)
 {
     t->plain = report;
@@ -149,7 +149,7 @@ static int take_plain(tune *t, skv_eval_report *report)
         "tune: the unmodified model answers nothing correctly, so there is no quality to keep");
 }
 
-/* Tokens that the prompts of the examples have, in the mean; 0 where nothing is known to be one. */
+/* Returns the mean number of tokens in the examples' prompts; 0 if there are no prompts. */
 static size_t asked_length(const tune *t)
 {
     double sum = 0, n = 0;
@@ -167,7 +167,7 @@ static size_t asked_length(const tune *t)
     return n > 0 ? (size_t)(sum / n + 0.5) : 0;
 }
 
-/* What is timed is as long as what was asked, where the command line says nothing. */
+/* The timed lengths default to those of the examples. */
 static void settle_lengths(tune *t, size_t context)
 {
     t->asked = asked_length(t);
@@ -188,7 +188,7 @@ static int ask(tune *t, const cli_options *o, const cli_model *model, skv_eval_r
     skv_eval_options how = cli_eval_how(o);
     how.progress = cli_progress_items;
     how.user = &progress;
-    /* One log serves all settings: what they are is in its keys. */
+    /* One log serves all settings, since its keys include them. */
     how.resume = o->log_file && (o->resume || t->n_points > 0);
     const skv_status status =
         skv_eval_run(model->engine, model->vocab, model->path, &how, out, &err);
@@ -285,7 +285,7 @@ int tune_measure(tune *t, const tune_setting *how)
 
 /* ---- which costs least ---- */
 
-/* What has to be gained, since times are never quite the same. */
+/* The minimum gain, since times vary from run to run. */
 static const double GAIN = 0.99;
 
 bool tune_is_cheaper(const tune_point *a, const tune_point *b)

@@ -1,4 +1,4 @@
-/* What tune found: a row a setting, and the command lines of the one that is best. */
+/* Prints the result of tune: a row a setting, and the command lines of the best. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -201,7 +201,7 @@ static void print_certainty(const tune *t, const tune_point *best)
 /* More than this is a machine that does something else, or did. */
 static const double QUIET = 1.25;
 
-/* What was asked, what was timed, and how good the times are. */
+/* Prints the lengths of the examples and of the timing, and the quality of the times. */
 static void print_lengths(const tune *t)
 {
     const double first = t->points[0].cost, now = t->again.cost;
@@ -210,7 +210,7 @@ static void print_lengths(const tune *t)
            t->gen, t->options->repeat);
     if (now > 0 && (now > QUIET * first || first > QUIET * now)) {
         printf("The plain model took %.2f ms at the beginning and %.2f ms at the end: the machine "
-               "was not quiet,\nand what is cheapest may be another setting.\n",
+               "was not quiet,\nso another setting may be the cheapest.\n",
                first, now);
     }
 }

@@ -31,13 +31,13 @@ _swiftkv_options() {
         --no-generation-config --cors-origin --tool-format --chat-template-kwargs --reasoning-format
         --prompt-strip --prompt-sort --prompt-keep --idle-read --reranker --kv-tokens --step-ms --mask-seconds
         --max-running --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache --state-checkpoints
-        --cache-dir --cache-disk-bytes --cache-disk-form --cache-store --cache-key-file --cache-store-timeout
-        --cache-store-auth --cache-store-ca --cache-store-cert --cache-store-key --role --prefill-from
-        --prefill-above --prefill-timeout --no-text-match --no-teacher --connections --connections-per-ip
-        --max-body --memory --request-memory --request-work --request-seconds --connection-stack
-        --header-timeout --body-timeout --stall-timeout --ping-interval --shutdown-timeout --watchdog
-        --threads --weights --kv --prefill --prune --ffn-skip --early-exit --lora --ctx --cpu --chunk --evict
-        --speculate --draft --snapkv --download --help' ;;
+        --slot-save-path --cache-dir --cache-disk-bytes --cache-disk-form --cache-store --cache-key-file
+        --cache-store-timeout --cache-store-auth --cache-store-ca --cache-store-cert --cache-store-key --role
+        --prefill-from --prefill-above --prefill-timeout --no-text-match --no-teacher --connections
+        --connections-per-ip --max-body --memory --request-memory --request-work --request-seconds
+        --connection-stack --header-timeout --body-timeout --stall-timeout --ping-interval --shutdown-timeout
+        --watchdog --threads --weights --kv --prefill --prune --ffn-skip --early-exit --lora --ctx --cpu
+        --chunk --evict --speculate --draft --snapkv --download --help' ;;
     load) echo '--chat --model --api-key-file --prompt --gen --ignore-eos --text --vocab --rate --arrivals
         --trace --time-scale --length-scale --clients --requests --duration --warmup --timeout --cancel
         --cancel-within --goodput --methods --extra-body --seed --log --out --svg --json --help' ;;
@@ -71,7 +71,7 @@ _swiftkv_options() {
     documents) echo '--seed --count --first --tasks --tokens-min --tokens-max --questions --evaluation
         --held-out --vocab --prose --help' ;;
     vocab) echo '--seed --count --tasks --tokens-min --tokens-max --prose --size --data --help' ;;
-    doctor) echo '--context --available --threads --report --preset --kv --download --help' ;;
+    doctor) echo '--context --available --threads --report --quick --kv --download --help' ;;
     # end of options
     esac
 }
@@ -119,12 +119,12 @@ _swiftkv_values() {
         | *:--scored | *:--floor | *:--stages | *:--checkpoint-every | *:--tau | *:--hidden-loss-mult | *:--router-loss \
         | *:--layers | *:--base-loss | *:--auxiliary-loss | *:--consistency-loss | *:--beta1 | *:--beta2 | *:--eps \
         | *:--weight-decay | *:--clip | *:--held-out | *:--steps | *:--rows | *:--fuse | *:--accumulate | *:--lr \
-        | *:--final-lr | *:--first | *:--tokens-min | *:--tokens-max | *:--questions | *:--size | *:--preset) ;;
+        | *:--final-lr | *:--first | *:--tokens-min | *:--tokens-max | *:--questions | *:--size) ;;
     *:--text | *:--svg | *:--file | *:--ids-file | *:--json-schema | *:--grammar | *:--draft | *:--dump-kept \
-        | *:--messages | *:--tools | *:--vars | *:--api-key-file | *:--request-log | *:--cache-dir | *:--cache-key-file \
-        | *:--cache-store-auth | *:--cache-store-ca | *:--cache-store-cert | *:--cache-store-key | *:--model \
-        | *:--trace | *:--log | *:--out | *:--replay | *:--prose | *:--primer | *:--also | *:--work | *:--recipe \
-        | *:--auxiliary) echo 'FILES' ;;
+        | *:--messages | *:--tools | *:--vars | *:--api-key-file | *:--request-log | *:--slot-save-path | *:--cache-dir \
+        | *:--cache-key-file | *:--cache-store-auth | *:--cache-store-ca | *:--cache-store-cert | *:--cache-store-key \
+        | *:--model | *:--trace | *:--log | *:--out | *:--replay | *:--prose | *:--primer | *:--also | *:--work \
+        | *:--recipe | *:--auxiliary) echo 'FILES' ;;
     *:--role) echo 'answer read' ;;
     *:--kv) echo 'auto bf16 f32 int8 fp8' ;;
     *:--weights) echo 'auto file bf16 int8 int4 f32' ;;

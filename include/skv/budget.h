@@ -63,7 +63,7 @@ SKV_API size_t skv_account_left(const skv_account *account);
 /* ---- one piece of work ---- */
 
 typedef struct skv_limits {
-    uint64_t work;   /* units; one is about as much as following one edge, some 10 ns */
+    uint64_t work;   /* units of about 10 ns, the work of following one edge */
     size_t bytes;    /* of memory held at one time */
     size_t depth;    /* levels of nesting */
     uint64_t max_ns; /* wall-clock time; 0: no limit */
@@ -79,7 +79,7 @@ typedef enum skv_exceeded {
     SKV_EXCEEDED_DEPTH,
     SKV_EXCEEDED_TIME,
     SKV_EXCEEDED_ACCOUNT, /* the shared account is full */
-    SKV_EXCEEDED_STOPPED  /* `stopped` said so */
+    SKV_EXCEEDED_STOPPED  /* `stopped` returned true */
 } skv_exceeded;
 
 typedef struct skv_budget {
@@ -87,8 +87,9 @@ typedef struct skv_budget {
     skv_limits max;
     skv_account *account;        /* borrowed; NULL: none. Memory counts there too. */
     bool (*stopped)(void *user); /* asked every millisecond or so; NULL: never stopped */
-    /* Where the account has no room (skv_account_take_early): waits until n_bytes of it are taken;
-     * false: they cannot be had. NULL: nothing waits, and all of the account may be taken. */
+    /* Called if the account has no room (skv_account_take_early): waits until n_bytes of it are
+     * taken; false: they are not available. NULL: nothing waits, and all of the account may be
+     * taken. */
     bool (*wait)(void *user, size_t n_bytes);
     void *user; /* borrowed */
     /* Usage so far. */

@@ -54,7 +54,7 @@ typedef struct skv_documents_options {
     size_t tokens_min, tokens_max; /* length of a document, log-uniform */
     size_t questions_max; /* a document has 1 to this many questions, as its length allows */
     bool held_out;        /* use the keys and values of the evaluation set */
-    const char *vocab;    /* model with the tokenizer that counts tokens; NULL: an estimate */
+    const char *vocab;    /* model whose tokenizer counts tokens; NULL: an estimate */
     const char *prose;    /* a text file for the task "needle"; NULL: generated sentences */
 } skv_documents_options;
 

@@ -87,7 +87,7 @@ typedef struct skv_eval_report {
     skv_eval_task *tasks;
     size_t n_averaged; /* tasks with a proportion as their main metric */
     double average;    /* their average; NaN if there are none */
-    /* Generated tokens (those of a log are counted separately), and the drafts among them. */
+    /* Generated tokens, without those of answers from the log, and the drafts among them. */
     uint64_t generated;
     skv_draft_counts drafts;
 } skv_eval_report;

@@ -50,7 +50,7 @@ typedef struct skv_eviction {
     size_t
         capacity;  /* C: rows that a KV head keeps of a prompt, on average over heads and layers */
     size_t window; /* w: the last rows. They are always kept, and vote except with H2O; < C */
-    size_t kernel; /* k: votes are smoothed over so many neighbouring rows; 1: not */
+    size_t kernel; /* k: votes are smoothed over this many adjacent rows; 1: not */
     bool average;  /* by their mean instead of their maximum */
     bool by_query_head; /* each query head keeps its own rows, as in the paper */
     bool last_only;     /* SwiftKV: in the deep layers only the prompt's last row votes */
@@ -67,15 +67,15 @@ enum { SKV_EVICTION_TEXT = 96, SKV_EVICT_WINDOW_MAX = 4096, SKV_EVICT_KERNEL_MAX
  * message names the faulty part.
  */
 SKV_CHECKED skv_status skv_eviction_parse(const char *text, skv_eviction *out, skv_error *err);
-/** Checks options that did not come from skv_eviction_parse. */
+/** Checks options that were not made by skv_eviction_parse. */
 SKV_CHECKED skv_status skv_eviction_check(const skv_eviction *eviction, skv_error *err);
 /** Writes all options in the form that skv_eviction_parse reads. */
 SKV_API void skv_eviction_print(const skv_eviction *eviction, char out[SKV_EVICTION_TEXT]);
 /** Describes the i-th method: its name ("snapkv"), its form ("C[,w[,k]]...") and one line of help.
  * Returns false after the last. */
 SKV_API bool skv_eviction_form(size_t i, const char **name, const char **form, const char **about);
-/** Returns how many tokens at the end of a prompt vote, and so cannot come from a cached prompt.
- * SIZE_MAX: all of them. */
+/** Returns the number of tokens at the end of a prompt that vote and therefore cannot come from a
+ * cached prompt. SIZE_MAX: all of them. */
 SKV_API size_t skv_eviction_voters(const skv_eviction *eviction);
 
 SKV_END

@@ -58,7 +58,7 @@ SKV_CHECKED skv_status skv_grammar_compile(skv_grammar_kind kind, const char *te
 typedef struct skv_grammar_source {
     skv_grammar_kind kind;
     skv_text_piece text;
-    skv_text_piece lead; /* of the kind SKV_GRAMMAR_PARTS; NULL: nothing stands there */
+    skv_text_piece lead; /* of the kind SKV_GRAMMAR_PARTS; NULL: no prefix */
 } skv_grammar_source;
 /** As skv_grammar_compile, for answers that begin with a match of `lead`. */
 SKV_CHECKED skv_status skv_grammar_compile_behind(const skv_grammar_source *source,
@@ -92,8 +92,7 @@ SKV_API size_t skv_token_table_bytes(const skv_token_table *table);
  */
 SKV_CHECKED skv_status skv_matcher_create(const skv_grammar *grammar, const skv_token_table *table,
                                           skv_account *account, skv_matcher **out, skv_error *err);
-/** An independent matcher at the same place, its history included; a mask that is ready is there
- * too. */
+/** Copies a matcher with its position, its history and a finished mask. The copy is independent. */
 SKV_CHECKED skv_status skv_matcher_copy(const skv_matcher *matcher, skv_matcher **out,
                                         skv_error *err);
 SKV_API void skv_matcher_free(skv_matcher *matcher);
@@ -103,23 +102,23 @@ SKV_API size_t skv_matcher_bytes(const skv_matcher *matcher);
 SKV_API void skv_matcher_shrink(skv_matcher *matcher);
 
 /**
- * Sets bit id % 32 of bits[id / 32] for each token that may come next and clears all others;
- * n_bits is the number of logits, rounded up to whole words for `bits`. No bit at all is set when
- * the grammar has ended and the vocabulary has no token for that. SKV_FULL names the limit that
- * leaves no way on, SKV_RANGE the one on work.
+ * Sets bit id % 32 of bits[id / 32] for each token that may come next and clears all others; n_bits
+ * is the number of logits, rounded up to whole words for `bits`. No bit is set if the grammar has
+ * ended and the vocabulary has no token that ends an answer. Fails with SKV_FULL, naming the limit
+ * that allows no token, or with SKV_RANGE for the limit on work.
  */
 SKV_CHECKED skv_status skv_matcher_mask(skv_matcher *matcher, uint32_t *bits, size_t n_bits,
                                         skv_error *err);
 /**
- * Makes the same mask in pieces: works on it until the budget is used up, and counts the work
- * there. *ready tells whether the mask is finished; if it is not, call again with a new budget.
- * The budget may be exceeded by one step of the grammar, some milliseconds. It sets no limit on
- * the mask as a whole: that is the caller's business.
+ * Computes the same mask in pieces: works until the budget is used up, and counts the work there.
+ * *ready is true once the mask is finished; otherwise call again with a new budget. One step of the
+ * grammar, a few milliseconds, may exceed the budget. Limiting the work for the whole mask is up to
+ * the caller.
  */
 SKV_CHECKED skv_status skv_matcher_prepare(skv_matcher *matcher, skv_budget *budget, bool *ready,
                                            skv_error *err);
-/** Applies a mask that is ready: makes the logits [n] of all tokens that may not come next minus
- * infinity. False when none of them may. */
+/** Applies a finished mask: sets the logits [n] of all tokens that may not come next to minus
+ * infinity. Returns false if no token may. */
 SKV_API bool skv_matcher_mask_logits(const skv_matcher *matcher, float *logits, size_t n);
 /** Makes the logits [n] of all tokens that have no bit minus infinity. */
 SKV_API void skv_mask_logits(const uint32_t *bits, float *logits, size_t n);
@@ -145,9 +144,9 @@ SKV_CHECKED bool skv_matcher_rollback(skv_matcher *matcher, size_t n);
  * Every one of them may hold memory. */
 SKV_API void skv_matcher_keep_past(skv_matcher *matcher, size_t n);
 /**
- * Writes the bytes that have to come next, since nothing else can, to out[0..max) and returns how
- * many; the matcher does not move. They may end inside a UTF-8 character. Work is bounded: where
- * finding them takes too long, fewer are written.
+ * Writes the bytes that the grammar forces next to out[0..max) and returns their number; the
+ * matcher does not move. They may end inside a UTF-8 character. The work is bounded: if finding
+ * them takes too long, fewer are written.
  */
 SKV_API size_t skv_matcher_forced(skv_matcher *matcher, char *out, size_t max);
 

@@ -31,7 +31,7 @@ typedef struct skv_kv_shape {
 } skv_kv_shape;
 
 /** Describes the rows that layer i_layer of the sequence's model reads. Returns false if there is
- * no such layer. */
+ * no such layer, or if it has no keys and values. */
 SKV_API bool skv_sequence_kv_shape(const skv_sequence *sequence, size_t i_layer, skv_kv_shape *out);
 
 /**
@@ -52,10 +52,10 @@ typedef void skv_weights_fn(void *user, size_t i_layer, size_t i_token, const fl
                             size_t n_heads, size_t n);
 
 /**
- * Appends ids [n] to a sequence in one step, all layers for each of them, and tells their attention
- * weights layer by layer, token by token. For the last tokens of a prompt, read the others by
- * skv_step first. Fails as skv_step does, and with SKV_UNSUPPORTED where a method keeps tokens from
- * some layers (pruning, early exits, KV Prediction); then the sequence has not changed.
+ * Appends ids [n] to a sequence in one step through all layers, and reports their attention weights
+ * layer by layer, token by token. To inspect only the last tokens of a prompt, run the others
+ * through skv_step first. Fails like skv_step, and with SKV_UNSUPPORTED if a method skips layers
+ * for some tokens (pruning, early exits, KV Prediction). On failure the sequence does not change.
  */
 SKV_CHECKED skv_status skv_step_attention(skv_sequence *sequence, const int32_t *ids, size_t n,
                                           skv_weights_fn *on_weights, void *user, skv_error *err);

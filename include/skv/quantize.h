@@ -20,8 +20,8 @@ typedef enum skv_quantize_method {
 typedef struct skv_quantize_options {
     skv_weights weights; /* SKV_WEIGHTS_INT4 or SKV_WEIGHTS_INT8 */
     size_t group;        /* elements of a row that share a scale: 32 or 128 */
-    /* Text, .jsonl or token ids, to quantise by: the errors of a matrix on its own inputs are made
-     * small, as far as its input is known (that of experts is not). None: round to nearest. */
+    /* Calibration text, .jsonl or token ids: minimises the error of each matrix on its own inputs,
+     * if these are known (those of experts are not). None: round to nearest. */
     const char *const *data; /* [n_data] */
     size_t n_data;
     skv_quantize_method method;                 /* with a text */
@@ -35,8 +35,7 @@ SKV_API skv_quantize_options skv_quantize_options_default(void);
 
 typedef struct skv_quantize_report {
     size_t n_quantized; /* matrices that were quantised */
-    size_t n_left;      /* projections with a row length that is not a multiple of `group`:
-                         * unchanged */
+    size_t n_left;      /* projections whose row length is not a multiple of `group`: unchanged */
     size_t n_nearest;   /* with a text: matrices of experts, rounded to nearest, since their inputs
                          * are unknown */
     uint64_t bytes_from, bytes; /* of the tensors that were read, and of those written */

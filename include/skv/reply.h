@@ -1,13 +1,13 @@
 /**
- * Replies: what a chat model's text says. Thoughts, text for the reader, and calls of functions
- * are told apart while the text comes, by the marks that the model's chat template has taught it.
+ * Replies: parses the text of a chat model. Thoughts, text for the reader and function calls are
+ * separated while the text arrives, by the marks of the model's chat template.
  *
- *   skv_reply_format  which marks; skv_reply_format_of reads them off the template
- *   skv_reply         one answer on its way: text goes in, pieces come out
- *   skv_reply_rules   the grammar of an answer that has to call functions
+ *   skv_reply_format  the marks; skv_reply_format_of derives them from the template
+ *   skv_reply         the parser of one answer: text goes in, pieces come out
+ *   skv_reply_rules   the grammar of an answer that must call functions
  *
- * However a text is cut into pieces on its way in, the same text comes out in the same order.
- * An object belongs to one thread at a time.
+ * The result does not depend on how the input is cut into pieces. An object belongs to one thread
+ * at a time.
  */
 #ifndef SKV_REPLY_H
 #define SKV_REPLY_H
@@ -121,9 +121,9 @@ typedef enum skv_reply_type {
 
 struct json_t; /* of jansson */
 
-/** The types that a JSON schema allows, from type, enum, const, anyOf, oneOf, allOf and references
- * into `root`, in which the schema stands. What the budget has no work for counts as of any type.
- */
+/** Returns the types that a JSON schema allows, from type, enum, const, anyOf, oneOf, allOf and
+ * references into `root`, which contains the schema. Parts that exceed the budget's work count as
+ * any type. */
 SKV_API unsigned skv_reply_schema_types(const struct json_t *root, const struct json_t *schema,
                                         skv_budget *budget);
 
@@ -132,13 +132,12 @@ SKV_API unsigned skv_reply_schema_types(const struct json_t *root, const struct 
 typedef enum skv_reply_kind {
     SKV_REPLY_TEXT,
     SKV_REPLY_THOUGHT,
-    SKV_REPLY_CALL,    /* a call begins: the text is the function's name */
-    SKV_REPLY_CALL_ID, /* behind it: the id that the model gave the call, where the form has one */
+    SKV_REPLY_CALL,      /* a call begins: the text is the function's name */
+    SKV_REPLY_CALL_ID,   /* after CALL: the id that the model gave the call, if the form has one */
     SKV_REPLY_ARGUMENTS, /* a part of its arguments, which are one JSON object */
     SKV_REPLY_CALL_END,  /* they are whole */
-    SKV_REPLY_CALL_BAD /* they are no JSON, or were cut off: the text is what came of the call as it
-                        * was written, of which the last n_rest bytes have not been told in any
-                        * form */
+    SKV_REPLY_CALL_BAD /* they are not JSON, or were cut off: the text is the call as far as it was
+                        * written; its last n_rest bytes were not reported in any form */
 } skv_reply_kind;
 
 typedef struct skv_reply_piece {
@@ -150,14 +149,14 @@ typedef struct skv_reply_piece {
 /** Told of every piece. */
 typedef void skv_reply_fn(void *user, const skv_reply_piece *piece);
 
-/** The types (skv_reply_type) that a function's schema allows for a parameter, 0 where nobody
- * knows: XML does not tell "3" and 3 apart. */
+/** Returns the types (skv_reply_type) that a function's schema allows for a parameter, 0 if
+ * unknown: XML does not distinguish "3" and 3. */
 typedef unsigned skv_reply_types_fn(const void *functions, const char *function, size_t n_function,
                                     const char *parameter, size_t n_parameter);
 
-/* Whom a reader asks for its memory; `take` may wait. */
+/* Allocator hooks; `take` may wait. */
 typedef struct skv_reply_memory {
-    bool (*take)(void *user, size_t n_bytes); /* NULL: nobody is asked */
+    bool (*take)(void *user, size_t n_bytes); /* NULL: no hooks */
     void (*give)(void *user, size_t n_bytes);
     void *user; /* borrowed */
 } skv_reply_memory;
@@ -175,10 +174,10 @@ typedef struct skv_reply_options {
     skv_reply_frame frame;    /* borrowed; for formats whose answers are no messages */
     bool no_calls;            /* what would be one is text */
     bool in_thought;          /* the prompt has opened a thought */
-    bool one_call;            /* what follows the first call is dropped */
+    bool one_call;            /* text after the first call is dropped */
     const char *const *names; /* [n_names]: borrowed; a call of another function is text */
     size_t n_names;
-    skv_reply_types_fn *types; /* NULL: nobody knows any */
+    skv_reply_types_fn *types; /* NULL: all unknown */
     const void *functions;     /* borrowed: for types */
     skv_reply_fn *tell;
     void *user; /* for tell */
@@ -192,8 +191,8 @@ SKV_CHECKED skv_status skv_reply_create(const skv_reply_options *options, skv_re
 SKV_API void skv_reply_free(skv_reply *reply);
 /** Whole UTF-8 characters, as a skv_text_stream gives them. */
 SKV_CHECKED skv_status skv_reply_push(skv_reply *reply, const char *text, size_t n, skv_error *err);
-/** Tells what is left. A call that was cut off is BAD, or has its end where only brackets of the
- * form are missing. */
+/** Reports the remaining text. A call that was cut off is BAD, or ends normally if only brackets of
+ * the form are missing. */
 SKV_CHECKED skv_status skv_reply_finish(skv_reply *reply, skv_error *err);
 
 /* ---- writing ---- */
@@ -208,8 +207,8 @@ SKV_CHECKED skv_status skv_reply_write_calls(skv_reply_format format, skv_text_p
                                              skv_text_piece own_mark, char **text, size_t *n,
                                              skv_error *err);
 
-/* Levels of the arguments of a call: what a reply nests deeper is text, so that every call can go
- * back in a request and through a chat template, where other levels lie around it. */
+/* The most levels of a call's arguments: deeper calls are reported as text, so that every call can
+ * be sent back in a request and through a chat template, which add levels of their own. */
 enum { SKV_REPLY_DEPTH_MAX = 48 };
 
 /** Whether a text of JSON nests deeper than that. It need not be valid. */
@@ -228,8 +227,9 @@ enum { SKV_REPLY_CALLS_MAX = 16 };
 typedef struct skv_reply_rules {
     skv_reply_format format;
     bool in_thought; /* the prompt has opened a thought: the answer ends it first */
-    /* An array of {"name":..., "parameters": a JSON schema, "loose":...}. Where `loose` is true,
-     * what the grammar cannot follow of the schema is left out; else it is refused by its name. */
+    /* An array of {"name":..., "parameters": a JSON schema, "loose":...}. If `loose` is true, parts
+     * of the schema that the grammar does not support are ignored; otherwise they are refused by
+     * name. */
     const char *tools_json;
     size_t n_tools_json;
     bool may_talk;    /* the answer may be text too; a call that it begins is a whole one */
@@ -238,16 +238,16 @@ typedef struct skv_reply_rules {
      * there, not their letters. */
     const char *const *special;
     size_t n_special;
-    skv_budget *budget; /* borrowed: what reading the tools may take; NULL: the default limits */
+    skv_budget *budget; /* borrowed: limits the reading of tools; NULL: the default limits */
 } skv_reply_rules;
 
 /** A grammar (SKV_GRAMMAR_PARTS) of answers that are calls, to be freed with skv_text_free. */
 SKV_CHECKED skv_status skv_reply_grammar(const skv_reply_rules *rules, char **text, size_t *n,
                                          skv_error *err);
 
-/** A grammar (SKV_GRAMMAR_PARTS) of what stands in front of an answer whose prompt has opened a
- * thought: any text up to the thought's end, and blanks. Of the rules, the format and the special
- * tokens count. To be freed with skv_text_free. */
+/** Returns a grammar (SKV_GRAMMAR_PARTS) of the text before an answer whose prompt has opened a
+ * thought: any text up to the thought's end, and blanks. Only the format and the special tokens of
+ * the rules count. To be freed with skv_text_free. */
 SKV_CHECKED skv_status skv_reply_thought_grammar(const skv_reply_rules *rules, char **text,
                                                  size_t *n, skv_error *err);
 

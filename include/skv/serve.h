@@ -147,6 +147,12 @@ typedef struct skv_prompt_text {
     size_t n_matched; /* leading ids that were matched with an earlier answer's text */
 } skv_prompt_text;
 
+/* A beginning of a prompt that the prefix cache keeps longer than others. */
+typedef struct skv_pin {
+    size_t n_bytes; /* its length in the prompt's text; without a vocabulary in tokens */
+    double seconds; /* how long */
+} skv_pin;
+
 typedef struct skv_logit_bias {
     int32_t id;
     float bias; /* added to the token's logit */
@@ -158,6 +164,8 @@ typedef struct skv_logit_bias {
  * help. MEAN runs every token through every layer.
  */
 typedef enum skv_pooling { SKV_POOLING_NONE, SKV_POOLING_LAST, SKV_POOLING_MEAN } skv_pooling;
+
+enum { SKV_JOB_PINS = 4 };
 
 typedef struct skv_job_params {
     const int32_t *ids; /* [n_ids], the prompt; n_ids >= 1 */
@@ -192,13 +200,15 @@ typedef struct skv_job_params {
     const skv_speculation *speculation; /* NULL: the scheduler's */
     uint64_t tenant; /* cached prompts are shared within a tenant, and tenants take turns */
     uint64_t salt;   /* skv_scheduler_salt; 0: after a restart only tenant 0 finds its prompts */
-    skv_account *account;      /* the tenant's part of the scheduler's account, borrowed for the
-                                * life of the job; NULL: the scheduler's */
-    bool no_prefix_cache;      /* for this prompt */
-    double pin_seconds;        /* protects the prompt from eviction from the prefix cache for this
-                                * time, up to a quarter of the cache for a tenant; 0: not at all */
-    uint64_t pin_key;          /* of a tenant's prompts with this key only the last is pinned; 0:
-                                * all of them */
+    skv_account *account;       /* the tenant's part of the scheduler's account, borrowed for the
+                                 * life of the job; NULL: the scheduler's */
+    bool no_prefix_cache;       /* for this prompt */
+    double pin_seconds;         /* protects the prompt from eviction from the prefix cache for this
+                                 * time, up to a quarter of the cache for a tenant; 0: not at all */
+    uint64_t pin_key;           /* of a tenant's prompts with this key only the last is pinned; 0:
+                                 * all of them */
+    skv_pin pins[SKV_JOB_PINS]; /* [n_pins], beginnings of the prompt to keep in the cache */
+    size_t n_pins;
     bool tries_again;          /* the caller retries after SKV_FULL: do not count it as rejected */
     skv_prompt_text text;      /* from skv_scheduler_recall; zeros: none */
     skv_constraint constraint; /* begin == NULL: none. The job owns it once submitted */

@@ -102,10 +102,10 @@ typedef struct skv_engine_options {
      * can do. */
     size_t context;
     size_t kv_tokens; /* KV memory for all sequences together, in tokens; 0: `context` */
-    /* The most sequences at once; 0: any number. In models with sliding windows each sequence
-     * needs only the rows that its windows and a step reach, so less memory is reserved for few.
-     * In hybrid models each sequence has a state, and memory for so many is reserved; 0: for as
-     * many as kv_tokens has room for whole contexts. */
+    /* The most sequences at once; 0: any number. In models with sliding windows each sequence needs
+     * only the rows that its windows and a step reach, so less memory is reserved for few. In
+     * hybrid models memory for this many states is reserved, one for each sequence; 0: as many as
+     * kv_tokens holds whole contexts. */
     size_t kv_sequences;
     /* Hybrid models: the most states that a scheduler's prefix cache keeps, each as large as that
      * of a sequence. A prompt continues a known one only behind a token whose state was kept. 0:
@@ -147,8 +147,8 @@ typedef struct skv_engine_options {
     uint64_t random_seed;    /* for the random weights of presets and for random pruning */
     size_t preset_kv_layers; /* presets: SwiftKV form with this l; 0: the unmodified model */
     size_t preset_group;     /* presets: AcrossKV group g; 0: 1 */
-    /* Presets with speculation by their exit head: it has so many of the vocabulary's tokens, as
-     * after skv_transform_options.exit_words; 0: all. */
+    /* Presets with speculation by their exit head: the number of tokens of the exit head, as after
+     * skv_transform_options.exit_words; 0: the whole vocabulary. */
     size_t preset_exit_words;
     void (*progress)(void *user,
                      double share); /* called while loading, share in 0..1; may be NULL */
@@ -263,8 +263,8 @@ typedef struct skv_adapter_use {
 /**
  * Chooses up to SKV_ADAPTERS_TOGETHER of the engine's adapters by name for an empty sequence; their
  * products are added. New sequences have the first of skv_engine_options.adapters. Sequences with
- * different adapters may be in one step but cannot share pages. Fails with SKV_ARGUMENT if there is
- * none of that name, a name comes twice, or the sequence has tokens.
+ * different adapters may be in one step but cannot share pages. Fails with SKV_ARGUMENT if a name
+ * is unknown or repeated, or if the sequence has tokens.
  */
 SKV_CHECKED skv_status skv_sequence_set_adapters(skv_sequence *sequence,
                                                  const skv_adapter_use *uses, size_t n,

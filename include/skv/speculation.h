@@ -55,7 +55,7 @@ typedef struct skv_draft_counts {
  * SKV_ARGUMENT; the message names the faulty part. */
 SKV_CHECKED skv_status skv_speculation_parse(const char *text, skv_speculation *out,
                                              skv_error *err);
-/** Checks options that did not come from skv_speculation_parse. */
+/** Checks options that were not made by skv_speculation_parse. */
 SKV_CHECKED skv_status skv_speculation_check(const skv_speculation *how, skv_error *err);
 /** Writes all options in the form that skv_speculation_parse reads. */
 SKV_API void skv_speculation_print(const skv_speculation *how, char out[SKV_SPECULATION_TEXT]);

@@ -17,8 +17,8 @@ SKV_BEGIN
 typedef struct skv_model_info {
     char architecture[64];
     size_t layers, hidden, head_dim, vocab, context;
-    /* The longest text that it was trained for, as far as its files tell: below `context` where
-     * they allow more, above where its RoPE scaling stretches it (YaRN); else `context`. */
+    /* The longest text that it was trained for, if its files state it: less than `context` if they
+     * allow more, more than it if RoPE scaling stretches it (YaRN); otherwise `context`. */
     size_t trained;
     size_t heads, kv_heads, ffn; /* of layer 0; other layers may differ if `per_layer` */
     bool per_layer;
@@ -30,12 +30,12 @@ typedef struct skv_model_info {
     size_t kv_slots;       /* l + (L - l) / g */
     size_t exit_words;     /* tokens of the exit head: `vocab`, or fewer; 0: it has none */
     uint64_t parameters;   /* of the model that runs, without those of a teacher */
-    /* Mixtures of experts: experts of a layer, those that a token meets, and the parameters without
-     * those of the other experts. 0, 0 and all parameters where there are none. */
+    /* Mixtures of experts: experts of a layer, active experts for each token, and the parameters
+     * without the inactive experts'. For other models 0, 0 and all parameters. */
     size_t experts, active_experts;
     uint64_t active_parameters;
-    /* The types of the file's tensors with their numbers, "BF16 (26), F32 (3)", without those of
-     * `codes`; "" where there is no file. */
+    /* The types and numbers of the file's tensors except those in `codes`, like "BF16 (26), F32
+     * (3)"; "" without a file. */
     char stored[160];
     /* The storage of 8-bit and 4-bit matrices with separate scales, and the precision lost by it;
      * "" for other files. */
@@ -169,7 +169,7 @@ typedef enum skv_product {
 typedef void skv_product_fn(void *user, size_t i_layer, skv_product product, const float *x,
                             size_t n_rows, size_t n);
 
-/** The same with the inputs of the layers' products, but for those of experts. */
+/** As skv_step_hidden, with the inputs of the layers' products, except those of experts. */
 SKV_CHECKED skv_status skv_step_products(skv_engine *engine, const skv_span *spans, size_t n_spans,
                                          skv_product_fn *on_product, void *user, skv_error *err);
 
@@ -208,11 +208,12 @@ typedef struct skv_transform_options {
 
     /*
      * Cuts the exit head of a SwiftKV model instead, so that drafting reads less of it (FR-Spec,
-     * arXiv:2502.14856): it then has only this many tokens: the ids that end an answer and the most
+     * arXiv:2502.14856). It then has only this many tokens: the ids that end an answer and the most
      * frequent tokens of `data`. As in training, only the answers in a .jsonl file count, not its
      * questions. Ties, and tokens that `data` (which may be absent) lacks, are ordered by id. The
-     * result can draft (SKV_DRAFT_SELF) but not exit early. All other options are ignored but data
-     * and seed, and adapters and keep_layers, which must be NULL. 0: does not cut.
+     * result can draft (SKV_DRAFT_SELF) but not exit early. `adapters` and
+     * `keep_layers` must be NULL; all other options except data and seed are ignored. 0: does not
+     * cut.
      */
     size_t exit_words;
 
@@ -262,14 +263,14 @@ typedef struct skv_peak {
     double f32_gflops, bf16_gflops;
     double int8_gops, int4_gops; /* exact sums; int4: weights, times int8 activations */
     double read_gbs;             /* reading memory beyond all caches */
-    /* The instructions, static text. Where bf16 has those of f32, bfloat16 weights are widened. */
+    /* The instructions, static text. If bf16 has those of f32, bfloat16 weights are widened. */
     const char *f32_with, *bf16_with, *int8_with, *int4_with;
     size_t threads;
     char cpu[128];
 } skv_peak;
 
-/** Measures for some seconds, more where other work has the processors. threads 0: one for each
- * processor allowed; cpu: a level as skv_engine_options takes it, NULL for the best. progress gets
+/** Measures the peak rates for some seconds, longer on a busy machine. threads 0: one for each
+ * processor allowed; cpu: a level as in skv_engine_options, NULL for the best. progress receives
  * the share of the work in 0..1, on the caller's thread; it may be NULL. */
 SKV_CHECKED skv_status skv_peak_measure(size_t threads, const char *cpu,
                                         void (*progress)(void *user, double share), void *user,
@@ -304,8 +305,8 @@ typedef struct skv_product_check {
 /** Makes the comparison of every opening of an engine, for all levels, in some milliseconds. */
 SKV_API void skv_machine_check(const skv_machine *machine, skv_product_check *out);
 
-/** Processors' worth of time that control groups allow this process, rounded up; SIZE_MAX: no
- * limit. */
+/** Returns the processor time that control groups allow this process, in processors, rounded up;
+ * SIZE_MAX: no limit. */
 SKV_API size_t skv_processors_quota(void);
 /** Returns the peak resident set size of this process in bytes. */
 SKV_API size_t skv_peak_rss(void);

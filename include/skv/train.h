@@ -55,7 +55,7 @@ typedef struct skv_train_progress {
     bool checkpoint;            /* a checkpoint was written after the step */
     double held, held_first;    /* loss of the held-out rows now and at the beginning; both 0: not
                                  * measured after this step */
-    bool flat;                  /* and it falls no more: this step is the last */
+    bool flat;                  /* and it no longer falls: this step is the last */
     double auxiliary, consistency; /* KV Prediction; `loss` is that of the base */
     double balance;                /* of a mixture's trained routers; k: experts are used evenly */
     /* Early exit: its loss, and a calibration histogram over a sample of positions. Bin b holds the

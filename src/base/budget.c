@@ -70,7 +70,7 @@ static void raise_peak(skv_account *account, size_t used)
     while (used > peak && !atomic_compare_exchange_weak(&account->peak, &peak, used)) continue;
 }
 
-/* Takes n_bytes of a whole account where that leaves so many of it free. */
+/* Takes n_bytes of a whole account if that leaves at least n_left free. */
 static bool take_leaving(skv_account *account, size_t n_bytes, size_t n_left)
 {
     size_t used = atomic_load_explicit(&account->used, memory_order_relaxed), sum;

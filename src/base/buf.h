@@ -24,14 +24,14 @@ typedef struct skv_buf {
     size_t capacity;    /* bytes allocated */
     size_t max;         /* bytes it may ever hold */
     bool full;          /* an append failed since it would have passed the maximum */
-    bool failed;        /* the maximum was reached, memory ran out, or the budget said no */
+    bool failed;        /* the maximum was reached, memory ran out, or the budget refused */
     skv_budget *budget; /* borrowed: `capacity` counts there; NULL: with `memory` */
     skv_buf_memory memory;
 } skv_buf;
 
 void skv_buf_init(skv_buf *buf, size_t max);
-/** The same, and its memory counts in a budget (NULL: in none) until it is released or given away.
- */
+/** As skv_buf_init; the memory counts in a budget (NULL: in none) until it is released or given
+ * away. */
 void skv_buf_init_within(skv_buf *buf, size_t max, skv_budget *budget);
 void skv_buf_release(skv_buf *buf);
 /** Hands the text over, which skv_free frees and no budget counts any more; NULL when nothing was
@@ -50,8 +50,8 @@ bool skv_buf_json_text(skv_buf *buf, const char *text, size_t n);
 
 enum { SKV_JSON_PIECE_MAX = 8 }; /* bytes */
 
-/** The same of the first character of text[0..n), n >= 1: writes it and returns how many bytes of
- * the text it was. */
+/** As skv_buf_json_text, for the first character of text[0..n), n >= 1. Writes it and returns its
+ * bytes in the text. */
 size_t skv_json_piece(const char *text, size_t n, char out[SKV_JSON_PIECE_MAX], size_t *n_out);
 
 #endif

@@ -19,7 +19,7 @@
 #include "base/size.h"
 #include "base/system.h"
 
-/* Opens a regular file and tells its size. */
+/* Opens a regular file and returns its size. */
 static skv_status open_regular(const char *path, int *fd, size_t *size, skv_error *err)
 {
     /* O_NONBLOCK: opening a FIFO must not hang; it has no effect on regular files. */

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/** How many marks are at or before a byte: an odd number says that it is data. */
+/** Returns the number of marks at or before a byte: if it is odd, the byte is data. */
 static inline size_t skv_marks_before(const size_t *at, size_t n, size_t byte)
 {
     size_t low = 0, high = n;

@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-/** malloc/calloc/realloc/free with checked `count * size`; NULL when it cannot be had. */
+/** malloc/calloc/realloc/free with checked `count * size`; NULL on failure. */
 void *skv_alloc(size_t count, size_t size);
 void *skv_alloc_zero(size_t count, size_t size);
 void *skv_realloc(void *block, size_t count, size_t size);

@@ -1,13 +1,12 @@
 /*
  * A fixed team of threads that runs one loop at a time. The caller's thread works too.
  *
- * skv_pool_run(pool, n_tasks, fn, arg) calls fn(arg, i_task, i_thread) once for every
- * i_task < n_tasks and returns when all are done. Tasks are handed out one by one in their order,
- * from a list for every eight threads, so uneven tasks balance if the long ones come first; results
- * must not depend on which thread runs which task.
- * One caller at a time. Idle threads spin for some microseconds and then sleep. No more threads
- * work at one time than the affinity has processors, and a run waits for no thread that has not
- * begun to work on it.
+ * skv_pool_run(pool, n_tasks, fn, arg) calls fn(arg, i_task, i_thread) once for every i_task <
+ * n_tasks and returns when all are done. Tasks are handed out one by one in order, from a list for
+ * every eight threads, so uneven tasks balance if the long ones come first. Results must not depend
+ * on which thread runs which task. One caller at a time. Idle threads spin for some microseconds
+ * and then sleep. At most as many threads work at a time as the affinity has processors, and a run
+ * does not wait for threads that have not begun to work on it.
  */
 #ifndef SKV_BASE_POOL_H
 #define SKV_BASE_POOL_H
@@ -19,7 +18,7 @@
 typedef struct skv_pool skv_pool;
 typedef void skv_task_fn(void *arg, size_t i_task, size_t i_thread);
 
-/** n_threads >= 1 includes the caller; 0 means as many as skv_processors_allowed() returns. */
+/** n_threads >= 1 includes the caller; 0: skv_processors_allowed(). */
 SKV_MUST_CHECK skv_status skv_pool_create(size_t n_threads, skv_pool **pool, skv_error *err);
 void skv_pool_free(skv_pool *pool);
 size_t skv_pool_threads(const skv_pool *pool);

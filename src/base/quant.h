@@ -19,7 +19,7 @@
 enum {
     SKV_QUANT_GROUP = 32, /* K of a quantised matrix is a multiple of it */
     SKV_QUANT_WIDE = 128, /* largest group with a scale of its own */
-    SKV_QUANT_SPAN = 256, /* elements that share d and dmin where there are fine scales */
+    SKV_QUANT_SPAN = 256, /* elements that share d and dmin, with fine scales */
     SKV_QUANT_LEVELS = 16 /* values of a code of 4 bits */
 };
 

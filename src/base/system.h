@@ -26,7 +26,7 @@ void skv_system_name(char *out, size_t n);
 
 /** Nanoseconds since some fixed moment; never runs backwards. */
 uint64_t skv_clock_ns(void);
-/** The moment in so many nanoseconds, for skv_cond_wait_until. */
+/** Returns the time that is ns nanoseconds from now, for skv_cond_wait_until. */
 struct timespec skv_clock_in(uint64_t ns);
 /** Initialises a condition for waits with deadlines by this clock, which setting the time of day
  * does not affect. */
@@ -88,7 +88,7 @@ enum {
 unsigned skv_processor_features(void);
 /** The processor's name, cut to n bytes with its end; false: the system has none. */
 bool skv_processor_name(char *out, size_t n);
-/** Runnable threads in the last minute; below 0: the system does not tell. */
+/** Returns the number of runnable threads in the last minute; below 0: unknown. */
 double skv_processors_load(void);
 
 /* ---- memory ---- */
@@ -96,14 +96,14 @@ double skv_processors_load(void);
 /** Zeroed pages that become resident when touched, in huge pages where the system has a hint for
  * them; NULL: there is no room. */
 void *skv_pages_map(size_t n_bytes);
-/** Bytes of the machine; 0: the system does not tell. */
+/** Returns the machine's memory in bytes; 0: unknown. */
 size_t skv_memory_total(void);
 /** Returns the machine's free memory, ignoring limits; SIZE_MAX: unknown. */
 size_t skv_memory_free(void);
 /** Bytes of memory this process may still take (the limits of the machine, of its control groups
  * and of its address space). */
 size_t skv_memory_available(void);
-/** The most that was resident of this process, in bytes; 0: the system does not tell. */
+/** Returns the peak resident size of this process, in bytes; 0: unknown. */
 size_t skv_memory_peak(void);
 /** Returns the size of this process's mappings; SIZE_MAX: unknown. */
 size_t skv_address_space_used(void);
@@ -123,11 +123,11 @@ void skv_heap_bound(bool is_narrow);
 /** Makes the allocator return the free memory between its blocks, where supported. */
 void skv_heap_trim(void);
 
-/* ---- where threads stand ---- */
+/* ---- stacks of threads ---- */
 
 /** The signal that no one else uses for this. */
 int skv_thread_signal_number(void);
-/** Up to n_max threads of this process; none where the system does not tell. */
+/** Lists up to n_max threads of this process; none if unknown. */
 size_t skv_threads_list(long *ids, size_t n_max);
 void skv_thread_signal(long id, int which);
 /** Preloads the code that skv_stack_write needs. */

@@ -60,7 +60,7 @@ double skv_processors_load(void)
 
 /* ---- memory ---- */
 
-/* Superpages come by themselves. */
+/* Superpages are used automatically. */
 void *skv_pages_map(size_t n_bytes)
 {
     void *block = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0);

@@ -305,7 +305,7 @@ void skv_heap_trim(void)
 #endif
 }
 
-/* ---- where threads stand ---- */
+/* ---- stacks of threads ---- */
 
 int skv_thread_signal_number(void)
 {

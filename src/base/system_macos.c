@@ -77,7 +77,7 @@ size_t skv_processors_fast(void)
     return n > 0 ? (size_t)n : SIZE_MAX;
 }
 
-/* No affinity: a class of service tells on which kind of core a thread belongs. */
+/* There is no affinity: a quality-of-service class chooses the kind of core for a thread. */
 void skv_thread_computes(void)
 {
     (void)pthread_set_qos_class_self_np(QOS_CLASS_USER_INITIATED, 0);
@@ -152,7 +152,7 @@ void skv_heap_trim(void)
     (void)malloc_zone_pressure_relief(NULL, 0);
 }
 
-/* ---- where threads stand ---- */
+/* ---- stacks of threads ---- */
 
 int skv_thread_signal_number(void)
 {

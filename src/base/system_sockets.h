@@ -25,7 +25,7 @@ bool skv_wake_open(skv_wake *wake);
 void skv_wake_ring(const skv_wake *wake);
 /** Takes back all that was rung. */
 void skv_wake_clear(const skv_wake *wake);
-/** Harmless where it is not open. */
+/** Does nothing if it is not open. */
 void skv_wake_close(skv_wake *wake);
 
 /* ---- sockets: closed on exec, and no signal where the other side has gone ---- */
@@ -38,7 +38,7 @@ int skv_socket_accept(int fd, struct sockaddr_storage *address);
 /** Writes as much as possible without blocking; returns as send() and sendmsg() do. */
 ssize_t skv_socket_send(int fd, const void *data, size_t n);
 ssize_t skv_socket_send_parts(int fd, struct iovec *parts, size_t n_parts);
-/** The bytes that the system holds for the other side; false: it does not tell. */
+/** Returns the bytes that the system holds for the peer; false: unknown. */
 bool skv_socket_queued(int fd, size_t *n_bytes);
 /** Whether the peer has closed its end. Waits for that, or for `wake` (may be NULL), for at most
  * wait_ms. Except on Linux, a close after unread bytes is not noticed. */

@@ -35,7 +35,7 @@ SKV_MUST_CHECK skv_status skv_team_agree(const skv_team *team, skv_status mine, 
 SKV_MUST_CHECK skv_status skv_team_same(const skv_team *team, uint64_t mine, const char *what,
                                         skv_error *err);
 
-/** Whether any process says so. */
+/** Sets *any on every process if `mine` is true on one of them. */
 SKV_MUST_CHECK skv_status skv_team_any(const skv_team *team, bool mine, bool *any, skv_error *err);
 
 /** x[i] becomes the sum over processes, added in the order of ranks. */
@@ -43,8 +43,8 @@ SKV_MUST_CHECK skv_status skv_team_sum_doubles(const skv_team *team, double *x, 
                                                skv_error *err);
 
 /**
- * The same for many floats. Each process adds up a part of them and sends it to all, so every one
- * has the same bits; a few are sent to all and added up by each. `scratch` has
+ * As above, for many floats. Each process adds up a part of them and sends it to all, so all have
+ * the same bits. A few floats are sent to all and added up by each. `scratch` has
  * skv_team_scratch(team) floats.
  */
 SKV_MUST_CHECK skv_status skv_team_sum(const skv_team *team, float *x, size_t n, float *scratch,
@@ -55,7 +55,7 @@ size_t skv_team_scratch(const skv_team *team);
 SKV_MUST_CHECK skv_status skv_team_share(const skv_team *team, void *data, size_t n,
                                          skv_error *err);
 
-/** A hash of n bytes that goes on from another one. */
+/** Hashes n bytes, continuing from another hash. */
 uint64_t skv_team_hash(uint64_t hash, const void *data, size_t n);
 
 #endif

@@ -166,12 +166,8 @@ static const skv_refusal rules[] = {
      "eviction needs every prompt row, and pruning has removed some"},
     {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_HYBRID), [SKV_AXIS_PRUNE] = PRUNED},
      "each step prunes anew, and a state cannot take tokens back"},
-    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_HYBRID), [SKV_AXIS_EVICT] = EVICTED},
-     "a prompt that loses rows may be read layer by layer, and a state takes each token once"},
     {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_HYBRID), [SKV_AXIS_LORA] = ON},
      "adapters of layers with states, and of queries with a gate, are not read"},
-    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_HYBRID), [SKV_AXIS_SPECULATE] = DRAFTED},
-     "a state cannot take rejected tokens back"},
     {{[SKV_AXIS_WINDOW] = ON, [SKV_AXIS_PRUNE] = BIT(SKV_PRUNE_LAZY)},
      "LazyLLM would remove tokens inside the sliding window"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_LORA] = ON},
@@ -405,6 +401,11 @@ skv_status skv_engine_check_speculation(const skv_engine *e, skv_prefill prefill
                                         const skv_speculation *how, skv_error *err)
 {
     SKV_TRY(skv_engine_check_draft_model(e, how, err));
+    const bool undoes = how->source != SKV_DRAFT_NONE && e->states.n > 0;
+    SKV_REQUIRE(!undoes || how->most <= e->states.max_undo, err, SKV_UNSUPPORTED,
+                "speculation: a draft of %zu tokens, and states have room for %zu that are wrong "
+                "(--speculate at the start)",
+                how->most, e->states.max_undo);
     skv_engine_options options = e->options;
     options.speculation = *how;
     if (prefill != SKV_PREFILL_AUTO) options.prefill = prefill;

@@ -186,6 +186,7 @@ static skv_weight_type adapter_type(const skv_engine *e)
 static void add_limits(skv_backend_limits *limits, const skv_config *c)
 {
     limits->max_K = skv_max_size(limits->max_K, skv_max_size(c->hidden, c->per_layer));
+    limits->max_K = skv_max_size(limits->max_K, c->moe_latent);
     limits->head_dim = skv_max_size(limits->head_dim, c->head_dim);
     limits->state_key_dim = skv_max_size(limits->state_key_dim, c->mixer.key_dim);
     limits->state_value_dim = skv_max_size(limits->state_value_dim, c->mixer.value_dim);
@@ -243,14 +244,30 @@ static size_t count_states(const skv_engine *e)
     return skv_max_size(1, skv_ceil_div(o->kv_tokens, skv_max_size(1, o->context)));
 }
 
+/* The longest draft that a sequence may have: wrong tokens of it are taken back. */
+static size_t longest_draft(const skv_engine_options *o)
+{
+    const size_t own = o->speculation.source == SKV_DRAFT_NONE ? 0 : o->speculation.most;
+    return skv_max_size(own, o->draft_tokens);
+}
+
+/* n states; layers [SKV_LAYERS_MAX] is room for their layers. */
+static skv_states_spec states_spec(const skv_engine *e, skv_state_layer *layers, size_t n)
+{
+    skv_plan_state_layers(&e->plan, e->config, layers);
+    return (skv_states_spec){.layers = layers,
+                             .n_layers = e->plan.n_states,
+                             .n_states = n,
+                             .max_undo = longest_draft(&e->options)};
+}
+
 static size_t count_state_bytes(const skv_engine *e)
 {
     skv_state_layer layers[SKV_LAYERS_MAX];
-    skv_bytes sum;
-    skv_plan_state_layers(&e->plan, e->config, layers);
-    sum = skv_state_pool_bytes(e->be, layers, e->plan.n_states, count_states(e));
-    return skv_bytes_sum(skv_bytes_add(
-        sum, skv_state_pool_bytes(e->be, layers, e->plan.n_states, e->options.kv_checkpoints)));
+    const skv_states_spec own = states_spec(e, layers, count_states(e));
+    const skv_states_spec kept = states_spec(e, layers, e->options.kv_checkpoints);
+    return skv_bytes_sum(
+        skv_bytes_add(skv_state_pool_bytes(e->be, &own), skv_state_pool_bytes(e->be, &kept)));
 }
 
 /* Votes and the choice that is made of them, for one prompt as long as the context. */
@@ -410,10 +427,10 @@ static skv_status make_store(skv_engine *e, skv_error *err)
 static skv_status make_states(skv_engine *e, skv_error *err)
 {
     skv_state_layer layers[SKV_LAYERS_MAX];
-    skv_plan_state_layers(&e->plan, e->config, layers);
-    SKV_TRY(skv_state_pool_init(&e->states, e->be, layers, e->plan.n_states, count_states(e), err));
-    return skv_state_pool_init(&e->checkpoints, e->be, layers, e->plan.n_states,
-                               e->options.kv_checkpoints, err);
+    const skv_states_spec own = states_spec(e, layers, count_states(e));
+    const skv_states_spec kept = states_spec(e, layers, e->options.kv_checkpoints);
+    SKV_TRY(skv_state_pool_init(&e->states, e->be, &own, err));
+    return skv_state_pool_init(&e->checkpoints, e->be, &kept, err);
 }
 
 static skv_status build(skv_engine *e, const char *preset, skv_error *err)

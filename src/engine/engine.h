@@ -64,6 +64,7 @@ struct skv_sequence {
     int32_t *ids;       /* owned, [max_tokens], mapped */
     skv_kv_cache cache; /* cache.n_rows == n_seen, except within a step */
     size_t state;       /* one of the engine's, which stands behind row n_seen; SKV_NO_STATE */
+    size_t n_sure;      /* with a state: tokens after the first n_sure can be taken back */
     skv_adapter_mix adapters;
     skv_eviction eviction;
     skv_kv_votes votes;   /* of a prompt that is on its way in and will lose rows */

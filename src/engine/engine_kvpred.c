@@ -216,15 +216,14 @@ static skv_status predict(const kvpred_step *p, skv_error *err)
                             .plan = p->base->sequence->plan,
                             .ws = &e->ws,
                             .work = &e->work,
-                            .auxiliary = &k->auxiliary.model,
-                            .auxiliary_ws = &k->auxiliary.ws,
                             .spans = k->kept,
                             .n_spans = n_spans};
-    skv_kvpred_begin(&step);
     const skv_hook hook = skv_kvpred_hook(&step);
     skv_step_pass pass = auxiliary_pass(p, k->read, n_spans);
     pass.hook = &hook;
-    SKV_TRY(skv_step_run(&pass, err));
+    const skv_status status = skv_step_run(&pass, err);
+    const skv_status ended = skv_kvpred_end(&step, status == SKV_OK ? err : NULL);
+    if (status != SKV_OK || ended != SKV_OK) return status != SKV_OK ? status : ended;
     for (size_t i = 0; i < n_spans; i++) {
         skv_reader *reader = k->readers[i];
         reader->n_read = reader->cache.n_rows;

@@ -315,7 +315,9 @@ size_t skv_sequence_kept(const skv_sequence *s, size_t i_layer, size_t i_head, s
 {
     if (i_layer >= s->plan->n_layers) return 0;
     const skv_kv_layout *layout = s->cache.layout;
-    size_t slot = s->plan->layers[i_layer].slot, track = layout->track0[slot] + i_head;
+    const size_t slot = s->plan->layers[i_layer].slot;
+    if (slot == SKV_NO_SLOT) return 0;
+    const size_t track = layout->track0[slot] + i_head;
     if (i_head >= layout->track0[slot + 1] - layout->track0[slot]) return 0;
     size_t n = skv_kv_cache_track_rows(&s->cache, track);
     for (size_t i = 0; i < n && i < max; i++) {

@@ -152,12 +152,21 @@ static bool layers_differ(const skv_config *c)
 static uint64_t block_parameters(const skv_config *c, size_t i, size_t n)
 {
     const skv_layer_shape *s = &c->layers[i];
-    const uint64_t D = c->hidden, F = s->ffn, E = s->n_experts, block = 3 * D * F, bias = 2 * F + D;
-    if (E == 0) return block + (c->mlp_bias ? bias : 0);
-    /* beside a dense block: its weights, three norms, the router's norm and the experts' scales */
-    uint64_t beside = s->ffn_beside > 0 ? 3 * D * s->ffn_beside + 4 * D + E : 0;
-    if (s->ffn_shared > 0) beside += 3 * D * s->ffn_shared + (c->shared_plain ? 0 : D);
-    return beside + E * D + (c->router_bias ? E : 0) + n * (block + (c->expert_bias ? bias : 0));
+    const uint64_t D = c->hidden, F = s->ffn, E = s->n_experts, bias = 2 * F + D;
+    if (E == 0) return skv_config_block_weights(c, i) + (c->mlp_bias && F > 0 ? bias : 0);
+    /* beside a dense block: three norms, the router's norm and the experts' scales */
+    const uint64_t beside = s->ffn_beside > 0 ? 4 * D + E : 0;
+    const uint64_t others =
+        skv_config_block_weights(c, i) - c->n_active * skv_config_expert_weights(c, i);
+    return others + beside + (c->router_bias ? E : 0) + (c->choice_bias ? E : 0) +
+           n * (skv_config_expert_weights(c, i) + (c->expert_bias ? bias : 0));
+}
+
+/* Norms of a layer. */
+static uint64_t n_norms(const skv_config *c, size_t i)
+{
+    if (c->post_norms && !c->no_pre_norms) return 4;
+    return (c->layers[i].mixer != SKV_MIXER_NONE ? 1u : 0u) + (c->layers[i].ffn > 0 ? 1u : 0u);
 }
 
 /* Weights of one layer, norms and biases included. */
@@ -166,11 +175,9 @@ static uint64_t layer_parameters(const skv_config *c, size_t i, size_t l, size_t
     const skv_layer_shape *s = &c->layers[i];
     const uint64_t D = c->hidden, P = c->per_layer, Dh = skv_config_head_dim(c, i);
     const uint64_t q = skv_config_q_columns(c, i), kv = skv_config_kv_columns(c, i);
-    const uint64_t n_norms = c->post_norms && !c->no_pre_norms ? 4 : 2;
-    uint64_t n = n_norms * D + block_parameters(c, i, s->n_experts);
-    if (!skv_config_attends(c, i)) {
-        return n + skv_config_mixer_weights(c, i) + skv_config_mixer_numbers(c, i);
-    }
+    uint64_t n = n_norms(c, i) * D + block_parameters(c, i, s->n_experts) +
+                 skv_config_state_weights(c, i) + skv_config_mixer_numbers(c, i);
+    if (!skv_config_attends(c, i)) return n;
     n += (c->attention_gate ? 3 : 2) * q * D;
     if (P > 0) n += 2 * P * D + D + P * D; /* gate, projection, norm; and its part of the one */
     if (c->qkv_bias) n += q;

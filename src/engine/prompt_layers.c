@@ -43,12 +43,12 @@ static size_t first_layer_of(const skv_plan *plan, size_t slot)
 /* Slots are filled in the order of layers, each for layers that follow one another. */
 static bool slots_ascend(const skv_plan *plan)
 {
+    size_t n_slots = 0;
     for (size_t i = 0; i < plan->n_layers; i++) {
         const skv_plan_layer *layer = &plan->layers[i];
-        size_t before = i > 0 ? plan->layers[i - 1].slot : 0;
-        bool fits = layer->writes ? layer->slot == (i > 0 ? before + 1 : 0)
-                                  : in_stack(plan, i) && layer->slot == before;
-        if (!fits) return false;
+        if (layer->kept == SKV_KEPT_STATE) continue;
+        n_slots += layer->writes;
+        if (layer->slot + 1 != n_slots || !(layer->writes || in_stack(plan, i))) return false;
     }
     return true;
 }
@@ -105,9 +105,13 @@ static skv_status run_deep_chunk(const reading *r, size_t i, size_t at, size_t n
 
 static skv_status run_layer(const reading *r, size_t i, skv_error *err)
 {
+    skv_engine *e = r->s->engine;
     bool deep = in_stack(r->s->plan, i);
     for (size_t at = 0; at < r->n; at += r->chunk) {
         size_t n = skv_min_size(r->chunk, r->n - at);
+        /* Within a step that changes states nothing is cancelled. */
+        SKV_REQUIRE(!e->states.states || !atomic_exchange(&e->cancel, false), err, SKV_CANCELLED,
+                    "cancelled before layer %zu", i);
         SKV_TRY((deep ? run_deep_chunk : run_chunk)(r, i, at, n, err));
     }
     return SKV_OK;
@@ -136,10 +140,22 @@ static skv_status make_deep_slot(const reading *r, size_t i, skv_error *err)
     return SKV_OK;
 }
 
+/* Layers that keep a state, from i on. Each takes the prompt's tokens in order, whatever the others
+ * have taken. */
+static skv_status run_states(const reading *r, size_t i, skv_error *err)
+{
+    const skv_plan *plan = r->s->plan;
+    for (; i < plan->n_layers && plan->layers[i].kept == SKV_KEPT_STATE; i++) {
+        SKV_TRY(run_layer(r, i, err));
+    }
+    return SKV_OK;
+}
+
 static skv_status fill_slot(reading *r, skv_error *err)
 {
     const skv_plan *plan = r->s->plan;
     size_t i = first_layer_of(plan, r->i_slot);
+    if (r->i_slot == 0) SKV_TRY(run_states(r, 0, err));
     SKV_TRY(skv_kv_cache_open_slot(&r->s->cache, r->i_slot, r->n, err));
     r->open = true;
     if (in_stack(plan, i)) SKV_TRY(make_deep_slot(r, i, err));
@@ -149,16 +165,16 @@ static skv_status fill_slot(reading *r, skv_error *err)
     SKV_TRY(skv_sequence_choose_slot(r->s, r->i_slot, r->n, &r->choice, err));
     skv_kv_cache_close_slot(&r->s->cache, r->i_slot, r->n, &r->choice);
     r->open = false;
-    return SKV_OK;
+    r->i_slot++;
+    return run_states(r, i, err);
 }
 
 static skv_status fill_slots(reading *r, const skv_prompt_options *options, skv_error *err)
 {
     size_t n_slots = r->s->cache.layout->n_slots;
-    for (; r->i_slot < n_slots; r->i_slot++) {
+    while (r->i_slot < n_slots) {
         SKV_TRY(fill_slot(r, err));
-        if (!options->progress) continue;
-        options->progress(options->user, r->n * (r->i_slot + 1) / n_slots, r->n);
+        if (options->progress) options->progress(options->user, r->n * r->i_slot / n_slots, r->n);
     }
     return skv_kv_cache_end_slots(&r->s->cache, r->n, &r->choice, err);
 }
@@ -202,7 +218,7 @@ skv_status skv_prompt_by_layers(skv_sequence *s, const int32_t *ids, size_t n,
     skv_status status = fill_slots(&r, options, err);
     if (status == SKV_OK) {
         memcpy(s->ids, ids, n * sizeof *s->ids);
-        s->n_seen = n;
+        s->n_seen = s->n_sure = n;
         skv_engine_count_model(s->engine, s, n, sink ? SKV_WANT_LAST : SKV_WANT_NONE);
         skv_kv_votes_release(&s->votes);
     } else {

@@ -101,11 +101,11 @@ const int32_t *skv_sequence_ids(const skv_sequence *s)
     return s->ids;
 }
 
-/* How many of the first n tokens of a sequence can be continued from. Its state stands behind the
- * last one. */
+/* How many of the first n tokens of a sequence can be continued from. Its state has all tokens, and
+ * gives back those of the last draft alone. */
 static size_t reach(const skv_sequence *s, size_t n)
 {
-    if (s->state != SKV_NO_STATE && n != s->n_seen) return 0;
+    if (s->state != SKV_NO_STATE && n != s->n_seen && n < s->n_sure) return 0;
     return skv_kv_cache_reach(&s->cache, n);
 }
 
@@ -131,6 +131,7 @@ size_t skv_sequence_truncate(skv_sequence *s, size_t n)
         s->reader->n_read = skv_min_size(s->reader->n_read, n);
     }
     s->n_seen = n;
+    s->n_sure = skv_min_size(s->n_sure, n);
     skv_sequence_keep_ready(s, 0);
     return n;
 }
@@ -159,6 +160,7 @@ skv_status skv_sequence_share(skv_sequence *s, const skv_sequence *from, size_t 
     }
     if (n) memcpy(s->ids, from->ids, n * sizeof *s->ids);
     s->n_seen = n;
+    s->n_sure = skv_min_size(from->n_sure, n);
     skv_tell_share(s, from, n);
     return SKV_OK;
 }
@@ -172,7 +174,7 @@ void skv_sequence_adopt(skv_sequence *s, const int32_t *ids, size_t n, size_t ch
         skv_state_pool_copy(&e->states, s->state, e->checkpoints.states, checkpoint);
     }
     if (n) memcpy(s->ids, ids, n * sizeof *s->ids);
-    s->n_seen = n;
+    s->n_seen = s->n_sure = n;
 }
 
 size_t skv_sequence_kv_bytes(const skv_sequence *s)
@@ -186,7 +188,9 @@ bool skv_sequence_kv_shape(const skv_sequence *s, size_t i_layer, skv_kv_shape *
 {
     if (i_layer >= s->plan->n_layers) return false;
     const skv_kv_layout *layout = s->cache.layout;
-    const size_t slot = s->plan->layers[i_layer].slot, track = layout->track0[slot];
+    const size_t slot = s->plan->layers[i_layer].slot;
+    if (slot == SKV_NO_SLOT) return false;
+    const size_t track = layout->track0[slot];
     const skv_layer_shape *shape = &s->engine->config->layers[i_layer];
     *out = (skv_kv_shape){.n_heads = layout->track0[slot + 1] - track,
                           .n_query_heads = shape->n_heads,

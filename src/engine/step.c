@@ -58,6 +58,9 @@ static void describe_spans(skv_engine *e, const skv_span *spans, size_t n_spans)
         memmove(ids, spans[i].ids, spans[i].n * sizeof *ids);
         e->spans[i] = skv_step_span(s, ids, spans[i].n, s->n_seen);
         e->spans[i].deep_from = skv_sequence_deep_from(s, spans[i].n);
+        if (spans[i].want == SKV_WANT_DRAFTED) {
+            e->spans[i].n_undo = skv_min_size(spans[i].n - 1, e->states.max_undo);
+        }
         if (n_ready > 0) e->spans[i].x = s->drafter->ready.x;
         skv_step_want(&e->spans[i], spans[i].want, i);
         /* Batch invariance gives these bits to any chunk. */
@@ -162,6 +165,7 @@ skv_status skv_engine_step(skv_engine *e, const skv_span *spans, size_t n_spans,
         skv_sequence *s = spans[i].sequence;
         if (s->drafter) s->drafter->ready.n = 0;
         s->n_seen += spans[i].n;
+        s->n_sure = s->n_seen - e->spans[i].n_undo;
         if (s->pruned && spans[i].want != SKV_WANT_NONE) s->pruned->n_run = s->n_seen;
         skv_engine_count_model(e, s, spans[i].n, spans[i].want);
     }

@@ -243,7 +243,7 @@ typedef struct reader {
     skv_buf buf; /* the bytes of the token that was asked for last */
 } reader;
 
-/* A special token is its text behind a byte that no text has, so that only a part that names it
+/* A special token is its text after a byte that no text contains, so that only a part that names it
  * allows it. */
 static bool read_token(void *user, uint32_t id, const char **bytes, size_t *n)
 {

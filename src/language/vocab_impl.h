@@ -1,4 +1,4 @@
-/* What the library sees of a vocabulary beyond skv/text.h. */
+/* The library's internal interface of a vocabulary, beyond skv/text.h. */
 #ifndef SKV_LANGUAGE_VOCAB_IMPL_H
 #define SKV_LANGUAGE_VOCAB_IMPL_H
 
@@ -12,21 +12,22 @@ struct skv_vocab {
 /*
  * Ids for a text whose beginning is already known as other ids.
  *
- * What a model has generated is often not what its tokenizer makes of the same text. A text that
- * comes back with an answer inside keeps the ids of the answer up to a place where both readings
- * have a boundary between tokens; from there on it has the tokenizer's. So the result decodes to
- * the same text, and whatever follows the answer is tokenized as if nothing had been kept.
+ * The ids that a model generates often differ from the tokenizer's ids for the same text. A text
+ * that comes back with an answer inside keeps the ids of the answer up to a place where both have a
+ * boundary between tokens; from there on it has the tokenizer's. The result therefore decodes to
+ * the same text, and the text after the answer is tokenized as if nothing had been kept.
  */
 
 /* A text and the ids that encoding gave it. */
 typedef struct skv_read_text {
     const char *text; /* [n] */
     size_t n;
-    bool add_special;   /* the ids begin with what the tokenizer adds, which is not in the text */
+    bool add_special;   /* the ids begin with special tokens of the tokenizer that are not in the
+                         * text */
     const int32_t *ids; /* [n_ids] */
     size_t n_ids;
     skv_text_marks data; /* borrowed: as the text was encoded. No known id that is special is kept
-                          * there, nor what follows it */
+                          * inside data, nor any id after it */
 } skv_read_text;
 
 typedef struct skv_splice {

@@ -6,7 +6,7 @@
 #include "base/size.h"
 #include "language/vocab_impl.h"
 
-/* The last place where both have a boundary: *n_known and *n_own ids lie before it. */
+/* Finds the last common boundary: *n_known and *n_own ids lie before it. */
 static void find_boundary(const size_t *known, size_t *n_known, const size_t *own, size_t *n_own)
 {
     size_t i = *n_known, j = *n_own;
@@ -43,7 +43,7 @@ static skv_status join(const skv_read_text *read, const int32_t *known, size_t n
     return SKV_OK;
 }
 
-/* How many of the known ids lie before the first special one that covers data. */
+/* Returns the number of known ids before the first special one that covers data. */
 static size_t before_special_data(const skv_tokenizer *t, const skv_read_text *read,
                                   const int32_t *known, const size_t *ends, size_t n)
 {

@@ -56,6 +56,8 @@ static inline void describe_layers(const skv_config *c, skv_buf *out)
         if (l->mixer == SKV_MIXER_DELTA) skv_buf_text(out, " delta");
         if (l->mixer == SKV_MIXER_CONV) skv_buf_text(out, " conv");
         if (l->mixer == SKV_MIXER_MAMBA) skv_buf_text(out, " mamba");
+        if (l->mixer == SKV_MIXER_BOTH) skv_buf_text(out, " both");
+        if (l->mixer == SKV_MIXER_NONE) skv_buf_text(out, " none");
         skv_buf_byte(out, ')');
     }
 }
@@ -76,6 +78,13 @@ static inline void describe_choices(const skv_config *c, skv_buf *out)
                  {c->router_bias, " router_bias"},
                  {c->expert_bias, " expert_bias"},
                  {c->shared_plain, " shared_plain"},
+                 {c->router_sigmoid, " sigmoid"},
+                 {c->choice_bias, " choice_bias"},
+                 {c->single_blocks, " single"},
+                 {c->state_pre_norms, " state_pre_norms"},
+                 {c->mixer.no_norm, " no_norm"},
+                 {c->mixer.gate_first, " gate_first"},
+                 {c->activation == SKV_ACT_RELU2, " relu2"},
                  {c->activation == SKV_ACT_GELU_TANH, " gelu"}};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         if (flags[i].on) skv_buf_text(out, flags[i].text);
@@ -84,6 +93,14 @@ static inline void describe_choices(const skv_config *c, skv_buf *out)
     if (c->final_softcap > 0) skv_buf_printf(out, " final_cap=%g", c->final_softcap);
     if (c->embedding_scale != 1.0) skv_buf_printf(out, " embed*%.9g", c->embedding_scale);
     if (c->n_shared > 0) skv_buf_printf(out, " shared=%zu", c->n_shared);
+    if (c->router_scale != 0.0) skv_buf_printf(out, " routed*%g", c->router_scale);
+    if (c->moe_latent > 0) skv_buf_printf(out, " latent=%zu", c->moe_latent);
+    if (c->logit_divisor != 0.0 && c->logit_divisor != 1.0)
+        skv_buf_printf(out, " logits/%.6g", c->logit_divisor);
+    for (size_t i = 0; i < SKV_SCALE_COUNT; i++) {
+        if (c->part_scales[i] != 0.0) skv_buf_printf(out, " part%zu*%g", i, c->part_scales[i]);
+    }
+    if (c->mixer.write_max > 1) skv_buf_printf(out, " write=%g", c->mixer.write_max);
     if (skv_config_is_hybrid(c)) {
         const skv_mixer_shape *m = &c->mixer;
         skv_buf_printf(out, " state=%zu/%zu %zux%zu conv=%zu%s%s", m->n_value_heads, m->n_key_heads,

@@ -30,6 +30,8 @@ typedef struct config_case {
 #define GRANITE_H                                                                                  \
     "{\"model_type\":\"granitemoehybrid\"," SMALL ",\"layer_types\":[\"mamba\",\"mamba\","         \
     "\"mamba\",\"attention\"],\"mamba_expand\":4"
+#define NEMOTRON "{\"model_type\":\"nemotron_h\"," SMALL
+#define FALCON_H1 "{\"model_type\":\"falcon_h1\"," SMALL
 #define SMALL_LLAMA " D=64 Dh=16 V=100 ctx=512 eps=1e-06 scale=0.25"
 #define SMALL_LAYERS " 4x(4/2 96)"
 
@@ -138,7 +140,7 @@ static const config_case accepted[] = {
     {"{\"model_type\":\"granite\"," SMALL
      ",\"embedding_multiplier\":12,\"residual_multiplier\":0.5,"
      "\"attention_multiplier\":0.125,\"logits_scaling\":8}",
-     "granite D=64 Dh=16 V=100 ctx=512 eps=4e-06 scale=0.125 embed*24" SMALL_LAYERS
+     "granite D=64 Dh=16 V=100 ctx=512 eps=4e-06 scale=0.125 embed*24 logits/8" SMALL_LAYERS
      " rope plain theta=10000 rot=16 bos=1 eos=2"},
     {"{\"model_type\":\"olmo3\"," SMALL ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":8,"
      "\"original_max_position_embeddings\":64}}",
@@ -255,7 +257,7 @@ static const config_case hybrids[] = {
      "\"num_local_experts\":6,\"num_experts_per_tok\":3,\"shared_intermediate_size\":72,"
      "\"mamba_n_heads\":8,\"mamba_n_groups\":2,\"time_step_limit\":[0.001,Infinity]}",
      "granitemoehybrid D=64 Dh=16 V=100 ctx=512 eps=4e-06 scale=0.125 norm_topk shared_plain "
-     "embed*2 state=8/2 256x16 conv=4 conv_bias dt=0.001..0 norm_eps=1e-06 "
+     "gate_first embed*2 state=8/2 256x16 conv=4 conv_bias dt=0.001..0 norm_eps=1e-06 "
      "1x(4/2 96 3 of 6 and 72 mamba) 1x(4/2 96 3 of 6 and 72) 2x(4/2 96 3 of 6 and 72 mamba) "
      "rope none theta=10000 rot=16 bos=1 eos=2"},
     {"{\"model_type\":\"granitemoehybrid\"," SMALL ",\"layers_block_type\":[\"linear_attention\","
@@ -264,8 +266,58 @@ static const config_case hybrids[] = {
      "\"mamba_d_state\":32,\"mamba_d_conv\":3,\"mamba_conv_bias\":false,"
      "\"position_embedding_type\":\"rope\",\"mamba_expand\":3,"
      "\"time_step_limit\":[0.0,{\"__float__\":\"Infinity\"}]}",
-     "granitemoehybrid D=64 Dh=16 V=100 ctx=512 eps=1e-06 scale=1 shared_plain state=4/1 32x48 "
+     "granitemoehybrid D=64 Dh=16 V=100 ctx=512 eps=1e-06 scale=1 shared_plain gate_first "
+     "state=4/1 32x48 "
      "conv=3 2x(4/2 72 mamba) 2x(4/2 72) rope plain theta=10000 rot=16 bos=1 eos=2"},
+    /* A pattern of letters, and a list of words that stands for more layers than the number says.
+     */
+    {NEMOTRON
+     ",\"head_dim\":16,\"hybrid_override_pattern\":\"M*-E\",\"n_routed_experts\":6,"
+     "\"num_experts_per_tok\":3,\"moe_intermediate_size\":24,\"routed_scaling_factor\":2.5,"
+     "\"moe_shared_expert_intermediate_size\":40,\"moe_latent_size\":32,\"norm_topk_prob\":false,"
+     "\"time_step_min\":0.001,\"time_step_max\":0.1,\"time_step_limit\":[0.0, Infinity]}",
+     "nemotron_h D=64 Dh=16 V=100 ctx=512 eps=1e-05 scale=0.25 shared_plain sigmoid choice_bias "
+     "single gate_first relu2 routed*2.5 latent=32 state=128/8 128x64 conv=4 conv_bias 1x(4/2 0 "
+     "mamba) 1x(4/2 0) 1x(4/2 96 none) 1x(4/2 24 3 of 6 and 40 none) rope none theta=10000 rot=16 "
+     "bos=1 eos=2"},
+    {NEMOTRON
+     ",\"layers_block_type\":[\"mamba\",\"mlp\",\"attention\",\"linear_attention\","
+     "\"full_attention\"],\"mamba_num_heads\":6,\"n_groups\":3,\"mamba_head_dim\":20,"
+     "\"ssm_state_size\":48,\"conv_kernel\":3,\"use_conv_bias\":false,\"layer_norm_epsilon\":1e-6}",
+     "nemotron_h D=64 Dh=128 V=100 ctx=512 eps=1e-06 scale=0.0883883 norm_topk shared_plain "
+     "sigmoid choice_bias single gate_first relu2 routed*1 state=6/3 48x20 conv=3 1x(4/2 0 mamba) "
+     "1x(4/2 96 none) 1x(4/2 0) 1x(4/2 0 mamba) 1x(4/2 0) rope none theta=10000 rot=128 bos=1 "
+     "eos=2"},
+    /* Every layer is both. Its multipliers go where they can. */
+    {FALCON_H1
+     ",\"ssm_multipliers\":[0.5,1,2,3,0.25],\"ssm_in_multiplier\":2,"
+     "\"ssm_out_multiplier\":0.75,\"attention_in_multiplier\":0.5,\"attention_out_multiplier\":3,"
+     "\"key_multiplier\":0.5,\"mlp_multipliers\":[1.5,1],\"embedding_multiplier\":4,"
+     "\"lm_head_multiplier\":0.5,\"rope_theta\":1e11,\"mamba_d_ssm\":96,\"mamba_n_heads\":4}",
+     "falcon_h1 D=64 Dh=16 V=100 ctx=512 eps=1e-05 scale=0.03125 no_norm embed*4 logits/2 part1*2 "
+     "part2*4 part3*6 part4*0.5 part5*0.75 part6*1.5 part7*1.5 state=4/1 256x24 conv=4 conv_bias "
+     "4x(4/2 96 both) rope plain theta=1e+11 rot=16 bos=1 eos=2"},
+    {FALCON_H1 ",\"mamba_rms_norm\":true,\"mamba_norm_before_gate\":false,\"mamba_d_ssm\":null,"
+               "\"mamba_n_heads\":8,\"mamba_expand\":3}",
+     "falcon_h1 D=64 Dh=16 V=100 ctx=512 eps=1e-05 scale=0.25 gate_first state=8/1 256x24 conv=4 "
+     "conv_bias 4x(4/2 96 both) rope plain theta=10000 rot=16 bos=1 eos=2"},
+    /* No positions where theta is null; factors of 1 where none is to be negative. */
+    {"{\"model_type\":\"olmo_hybrid\"," SMALL ",\"rope_parameters\":{\"rope_theta\":null}}",
+     "olmo_hybrid D=64 Dh=16 V=100 ctx=512 eps=1e-06 scale=0.25 qk_norm post_norms state_pre_norms "
+     "write=2 state=4/4 12x24 conv=4 norm_eps=1e-05 3x(4/2 96 delta) 1x(4/2 96) rope none "
+     "theta=10000 rot=16 bos=-1 eos="},
+    {"{\"model_type\":\"olmo_hybrid\"," SMALL ",\"linear_allow_neg_eigval\":false,"
+     "\"linear_key_head_dim\":8,\"layer_types\":[\"full_attention\",\"linear_attention\","
+     "\"full_attention\",\"full_attention\"]}",
+     "olmo_hybrid D=64 Dh=16 V=100 ctx=512 eps=1e-06 scale=0.25 qk_norm post_norms state_pre_norms "
+     "state=4/4 8x16 conv=4 norm_eps=1e-05 1x(4/2 96) 1x(4/2 96 delta) 2x(4/2 96) rope plain "
+     "theta=10000 rot=16 bos=-1 eos="},
+    {"{\"model_type\":\"lfm2_moe\"," SMALL ",\"layer_types\":[\"conv\",\"full_attention\",\"conv\","
+     "\"conv\"],\"num_experts\":8,\"num_experts_per_tok\":2,\"moe_intermediate_size\":32,"
+     "\"num_dense_layers\":1,\"routed_scaling_factor\":2,\"use_expert_bias\":false}",
+     "lfm2_moe D=64 Dh=16 V=100 ctx=512 eps=1e-05 scale=0.25 qk_norm tied norm_topk sigmoid "
+     "routed*2 state=0/0 0x0 conv=3 1x(4/2 96 conv) 1x(4/2 32 2 of 8) 2x(4/2 32 2 of 8 conv) rope "
+     "plain theta=1000000 rot=16 bos=1 eos=2"},
     {"{\"model_type\":\"qwen3_next\",\"num_hidden_layers\":5,\"mlp_only_layers\":[4]}",
      "qwen3_next D=2048 Dh=256 V=151936 ctx=32768 eps=1e-06 scale=0.0625 norm+1 qk_norm norm_topk "
      "state=32/16 128x128 conv=4 gate 3x(16/2 512 10 of 512 and 512 delta) "
@@ -353,7 +405,37 @@ static const config_case refused[] = {
     {GRANITE_H ",\"mamba_d_state\":513}", "mamba_d_state 513, expected 1 to 512"},
     {GRANITE_H ",\"shared_intermediate_size\":0,\"num_local_experts\":0}",
      "shared_intermediate_size 0 (layer 0)"},
-    {"{\"model_type\":\"lfm2_moe\"}", "lfm2_moe is not supported: experts that are chosen by"},
+    {"{\"model_type\":\"lfm2_moe\"}", "layer_types: missing, expected one entry a layer"},
+    {"{\"model_type\":\"lfm3\"}", "lfm3 is not supported: norms around its blocks"},
+    {"{\"model_type\":\"bailing_hybrid\"}", "bailing_hybrid is not supported: latent attention"},
+    {NEMOTRON ",\"hybrid_override_pattern\":\"M*-X\"}",
+     "layers_block_type: X, expected M, *, -, E or"},
+    {NEMOTRON ",\"layers_block_type\":[\"mamba\",\"attention\",3]}",
+     "layers_block_type: , expected"},
+    {NEMOTRON ",\"layers_block_type\":7}", "layers_block_type: 7, expected a list"},
+    {NEMOTRON "}", "layers_block_type: missing, expected a list, or hybrid_override_pattern"},
+    {NEMOTRON ",\"hybrid_override_pattern\":\"\"}", "num_hidden_layers 0, expected 1 to 512"},
+    {NEMOTRON ",\"hybrid_override_pattern\":\"M-ME\"}", "no layer has attention"},
+    {NEMOTRON ",\"hybrid_override_pattern\":\"*-*-\"}",
+     "no layer keeps a state: nemotron_h without"},
+    {NEMOTRON ",\"hybrid_override_pattern\":\"M*\",\"mlp_hidden_act\":\"silu\"}",
+     "mlp_hidden_act: silu is not supported"},
+    {NEMOTRON ",\"hybrid_override_pattern\":\"M*\",\"use_bias\":true}",
+     "use_bias: true is not supported"},
+    {NEMOTRON ",\"hybrid_override_pattern\":\"M*E\",\"n_group\":4}",
+     "n_group: 4: experts in groups are not supported"},
+    {NEMOTRON ",\"hybrid_override_pattern\":\"M*E\",\"routed_scaling_factor\":-1}",
+     "routed_scaling_factor -1, expected a positive number"},
+    {"{\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"M*-\",\"intermediate_size\":"
+     "16777217}",
+     "intermediate_size 16777217 (layer 2)"},
+    {FALCON_H1 ",\"ssm_multipliers\":[1,1,1,1]}",
+     "ssm_multipliers: an array of 4, expected 5 numbers"},
+    {FALCON_H1 ",\"mlp_multipliers\":[1,0]}", "mlp_multipliers: 0, expected another number"},
+    {FALCON_H1 ",\"lm_head_multiplier\":-2}", "logits_scaling -0.5, expected a positive number"},
+    {FALCON_H1 ",\"ssm_in_multiplier\":1e7}", "a multiplier 1e+07, expected at most 1e6"},
+    {FALCON_H1 ",\"projectors_bias\":true}", "projectors_bias: true is not supported"},
+    {FALCON_H1 ",\"mamba_n_heads\":0}", "mamba_n_heads 0, expected 1 to 4096"},
     {"{\"model_type\":\"lfm2\",\"conv_bias\":true}", "conv_bias: true is not supported"},
     {"{\"model_type\":\"lfm2\",\"full_attn_idxs\":[]}", "no layer has attention"},
     {"{\"model_type\":\"lfm2\",\"full_attn_idxs\":[1],\"conv_L_cache\":9}",

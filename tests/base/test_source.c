@@ -188,6 +188,8 @@ static void gguf_that_is_no_model(void **state)
         {"r:GGUF 4:3 8:0 8:0", "general.architecture: missing"},
         {"r:GGUF 4:3 8:0 8:1 s:general.architecture 4:4 4:7", "type U32, expected STRING"},
         {"r:GGUF 4:3 8:0 8:1 s:general.architecture 4:8 s:mamba", "mamba is not supported"},
+        {"r:GGUF 4:3 8:0 8:1 s:general.architecture 4:8 s:kimi-linear",
+         "kimi-linear is not supported: latent attention beside Kimi's delta rule"},
         {"r:GGUF 4:3 8:0 8:1 s:general.architecture 4:8 s:llama",
          "llama.embedding_length: missing"},
         {"r:GGUF 4:3 8:0 8:6 " KEYS, "token_embd.weight: missing"},

@@ -23,6 +23,8 @@ typedef struct block {
     skv_slots *slots;
     skv_table *table;
     skv_backend_step *step;
+    bool is_under_way; /* the step */
+    skv_angles *angles;
 } block;
 
 typedef struct list {
@@ -83,7 +85,8 @@ void check_begin(backend_check *c, const char *op)
 
 static void keep(backend_check *c, block b)
 {
-    if (!b.at && !b.area && !b.pool && !b.slots && !b.table && !b.step) give_up("no memory");
+    if (!b.at && !b.area && !b.pool && !b.slots && !b.table && !b.step && !b.angles)
+        give_up("no memory");
     if (c->n_blocks == BLOCKS) give_up("too many blocks in a case");
     c->blocks[c->n_blocks++] = b;
 }
@@ -123,14 +126,49 @@ skv_table *check_table(backend_check *c, const skv_slots *slots)
     return table;
 }
 
-skv_backend_step *check_new_step(backend_check *c)
+skv_angles *check_angles(backend_check *c, const skv_angles_spec *spec)
+{
+    skv_angles *angles = NULL;
+    skv_error err;
+    if (c->be->angles_create(c->be, check_list(c, spec, sizeof *spec), &angles, &err) != SKV_OK)
+        give_up(err.text);
+    check_done(c);
+    keep(c, (block){.angles = angles});
+    return angles;
+}
+
+skv_backend_step *check_new_step(backend_check *c, size_t angle_columns)
 {
     skv_backend_step *step = NULL;
-    const skv_backend_step_limits limits = {.max_rows = CHECK_ROWS};
+    const skv_backend_step_limits limits = {CHECK_ROWS, angle_columns};
     skv_error err;
     if (c->be->step_create(c->be, &limits, &step, &err) != SKV_OK) give_up(err.text);
     keep(c, (block){.step = step});
     return step;
+}
+
+static block *block_of(backend_check *c, const skv_backend_step *step)
+{
+    for (size_t i = 0; i < c->n_blocks; i++) {
+        if (c->blocks[i].step == step) return &c->blocks[i];
+    }
+    give_up("a step that there is not");
+}
+
+void check_begin_described(backend_check *c, skv_backend_step *step,
+                           const skv_backend_step_spec *spec)
+{
+    skv_error err;
+    if (c->be->step_begin(c->be, step, spec, &err) != SKV_OK) give_up(err.text);
+    block_of(c, step)->is_under_way = true;
+    check_done(c);
+}
+
+void check_end_step(backend_check *c, skv_backend_step *step)
+{
+    skv_error err;
+    if (c->be->step_wait(c->be, step, &err) != SKV_OK) give_up(err.text);
+    block_of(c, step)->is_under_way = false;
 }
 
 skv_area *check_area(backend_check *c, skv_area_spec spec)
@@ -212,6 +250,9 @@ void check_done(backend_check *c)
 static void end_case(backend_check *c)
 {
     for (size_t i = 0; i < c->n_lists; i++) (void)munmap(c->lists[i].pages, c->lists[i].n_bytes);
+    for (size_t i = 0; i < c->n_blocks; i++) {
+        if (c->blocks[i].is_under_way) check_end_step(c, c->blocks[i].step);
+    }
     for (size_t i = c->n_blocks; i-- > 0;) {
         block *b = &c->blocks[i];
         if (b->area) {
@@ -220,8 +261,9 @@ static void end_case(backend_check *c)
             c->be->pool_free(c->be, b->pool);
         } else if (b->slots) {
             c->be->slots_free(c->be, b->slots);
+        } else if (b->angles) {
+            c->be->angles_free(c->be, b->angles);
         } else if (b->step) {
-            if (c->be->step_wait(c->be, b->step, NULL) != SKV_OK) give_up("a step failed");
             c->be->step_free(c->be, b->step);
         } else if (b->table) {
             c->be->table_free(c->be, b->table);
@@ -307,9 +349,9 @@ void check_normed(const skv_norm *norm, const float *weight, const float *x, siz
 int skv_check_backend(skv_backend *be, uint64_t seed, FILE *out)
 {
     static void (*const checks[])(backend_check *) = {
-        check_memory,     check_row_operations, check_linear,  check_linear_groups,
-        check_saved_rows, check_sets,           check_store,   check_attention,
-        check_votes,      check_pages,          check_compact, check_states};
+        check_memory, check_row_operations, check_linear, check_linear_groups, check_saved_rows,
+        check_sets,   check_embed_gate,     check_place,  check_attention,     check_votes,
+        check_pages,  check_compact,        check_states};
     const skv_backend_limits limits = {
         .max_rows = CHECK_ROWS,
         .max_K = CHECK_K,

@@ -56,8 +56,13 @@ skv_area *check_area(backend_check *c, skv_area_spec spec);
 skv_page_pool *check_pool(backend_check *c, size_t page_bytes, size_t n_pages);
 skv_slots *check_slots(backend_check *c, const skv_slots_spec *spec);
 skv_table *check_table(backend_check *c, const skv_slots *slots);
-/* A step of up to CHECK_ROWS rows; what is under way when a case ends, ends with it. */
-skv_backend_step *check_new_step(backend_check *c);
+/* A step of up to CHECK_ROWS rows, with this many angles, which is begun and ended here; or ends
+ * with the case. */
+skv_backend_step *check_new_step(backend_check *c, size_t angle_columns);
+void check_begin_described(backend_check *c, skv_backend_step *step,
+                           const skv_backend_step_spec *spec);
+void check_end_step(backend_check *c, skv_backend_step *step);
+skv_angles *check_angles(backend_check *c, const skv_angles_spec *spec);
 /* Normal numbers of this size. */
 check_tensor check_random(backend_check *c, size_t n, double size);
 /* Puts what t.host is now, or gets out [n_rows, n]. */
@@ -95,7 +100,8 @@ void check_linear(backend_check *c);
 void check_linear_groups(backend_check *c);
 void check_saved_rows(backend_check *c);
 void check_sets(backend_check *c);
-void check_store(backend_check *c);
+void check_embed_gate(backend_check *c);
+void check_place(backend_check *c);
 void check_attention(backend_check *c);
 void check_votes(backend_check *c);
 void check_pages(backend_check *c);

@@ -55,6 +55,9 @@ void check_fill_sequence(backend_check *c, sequence *s, size_t n_rows);
 /* Rows that a head of the slot has lost; row r of those it has. */
 size_t check_dropped_of(const sequence *s, size_t h);
 void check_load_row(const sequence *s, size_t h, size_t r, float *k, float *v);
+/* The host's page becomes what the back end has, for every page of a sequence. */
+void check_get_pages(backend_check *c, const sequence *s);
+unsigned char *check_host_page(const memory *m, uint32_t page);
 
 /* ---- steps ---- */
 
@@ -66,7 +69,11 @@ typedef struct step {
     sequence *of[SEQUENCES];
     skv_backend_span spans[SEQUENCES];
     bool singly[SEQUENCES];
-    skv_set_spec sets[SKV_SET_COUNT];              /* the lists are the host's */
+    skv_set_spec sets[SKV_SET_COUNT]; /* the lists are the host's */
+    uint32_t *positions;              /* [T] or NULL */
+    skv_angles_spec how[SKV_STEP_ANGLES];
+    skv_angles *angles[SKV_STEP_ANGLES];
+    const skv_backend_step *angles_of;
     size_t span_of[CHECK_ROWS], place[CHECK_ROWS]; /* of each row: its place in its sequence */
 } step;
 
@@ -77,6 +84,8 @@ step *check_draw_step(backend_check *c, memory *m, size_t most_past, bool drops)
 void check_begin_step(backend_check *c, step *s);
 /* One of the sets that attention can take; CHOSEN is chosen for it. */
 skv_row_set check_draw_set(backend_check *c, step *s);
+/* Number d of the cosines and sines of a row. */
+void check_angle(const step *s, size_t i_angles, size_t row, size_t d, double *co, double *si);
 /* The step row of row i of a set. */
 size_t check_row_of(const step *s, skv_row_set set, size_t i);
 

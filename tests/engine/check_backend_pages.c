@@ -63,7 +63,7 @@ static uint32_t take_page(memory *m)
     return m->order[m->n_taken++];
 }
 
-static unsigned char *check_host_page(const memory *m, uint32_t page)
+unsigned char *check_host_page(const memory *m, uint32_t page)
 {
     return m->host + page * m->page_bytes;
 }
@@ -167,7 +167,7 @@ static void read_pages(backend_check *c, const memory *m, const uint32_t *pages,
     }
 }
 
-static void check_get_pages(backend_check *c, const sequence *s)
+void check_get_pages(backend_check *c, const sequence *s)
 {
     const memory *m = s->m;
     for (size_t b = 0; b < m->n_bundles; b++) {
@@ -240,170 +240,6 @@ void check_pages(backend_check *c)
     }
     read_pages(c, &m, order + 2 * N, n, got); /* pages that nothing names are as they were */
     check_same(c, got, zeros, n * n_bytes);
-}
-
-/* ---- store ---- */
-
-/* What a number of a row with this largest magnitude may lose in a page. */
-static double page_error(skv_kv_type type, double x, double amax)
-{
-    switch (type) {
-    case SKV_KV_TYPE_BF16: return CHECK_BF16 * fabs(x);
-    case SKV_KV_TYPE_FP8: return 0x1.04p-4 * fabs(x) + 1e-5 * amax;
-    case SKV_KV_TYPE_INT8: return 1.14 / 254 * amax;
-    case SKV_KV_TYPE_F32: break;
-    }
-    return 0;
-}
-
-/* n numbers of a head: what a page may hold of want [n] that was computed with these errors. */
-static void page_bounds(skv_kv_type type, const double *want, const double *size, size_t n,
-                        double *bound)
-{
-    double amax = 0;
-    for (size_t d = 0; d < n; d++) amax = fmax(amax, fabs(want[d]) + size[d]);
-    for (size_t d = 0; d < n; d++) {
-        bound[d] = size[d] + page_error(type, fabs(want[d]) + size[d], amax);
-    }
-}
-
-/* A store: its arguments, and one row's K and V as they are to be. */
-typedef struct storing {
-    skv_store_args a;
-    const float *k, *v, *cosine, *sine, *weight; /* the host's */
-    double *want[2], *size[2];                   /* [n_heads * head_dim] K, V */
-} storing;
-
-static void want_row(const storing *s, size_t i)
-{
-    const size_t Dh = s->a.head_dim, half = s->a.n_rot / 2, n = s->a.n_heads * Dh;
-    const size_t width = s->a.norm.joined ? n : Dh;
-    const float *k = s->k + i * s->a.k.ld, *v = s->v + i * s->a.v.ld;
-    float ones[CHECK_HEAD_DIM];
-    const skv_norm v_norm = {.eps = s->a.v_eps};
-    for (size_t d = 0; d < Dh; d++) ones[d] = 1;
-    for (size_t at = 0; at < n; at += width) {
-        check_normed(&s->a.norm, s->weight, k + at, width, s->want[0] + at, s->size[0] + at);
-    }
-    for (size_t at = 0; at < n; at += Dh) {
-        check_normed(&v_norm, s->a.v_eps > 0 ? ones : NULL, v + at, Dh, s->want[1] + at,
-                     s->size[1] + at);
-        for (size_t d = 0; d < half; d++) {
-            double *x = s->want[0] + at + d, *e = s->size[0] + at + d, a = x[0], b = x[half];
-            const double co = (double)s->cosine[i * half + d], si = (double)s->sine[i * half + d];
-            const double ea = e[0], eb = e[half];
-            x[0] = a * co - b * si;
-            x[half] = b * co + a * si;
-            e[0] = ea * fabs(co) + eb * fabs(si) + 2 * CHECK_F32 * (fabs(a * co) + fabs(b * si));
-            e[half] = eb * fabs(co) + ea * fabs(si) + 2 * CHECK_F32 * (fabs(b * co) + fabs(a * si));
-        }
-    }
-}
-
-/* Row r of a head: want and size are those of its K and V; NULL: it is to be zero still. */
-static void check_page_row(backend_check *c, const sequence *s, size_t h, size_t r,
-                           double *const want[2], double *const size[2], size_t at)
-{
-    float got[2][CHECK_HEAD_DIM];
-    double bound[CHECK_HEAD_DIM];
-    const size_t Dh = s->m->head_dim;
-    check_load_row(s, h, r, got[0], got[1]);
-    for (size_t which = 0; which < 2; which++) {
-        if (want) page_bounds(s->m->type, want[which] + at, size[which] + at, Dh, bound);
-        for (size_t d = 0; d < Dh; d++) {
-            const double wanted = want ? want[which][at + d] : 0,
-                         most = want ? bound[d] + 1e-38 : 0;
-            if (!check_number(c, d, Dh, (double)got[which][d], wanted, most)) return;
-        }
-    }
-}
-
-/* Heads of other slots have nothing. */
-static void check_others(backend_check *c, const sequence *s)
-{
-    const memory *m = s->m;
-    const size_t head_bytes = skv_kv_page_bytes(m->type, m->head_dim);
-    const unsigned char *zeros = check_host(c, head_bytes);
-    for (size_t t = 0; t < m->n_tracks; t++) {
-        const skv_track_spec *track = &m->tracks[t];
-        if (t >= m->track0 && t < m->track0 + m->n_heads) continue;
-        for (size_t p = 0; p < s->n_pages[track->bundle]; p++) {
-            check_same(c, check_host_page(m, s->pages[track->bundle][p]) + track->offset, zeros,
-                       head_bytes);
-        }
-    }
-}
-
-/* A sequence, of whose rows [first, first + n) were rows i0.. of the operation. */
-static void check_stored(backend_check *c, const sequence *s, const storing *what, size_t i0,
-                         size_t first, size_t n)
-{
-    const size_t copies = what->a.n_copies;
-    check_get_pages(c, s);
-    check_others(c, s);
-    for (size_t r = 0; r < first + n; r++) {
-        if (r >= first) want_row(what, i0 + r - first);
-        for (size_t h = 0; h < s->m->n_heads; h++) {
-            if (r < check_dropped_of(s, h)) continue;
-            check_page_row(c, s, h, r - check_dropped_of(s, h), r >= first ? what->want : NULL,
-                           what->size, h / copies * s->m->head_dim);
-        }
-    }
-}
-
-void check_store(backend_check *c)
-{
-    check_begin(c, "store");
-    const size_t n[2] = {check_between(c, 1, CHECK_ROWS / 2), check_below(c, CHECK_ROWS / 2)};
-    const size_t T = n[0] + n[1], first[2] = {check_between(c, 1, 200), check_between(c, 1, 200)};
-    const size_t H = check_between(c, 1, KV_HEADS), copies = check_between(c, 1, COPIES);
-    const size_t Dh = 8 * check_between(c, 1, CHECK_HEAD_DIM / 8), ld = H * Dh + check_below(c, 9);
-    const size_t n_rot = check_one_in(c, 2) ? Dh : 2 * check_between(c, 1, Dh / 2);
-    const skv_kv_type type = check_draw_type(c);
-    const check_tensor k = check_random(c, T * ld, 1);
-    const bool same = check_one_in(c, 4); /* v is k */
-    const check_tensor v = same ? k : check_random(c, T * ld, 1);
-    const check_tensor cosine = check_random(c, T * n_rot / 2, 1);
-    const check_tensor sine = check_random(c, T * n_rot / 2, 1);
-    const bool joined = check_one_in(c, 3);
-    storing s = {.k = k.host, .v = v.host, .cosine = cosine.host, .sine = sine.host};
-    s.a = (skv_store_args){.k = check_rows(k, ld),
-                           .v = check_rows(v, ld),
-                           .n_rows = T,
-                           .n_heads = H,
-                           .head_dim = Dh,
-                           .n_rot = n_rot,
-                           .cos = check_rows(cosine, n_rot / 2),
-                           .sin = check_rows(sine, n_rot / 2),
-                           .norm = check_norm(c, joined ? H * Dh : Dh, &s.weight),
-                           .v_eps = same || check_one_in(c, 3) ? 1e-6f : 0,
-                           .slot = SLOT,
-                           .n_copies = copies};
-    s.a.norm.joined = joined && s.weight;
-    if (joined && s.weight && same)
-        s.a.norm = (skv_norm){0}, s.weight = NULL; /* v would be normed k */
-    memory *m = check_draw_memory(c, type, H * copies, Dh);
-    const sequence *both[2];
-    const skv_table *tables[CHECK_ROWS];
-    size_t kv_rows[CHECK_ROWS];
-    for (size_t which = 0, i = 0; which < 2; which++) {
-        const bool drops = check_one_in(c, 2);
-        both[which] = check_draw_sequence(c, m, first[which] + n[which], drops ? first[which] : 0);
-        for (size_t j = 0; j < n[which]; j++, i++) {
-            tables[i] = both[which]->table;
-            kv_rows[i] = first[which] + j;
-        }
-    }
-    for (int i = 0; i < 2; i++) s.want[i] = check_host(c, H * Dh * sizeof(double));
-    for (int i = 0; i < 2; i++) s.size[i] = check_host(c, H * Dh * sizeof(double));
-    s.a.tables = check_list(c, tables, T * sizeof *tables);
-    s.a.kv_rows = check_list(c, kv_rows, T * sizeof *kv_rows);
-    skv_backend *be = check_backend_of(c);
-    be->store(be, &s.a);
-    check_done(c);
-    for (size_t which = 0; which < 2; which++) {
-        check_stored(c, both[which], &s, which ? n[0] : 0, first[which], n[which]);
-    }
 }
 
 /* ---- compaction ---- */

@@ -180,6 +180,18 @@ static sum dot(const matrix *m, const double *x, const double *size, double x_am
     return (sum){value, error};
 }
 
+/* Whether an epilogue makes one number of two. */
+static bool is_of_pairs(skv_epilogue epilogue)
+{
+    return epilogue > SKV_EPILOGUE_RELU2;
+}
+
+static sum squared(sum s)
+{
+    const double positive = fmax(s.value, 0);
+    return (sum){positive * positive, s.error * (2 * positive + s.error)};
+}
+
 static sum activated(skv_epilogue epilogue, const skv_linear_args *a, sum gate, sum up)
 {
     double g = gate.value, u = up.value, act;
@@ -208,9 +220,10 @@ static void want_row(backend_check *c, const matrix *m, const inputs *in, size_t
     for (size_t k = 0; k < m->K; k++) amax = fmax(amax, fabs(x[k]));
     for (size_t j = 0; j < n; j++) {
         sum s = dot(m, x, size, amax, j0 + j);
-        if (a->epilogue > SKV_EPILOGUE_ADD) {
+        if (is_of_pairs(a->epilogue)) {
             s = activated(a->epilogue, a, s, dot(m, x, size, amax, j0 + m->rows[0] + j));
         }
+        if (a->epilogue == SKV_EPILOGUE_RELU2) s = squared(s);
         if (a->epilogue == SKV_EPILOGUE_ADD) s.value += (double)y_host[j];
         want[j] = s.value;
         bound[j] = s.error + CHECK_F32 * fabs(s.value);
@@ -221,7 +234,8 @@ static skv_epilogue draw_epilogue(backend_check *c, const matrix *m)
 {
     static const skv_epilogue of_pairs[] = {SKV_EPILOGUE_STORE, SKV_EPILOGUE_SILU_GLU,
                                             SKV_EPILOGUE_GELU_GLU, SKV_EPILOGUE_CLAMPED};
-    return m->paired ? of_pairs[check_below(c, 4)] : (skv_epilogue)check_below(c, 2);
+    static const skv_epilogue of_one[] = {SKV_EPILOGUE_STORE, SKV_EPILOGUE_ADD, SKV_EPILOGUE_RELU2};
+    return m->paired ? of_pairs[check_below(c, 4)] : of_one[check_below(c, 3)];
 }
 
 static skv_linear_args draw_args(backend_check *c, const matrix *m, const inputs *in, size_t n_rows)
@@ -248,7 +262,7 @@ void check_linear(backend_check *c)
     const size_t n_rows = check_between(c, 1, CHECK_ROWS);
     const inputs in = draw_inputs(c, &m, n_rows);
     skv_linear_args a = draw_args(c, &m, &in, n_rows);
-    size_t j0 = 0, n = a.epilogue > SKV_EPILOGUE_ADD ? m.rows[0] : m.N;
+    size_t j0 = 0, n = is_of_pairs(a.epilogue) ? m.rows[0] : m.N;
     if (!m.paired && check_one_in(c, 2)) {
         a.part0 = check_below(c, m.n_parts);
         a.part1 = check_between(c, a.part0 + 1, m.n_parts);
@@ -292,7 +306,7 @@ void check_linear_groups(backend_check *c)
     }
     const inputs in = draw_inputs(c, &m[0], n_rows);
     skv_linear_args a = draw_args(c, &m[0], &in, n_rows);
-    const size_t n = a.epilogue > SKV_EPILOGUE_ADD ? m[0].rows[0] : m[0].N;
+    const size_t n = is_of_pairs(a.epilogue) ? m[0].rows[0] : m[0].N;
     const check_tensor y = check_random(c, n_rows * n, 1);
     double *want = check_host(c, y.n * sizeof *want), *bound = check_host(c, y.n * sizeof *bound);
     for (size_t g = 0; g < n_groups; g++) {

@@ -71,57 +71,6 @@ void check_memory(backend_check *c)
     check_near(c, b, want, NULL);
 }
 
-static void check_rotate(backend_check *c)
-{
-    check_begin(c, "rotate");
-    const size_t T = check_between(c, 1, CHECK_ROWS), n = check_between(c, 1, T);
-    const size_t H = check_between(c, 1, CHECK_HEADS), Dh = 8 * check_between(c, 1, 16);
-    const size_t n_rot = check_one_in(c, 2) ? Dh : 2 * check_between(c, 1, Dh / 2),
-                 half = n_rot / 2;
-    const size_t ld = H * Dh + check_below(c, 20);
-    const check_tensor q = check_random(c, n * ld, 1);
-    const check_tensor cosine = check_random(c, T * half, 1), sine = check_random(c, T * half, 1);
-    const uint32_t *rows = n == T ? NULL : check_ascending(c, n, T);
-    const bool joined = check_one_in(c, 2);
-    const float *weight;
-    skv_norm norm = check_norm(c, joined ? H * Dh : Dh, &weight);
-    norm.joined = joined;
-    double *want = check_host(c, q.n * sizeof *want), *bound = check_host(c, q.n * sizeof *bound);
-    for (size_t i = 0; i < q.n; i++) want[i] = (double)q.host[i];
-    for (size_t i = 0; i < n; i++) {
-        const size_t row = rows ? rows[i] : i, width = joined ? H * Dh : Dh;
-        for (size_t at = 0; at < H * Dh; at += width) {
-            check_normed(&norm, weight, q.host + i * ld + at, width, want + i * ld + at,
-                         bound + i * ld + at);
-        }
-        for (size_t h = 0; h < H; h++) {
-            for (size_t d = 0; d < half; d++) {
-                double *a = want + i * ld + h * Dh + d, *b = a + half, x = *a, y = *b;
-                double *ea = bound + (a - want), *eb = ea + half, e = *ea, f = *eb;
-                const double co = (double)cosine.host[row * half + d];
-                const double si = (double)sine.host[row * half + d];
-                *a = x * co - y * si;
-                *b = y * co + x * si;
-                *ea = e * fabs(co) + f * fabs(si) + 2 * CHECK_F32 * (fabs(x * co) + fabs(y * si));
-                *eb = f * fabs(co) + e * fabs(si) + 2 * CHECK_F32 * (fabs(y * co) + fabs(x * si));
-            }
-        }
-    }
-    const skv_rotate_args args = {.q = check_rows(q, ld),
-                                  .n_rows = n,
-                                  .n_heads = H,
-                                  .head_dim = Dh,
-                                  .n_rot = n_rot,
-                                  .cos = check_rows(cosine, half),
-                                  .sin = check_rows(sine, half),
-                                  .rows = check_list(c, rows, n * sizeof *rows),
-                                  .norm = norm};
-    skv_backend *be = check_backend_of(c);
-    be->rotate(be, &args);
-    check_done(c);
-    check_near(c, q, want, bound);
-}
-
 /* silu of z, or its sigmoid, times x; norms are by groups. */
 static void check_gated_norm(backend_check *c)
 {
@@ -250,41 +199,6 @@ static void check_glu(backend_check *c)
     check_near(c, y, want, bound);
 }
 
-static void check_embed_gate(backend_check *c)
-{
-    check_begin(c, "embed_gate");
-    const size_t T = check_between(c, 1, CHECK_ROWS), n_rows = check_between(c, 1, T);
-    const size_t n = check_between(c, 1, 100), ld = n + check_below(c, 50);
-    const check_tensor gate = check_random(c, n_rows * n, 1), part = check_random(c, n_rows * n, 1);
-    const check_tensor token = check_random(c, T * ld, 1), w = check_random(c, n, 0.5);
-    const uint32_t *rows = n_rows == T ? NULL : check_ascending(c, n_rows, T);
-    const skv_norm norm = {.weight = check_vec(w), .eps = 1e-6f};
-    double *want = check_host(c, gate.n * sizeof *want),
-           *bound = check_host(c, gate.n * sizeof *bound);
-    for (size_t i = 0; i < n_rows; i++) {
-        const float *t = token.host + (rows ? rows[i] : i) * ld;
-        check_normed(&norm, w.host, part.host + i * n, n, want + i * n, bound + i * n);
-        for (size_t d = 0; d < n; d++) {
-            const size_t k = i * n + d;
-            const double g = (double)gate.host[k], e = want[k], up = (e + (double)t[d]) / sqrt(2);
-            bound[k] = fabs(gelu(g)) * (bound[k] + 4 * CHECK_F32 * (fabs(e) + fabs((double)t[d]))) +
-                       activation_error(g, up);
-            want[k] = gelu(g) * up;
-        }
-    }
-    const skv_embed_gate_args args = {.gate = check_rows(gate, n),
-                                      .part = check_rows(part, n),
-                                      .token = check_rows(token, ld),
-                                      .rows = check_list(c, rows, n_rows * sizeof *rows),
-                                      .n_rows = n_rows,
-                                      .n = n,
-                                      .norm = norm};
-    skv_backend *be = check_backend_of(c);
-    be->embed_gate(be, &args);
-    check_done(c);
-    check_near(c, gate, want, bound);
-}
-
 static void check_scale(backend_check *c)
 {
     check_begin(c, "scale");
@@ -359,12 +273,10 @@ static void check_mix(backend_check *c)
 
 void check_row_operations(backend_check *c)
 {
-    check_rotate(c);
     check_norm_alone(c);
     check_gated_norm(c);
     check_norm_add(c);
     check_glu(c);
-    check_embed_gate(c);
     check_scale(c);
     check_softcap(c);
     check_mix(c);

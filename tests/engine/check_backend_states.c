@@ -31,6 +31,11 @@ typedef struct sequence {
     bool *has;                                /* [n] */
 } sequence;
 
+/* Rows of a step that are a sequence's. */
+typedef struct state_span {
+    size_t state, row0, n, n_past, n_undo;
+} state_span;
+
 typedef struct mixer {
     backend_check *c;
     skv_state_layer layer;
@@ -46,7 +51,8 @@ typedef struct mixer {
     sequence s[SEQUENCES];
     /* A step. */
     size_t T, n_spans, n_rows;
-    skv_state_span spans[SEQUENCES];
+    skv_backend_step *step;
+    state_span spans[SEQUENCES];
     size_t i_sequence[SEQUENCES];
     uint32_t rows[CHECK_ROWS]; /* wanted */
     rows host;
@@ -268,8 +274,8 @@ static void add_span(mixer *m, size_t i_sequence, size_t n, size_t n_undo, size_
 {
     sequence *s = &m->s[i_sequence];
     m->i_sequence[m->n_spans] = i_sequence;
-    m->spans[m->n_spans++] = (skv_state_span){
-        .state = s->state, .row0 = m->T, .n = n, .n_past = s->at, .n_undo = n_undo};
+    m->spans[m->n_spans++] =
+        (state_span){.state = s->state, .row0 = m->T, .n = n, .n_past = s->at, .n_undo = n_undo};
     for (size_t i = 0; i < n; i++) {
         const bool draft = i + drafts >= n;
         const size_t from = draft ? check_below(m->c, m->s[0].n) : s->at + i;
@@ -289,6 +295,27 @@ static void choose_rows(mixer *m)
     }
 }
 
+/* Without keys and values; the rows that come out are wanted. */
+static void begin_step(mixer *m)
+{
+    backend_check *c = m->c;
+    skv_backend_span spans[SEQUENCES];
+    skv_attention_item items[SEQUENCES];
+    for (size_t i = 0; i < m->n_spans; i++) {
+        const state_span *s = &m->spans[i];
+        spans[i] = (skv_backend_span){
+            .n = s->n, .n_past = s->n_past, .state = s->state, .n_undo = s->n_undo};
+        items[i] = (skv_attention_item){s->row0, s->n, s->n_past, i, false};
+    }
+    const skv_attention_item *lent = check_list(c, items, m->n_spans * sizeof *items);
+    const skv_set_spec all = {NULL, m->T, lent, m->n_spans};
+    const uint32_t *wanted = check_list(c, m->rows, m->n_rows * sizeof *m->rows);
+    const skv_backend_step_spec spec = {.spans = check_list(c, spans, m->n_spans * sizeof *spans),
+                                        .n_spans = m->n_spans,
+                                        .sets = {all, all, {wanted, m->n_rows, NULL, 0}}};
+    check_begin_described(c, m->step, &spec);
+}
+
 static void run_step(mixer *m)
 {
     backend_check *c = m->c;
@@ -297,13 +324,12 @@ static void run_step(mixer *m)
     const check_tensor *const in[] = {&m->q, &m->k, &m->v, &m->a, &m->b, &m->x};
     for (size_t i = 0; i < 6; i++) check_put(c, *in[i]);
     if (m->gate_in.n) check_put(c, m->gate_in);
-    const uint32_t *all = m->n_rows == m->T && check_one_in(c, 2) ? NULL : m->rows;
-    const skv_state_span *spans = check_list(c, m->spans, m->n_spans * sizeof *spans);
-    const uint32_t *wanted = check_list(c, all, m->n_rows * sizeof *wanted);
+    begin_step(m);
+    const skv_row_set set = m->n_rows == m->T && check_one_in(c, 2) ? SKV_SET_ALL : SKV_SET_WANTED;
     check_begin(c, "conv");
-    be->conv(be, &(skv_conv_args){.states = m->states,
-                                  .spans = spans,
-                                  .n_spans = m->n_spans,
+    be->conv(be, &(skv_conv_args){.step = m->step,
+                                  .set = set,
+                                  .states = m->states,
                                   .column0 = m->column0,
                                   .n = m->w.conv,
                                   .x = check_rows(m->x, m->w.conv),
@@ -311,30 +337,26 @@ static void run_step(mixer *m)
                                   .newest = rows_or_none(m->newest, m->w.conv),
                                   .y = check_rows(m->y, m->w.conv),
                                   .gate_out = rows_or_none(m->gate_out, m->w.conv),
-                                  .rows = wanted,
-                                  .n_rows = m->n_rows,
                                   .weight = check_vec(m->weight),
                                   .bias = m->bias.n ? check_vec(m->bias) : (skv_vec){0},
                                   .silu = m->silu});
     check_begin(c, "scan");
-    be->scan(be, &(skv_scan_args){.states = m->states,
-                                  .spans = spans,
-                                  .n_spans = m->n_spans,
+    be->scan(be, &(skv_scan_args){.step = m->step,
+                                  .set = set,
+                                  .states = m->states,
                                   .q = check_rows(m->q, m->w.q),
                                   .k = check_rows(m->k, m->w.k),
                                   .v = check_rows(m->v, m->w.v),
                                   .decay = check_rows(m->a, m->w.gate),
                                   .write = check_rows(m->b, m->w.gate),
                                   .out = check_rows(m->out, m->w.v),
-                                  .rows = wanted,
-                                  .n_rows = m->n_rows,
                                   .rate = check_vec(m->rate),
                                   .dt_bias = check_vec(m->dt_bias),
                                   .skip = m->skip.n ? check_vec(m->skip) : (skv_vec){0},
                                   .dt_min = m->dt_min,
                                   .dt_max = m->dt_max,
                                   .write_max = m->write_max});
-    check_done(c);
+    check_end_step(c, m->step);
 }
 
 /* A row of results near `want`, and equal to `before` if that is known. */
@@ -438,6 +460,7 @@ void check_states(backend_check *c)
     skv_backend *be = check_backend_of(c);
     skv_error err;
     m->c = c;
+    m->step = check_new_step(c, 0);
     draw_layer(c, m);
     draw_weights(c, m);
     const skv_states_spec spec = {&m->layer, 1, STATES, m->max_undo};

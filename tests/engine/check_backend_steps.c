@@ -1,8 +1,49 @@
 /* Steps and their sets of rows: see check_backend.h. */
+#include <math.h>
 #include <string.h>
 
-#include "base/size.h"
+#include "base/rng.h"
 #include "check_backend_kv.h"
+
+/* ---- angles ---- */
+
+/* Numbers that no other position has, in -1..1. */
+static void draw_angles(const void *ctx, size_t position, size_t context, float *cosine,
+                        float *sine)
+{
+    const skv_angles_spec *how = ctx;
+    const uint64_t *seed = how->ctx;
+    skv_rng rng;
+    skv_rng_init(&rng, *seed + 1000003 * position + context);
+    for (size_t d = 0; d < how->n; d++) {
+        cosine[d] = (float)skv_rng_below(&rng, 2000) / 1000 - 1;
+        sine[d] = (float)skv_rng_below(&rng, 2000) / 1000 - 1;
+    }
+}
+
+void check_angle(const step *s, size_t i_angles, size_t row, size_t d, double *co, double *si)
+{
+    const skv_backend_span *span = &s->spans[s->span_of[row]];
+    float cosine[CHECK_HEAD_DIM], sine[CHECK_HEAD_DIM];
+    const size_t position =
+        s->positions ? s->positions[row] : span->position0 + s->place[row] - span->n_past;
+    draw_angles(&s->how[i_angles], position, span->context, cosine, sine);
+    *co = (double)cosine[d];
+    *si = (double)sine[d];
+}
+
+static void make_angles(backend_check *c, step *s)
+{
+    const size_t half = s->m->head_dim / 2;
+    for (size_t a = 0; a < SKV_STEP_ANGLES; a++) {
+        uint64_t *seed = check_host(c, sizeof *seed);
+        *seed = check_below(c, 1000);
+        s->how[a].n = check_one_in(c, 2) ? half : check_between(c, 1, half);
+        s->how[a].ctx = seed;
+        const skv_angles_spec spec = {draw_angles, &s->how[a], s->how[a].n};
+        s->angles[a] = check_angles(c, &spec);
+    }
+}
 
 /* ---- drawing one ---- */
 
@@ -62,12 +103,16 @@ step *check_draw_step(backend_check *c, memory *m, size_t most_past, bool drops)
         const size_t n_droppable = drops && check_one_in(c, 2) ? span->n_past : 0;
         s->of[i] = check_draw_sequence(c, m, span->n_past + span->n, n_droppable);
         span->table = s->of[i]->table;
+        span->position0 = check_below(c, 1000);
+        span->context = check_between(c, 1, 3);
         s->singly[i] = check_one_in(c, 3);
         for (size_t j = 0; j < span->n; j++) {
             s->span_of[s->n_rows] = i;
             s->place[s->n_rows++] = span->n_past + j;
         }
     }
+    if (check_one_in(c, 3)) s->positions = check_ascending(c, s->n_rows, 1000);
+    make_angles(c, s);
     draw_sets(c, s);
     return s;
 }
@@ -86,18 +131,19 @@ static skv_set_spec lend_set(backend_check *c, const skv_set_spec *set)
 static const skv_backend_step_spec *lend(backend_check *c, const step *s)
 {
     skv_backend_step_spec spec = {.spans = check_list(c, s->spans, s->n_spans * sizeof *s->spans),
-                                  .n_spans = s->n_spans};
+                                  .n_spans = s->n_spans,
+                                  .positions =
+                                      check_list(c, s->positions, s->n_rows * sizeof *s->positions),
+                                  .n_angles = SKV_STEP_ANGLES,
+                                  .angles_of = s->angles_of};
+    for (size_t a = 0; a < SKV_STEP_ANGLES; a++) spec.angles[a] = s->angles[a];
     for (size_t i = 0; i < SKV_SET_CHOSEN; i++) spec.sets[i] = lend_set(c, &s->sets[i]);
     return check_list(c, &spec, sizeof spec);
 }
 
 static void begin(backend_check *c, const step *s)
 {
-    skv_backend *be = check_backend_of(c);
-    skv_error err;
-    const skv_status status = be->step_begin(be, s->at, lend(c, s), &err);
-    check_number(c, 0, 1, status, SKV_OK, 0);
-    check_done(c);
+    check_begin_described(c, s->at, lend(c, s));
 }
 
 /* The last span alone, with its rows as they are. */
@@ -105,6 +151,7 @@ static step *without_others(backend_check *c, const step *s)
 {
     step *one = check_host(c, sizeof *one);
     *one = (step){.m = s->m, .at = s->at, .n_spans = 1};
+    memcpy(one->angles, s->angles, sizeof one->angles);
     one->spans[0] = s->spans[s->n_spans - 1];
     one->of[0] = s->of[s->n_spans - 1];
     for (size_t j = 0; j < one->spans[0].n; j++) one->place[j] = one->spans[0].n_past + j;
@@ -113,29 +160,46 @@ static step *without_others(backend_check *c, const step *s)
     return one;
 }
 
-/* Pages of a sequence in the places of others, while a step begins and ends. */
-static void begin_with_other_pages(backend_check *c, const step *s)
+/* The pages of each sequence change places when the step has begun and ended. */
+static void turn_pages(backend_check *c, const step *s)
 {
-    skv_backend *be = check_backend_of(c);
-    for (size_t i = 0; i < s->n_spans; i++) {
-        sequence other = *s->of[i];
-        for (size_t b = 0; b < s->m->n_bundles; b++) {
-            const size_t n = other.n_pages[b];
-            for (size_t p = 0; p < n; p++) other.pages[b][p] = s->of[i]->pages[b][n - 1 - p];
-        }
-        check_write_table(c, &other);
-    }
     begin(c, s);
-    check_number(c, 0, 1, be->step_wait(be, s->at, NULL), SKV_OK, 0);
-    for (size_t i = 0; i < s->n_spans; i++) check_write_table(c, s->of[i]);
+    check_end_step(c, s->at);
+    for (size_t i = 0; i < s->n_spans; i++) {
+        sequence *q = s->of[i];
+        for (size_t b = 0; b < s->m->n_bundles; b++) {
+            for (size_t p = 0, last = q->n_pages[b]; p + 1 < last; p++) {
+                const uint32_t page = q->pages[b][p];
+                q->pages[b][p] = q->pages[b][--last];
+                q->pages[b][last] = page;
+            }
+        }
+        check_write_table(c, q);
+    }
+}
+
+/* Another step whose rows stand where those of s do has one of its angles, or none. */
+static void begin_lender(backend_check *c, step *s)
+{
+    step *lender = check_host(c, sizeof *lender);
+    step *others = check_host(c, sizeof *others);
+    *lender = *others = *s;
+    make_angles(c, others);
+    lender->angles[0] = s->angles[1];
+    lender->angles[1] = others->angles[1];
+    if (check_one_in(c, 3)) lender->angles[0] = others->angles[0];
+    lender->at = check_new_step(c, CHECK_HEAD_DIM);
+    begin(c, lender);
+    s->angles_of = lender->at;
 }
 
 void check_begin_step(backend_check *c, step *s)
 {
     skv_backend *be = check_backend_of(c);
     check_begin(c, "step_begin");
-    s->at = check_new_step(c);
-    if (check_one_in(c, 2)) begin_with_other_pages(c, s);
+    s->at = check_new_step(c, CHECK_HEAD_DIM);
+    if (check_one_in(c, 2)) turn_pages(c, s);
+    if (check_one_in(c, 2)) begin_lender(c, s);
     if (check_one_in(c, 2)) {
         begin(c, without_others(c, s));
         be->step_change(be, s->at, lend(c, s));
@@ -145,7 +209,7 @@ void check_begin_step(backend_check *c, step *s)
     }
     if (check_one_in(c, 2)) { /* another one is under way, too */
         step *other = without_others(c, s);
-        other->at = check_new_step(c);
+        other->at = check_new_step(c, CHECK_HEAD_DIM);
         begin(c, other);
     }
 }
@@ -208,6 +272,51 @@ skv_row_set check_draw_set(backend_check *c, step *s)
     }
     return s->sets[set].n_rows > 0 ? set : SKV_SET_ALL;
 }
+
+/* ---- embed_gate ---- */
+
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+
+void check_embed_gate(backend_check *c)
+{
+    memory *m = check_draw_memory(c, SKV_KV_TYPE_F32, 1, 8);
+    step *s = check_draw_step(c, m, 100, false);
+    check_begin_step(c, s);
+    const skv_row_set set = check_draw_set(c, s);
+    const size_t n_rows = s->sets[set].n_rows;
+    const size_t n = check_between(c, 1, 100), ld = n + check_below(c, 50);
+    const check_tensor gate = check_random(c, n_rows * n, 1), part = check_random(c, n_rows * n, 1);
+    const check_tensor token = check_random(c, s->n_rows * ld, 1), w = check_random(c, n, 0.5);
+    const skv_norm norm = {.weight = check_vec(w), .eps = 1e-6f};
+    double *want = check_host(c, gate.n * sizeof *want),
+           *bound = check_host(c, gate.n * sizeof *bound);
+    for (size_t i = 0; i < n_rows; i++) {
+        const float *t = token.host + check_row_of(s, set, i) * ld;
+        check_normed(&norm, w.host, part.host + i * n, n, want + i * n, bound + i * n);
+        for (size_t d = 0; d < n; d++) {
+            const size_t k = i * n + d;
+            const double g = (double)gate.host[k], e = want[k], up = (e + (double)t[d]) / sqrt(2);
+            bound[k] = fabs(gelu(g)) * (bound[k] + 4 * CHECK_F32 * (fabs(e) + fabs((double)t[d]))) +
+                       1e-5 * (fabs(g) + 0.01) * (fabs(up) + 0.01);
+            want[k] = gelu(g) * up;
+        }
+    }
+    check_begin(c, "embed_gate");
+    skv_backend *be = check_backend_of(c);
+    be->embed_gate(be, &(skv_embed_gate_args){.step = s->at,
+                                              .set = set,
+                                              .gate = check_rows(gate, n),
+                                              .part = check_rows(part, n),
+                                              .token = check_rows(token, ld),
+                                              .n = n,
+                                              .norm = norm});
+    check_near(c, gate, want, bound);
+}
+
+/* ---- gather and step_choose ---- */
 
 /* x is left with the rows of one set after the other. */
 void check_sets(backend_check *c)

@@ -216,13 +216,23 @@ typedef struct stepped {
     skv_backend_span span;
     skv_attention_item items[2];
     uint32_t rows[2];
+    skv_angles *angles;
     skv_backend_step_spec spec;
 } stepped;
 
+static void angles_of(const void *ctx, size_t position, size_t context, float *cosine, float *sine)
+{
+    (void)ctx;
+    (void)context;
+    cosine[0] = 1;
+    sine[0] = (float)position;
+}
+
 static void describe(const paged *p, size_t n_past, size_t n, stepped *s)
 {
-    const skv_backend_step_limits limits = {4};
-    *s = (stepped){.span = {n, n_past, p->caches[1].table},
+    const skv_backend_step_limits limits = {4, 1};
+    const skv_angles_spec angles = {angles_of, NULL, 1};
+    *s = (stepped){.span = {.n = n, .n_past = n_past, .table = p->caches[1].table},
                    .items = {{0, n, n_past, 0, false}, {0, 1, n_past + n - 1, 0, false}},
                    .rows = {(uint32_t)n - 1, 0},
                    .spec = {.spans = &s->span, .n_spans = 1}};
@@ -230,6 +240,9 @@ static void describe(const paged *p, size_t n_past, size_t n, stepped *s)
     s->spec.sets[SKV_SET_KEPT] = (skv_set_spec){s->rows, 1, &s->items[1], 1};
     s->spec.sets[SKV_SET_WANTED] = (skv_set_spec){s->rows, 1, NULL, 0};
     if (p->be->step_create(p->be, &limits, &s->step, NULL) != SKV_OK) _exit(1);
+    if (p->be->angles_create(p->be, &angles, &s->angles, NULL) != SKV_OK) _exit(1);
+    s->spec.angles[0] = s->angles;
+    s->spec.n_angles = 1;
 }
 
 static void begin(const paged *p, const stepped *s)
@@ -247,20 +260,15 @@ static stepped *begin_step(const paged *p, size_t n_past, size_t n)
     return s;
 }
 
-/* Row `row` of the second sequence is stored. */
-static void store_row(const paged *p, size_t row)
+/* Keys and values of a step go to the cache. */
+static void place_row(const paged *p, const stepped *s, bool same)
 {
-    const skv_table *table = p->caches[1].table;
-    const skv_rows x = {p->area, 0, HEAD_DIM};
-    p->be->store(p->be, &(skv_store_args){.k = x,
-                                          .v = skv_rows_from(x, 0, HEAD_DIM),
-                                          .n_rows = 1,
-                                          .n_heads = 1,
+    const skv_rows k = {p->area, 0, HEAD_DIM};
+    p->be->place(p->be, &(skv_place_args){.step = s->step,
                                           .head_dim = HEAD_DIM,
-                                          .cos = x,
-                                          .sin = x,
-                                          .tables = &table,
-                                          .kv_rows = &row,
+                                          .k = k,
+                                          .v = same ? k : skv_rows_from(k, 4, 0),
+                                          .n_kv_heads = 1,
                                           .n_copies = 1});
 }
 
@@ -268,17 +276,17 @@ static void store_in_a_page_of_its_own(void *arg)
 {
     paged *p = arg;
     if (skv_kv_cache_grow(&p->caches[1], 11, NULL) != SKV_OK) _exit(1);
-    store_row(p, 10);
+    place_row(p, begin_step(p, 10, 1), false);
 }
 
 static void store_in_a_shared_page(void *arg)
 {
-    store_row(arg, 10);
+    place_row(arg, begin_step(arg, 10, 1), false);
 }
 
 static void store_where_there_is_no_page(void *arg)
 {
-    store_row(arg, SKV_PAGE_ROWS);
+    place_row(arg, begin_step(arg, SKV_PAGE_ROWS, 1), false);
 }
 
 static void read_beyond_the_pool(void *arg)
@@ -346,6 +354,43 @@ static void pages_are_those_of_tables(void **state)
 
 /* ---- steps ---- */
 
+static void take_angles_of_other_positions(void *arg)
+{
+    const paged *p = arg;
+    stepped s;
+    describe(p, 8, 2, &s);
+    s.span.position0 = 1;
+    s.spec.angles_of = begin_step(p, 8, 2)->step;
+    begin(p, &s);
+}
+
+static void take_angles_of_a_step_that_has_ended(void *arg)
+{
+    const paged *p = arg;
+    stepped s;
+    describe(p, 8, 2, &s);
+    const stepped *other = begin_step(p, 8, 2);
+    if (p->be->step_wait(p->be, other->step, NULL) != SKV_OK) _exit(1);
+    s.spec.angles_of = other->step;
+    begin(p, &s);
+}
+
+static void place_with_angles_that_a_step_does_not_have(void *arg)
+{
+    const paged *p = arg;
+    p->be->place(p->be, &(skv_place_args){.step = begin_step(p, 8, 2)->step,
+                                          .head_dim = HEAD_DIM,
+                                          .q = {p->area, 0, HEAD_DIM},
+                                          .n_heads = 1,
+                                          .q_angles = 1});
+}
+
+static void place_keys_as_values(void *arg)
+{
+    const paged *p = arg;
+    place_row(p, begin_step(p, 8, 2), true);
+}
+
 static void attend_in_a_step(void *arg)
 {
     const paged *p = arg;
@@ -375,7 +420,7 @@ static void attend_with_more_rows_than_there_are(void *arg)
 {
     const paged *p = arg; /* q begins at row 3 of an area of 8 */
     skv_kv_cache *cache = &((paged *)arg)->caches[1];
-    const skv_backend_step_limits limits = {6};
+    const skv_backend_step_limits limits = {6, 1};
     stepped s;
     if (skv_kv_cache_grow(cache, 16, NULL) != SKV_OK) _exit(1);
     describe(p, 10, 6, &s);
@@ -445,7 +490,11 @@ static void choose_rows_that_have_gone(void *arg)
 
 static void sets_are_those_of_steps(void **state)
 {
-    void (*const faults[])(void *) = {attend_when_a_step_has_ended,
+    void (*const faults[])(void *) = {take_angles_of_other_positions,
+                                      take_angles_of_a_step_that_has_ended,
+                                      place_with_angles_that_a_step_does_not_have,
+                                      place_keys_as_values,
+                                      attend_when_a_step_has_ended,
                                       attend_with_rows_that_nothing_has_chosen,
                                       attend_with_more_rows_than_there_are,
                                       begin_twice,
@@ -480,6 +529,7 @@ static void what_is_undefined_is_nonsense(void **state)
     p.be->unmap(p.be, host);
     assert_int_equal(p.be->step_wait(p.be, s.step, NULL), SKV_OK);
     p.be->step_free(p.be, s.step);
+    p.be->angles_free(p.be, s.angles);
     free_paged(&p);
 }
 

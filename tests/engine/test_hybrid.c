@@ -16,6 +16,7 @@
 
 #include "open_engine.h"
 #include "skv/combine.h"
+#include "skv/inspect.h"
 #include "skv/skv.h"
 #include "skv/tools.h"
 #include "span_logits.h"
@@ -28,7 +29,12 @@ static const char *const models[] = {MODELS "qwen3-5",
                                      MODELS "lfm2-v5",
                                      MODELS "qwen3-5-gguf/model.gguf",
                                      MODELS "granite-h",
-                                     MODELS "granite-h-moe"};
+                                     MODELS "granite-h-moe",
+                                     MODELS "lfm2-moe",
+                                     MODELS "nemotron-h",
+                                     MODELS "nemotron-h-latent",
+                                     MODELS "falcon-h1",
+                                     MODELS "olmo-hybrid"};
 
 enum { N_IDS = 150, N_MODELS = sizeof models / sizeof models[0] };
 
@@ -254,19 +260,43 @@ static void expect_refusal(const skv_engine_options *options, const char *why)
     if (!strstr(err.text, why)) fail_msg("%s, expected %s", err.text, why);
 }
 
+/* A layer without keys and values has no rows to tell of; one that has them beside a state has. */
+static void test_layers_without_rows(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *has_rows; /* by layer */
+    } cases[] = {{MODELS "qwen3-5", "001010"},
+                 {MODELS "nemotron-h", "0001000"},
+                 {MODELS "falcon-h1", "111"},
+                 {MODELS "lfm2-moe", "00101"}};
+    static span_logits out;
+    int32_t ids[N_IDS];
+    make_ids(ids);
+    for (size_t m = 0; m < sizeof cases / sizeof *cases; m++) {
+        skv_engine_options options = hybrid_options();
+        skv_engine *engine = open_or_fail(cases[m].path, &options);
+        skv_sequence *s = new_sequence(engine);
+        skv_kv_shape shape;
+        size_t positions[4];
+        read(engine, s, ids, 9, &out);
+        for (size_t i = 0; cases[m].has_rows[i]; i++) {
+            const bool has = cases[m].has_rows[i] == '1';
+            assert_int_equal(skv_sequence_kv_shape(s, i, &shape), has);
+            assert_int_equal(skv_sequence_kept(s, i, 0, positions, 4), has ? 9 : 0);
+        }
+        assert_false(skv_sequence_kv_shape(s, strlen(cases[m].has_rows), &shape));
+        skv_sequence_free(s);
+        skv_engine_close(engine);
+    }
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
     skv_engine_options options = hybrid_options();
     options.pruning = (skv_pruning){.kind = SKV_PRUNE_RANDOM, .keep = 0.5};
     expect_refusal(&options, "a state cannot take tokens back");
-    options = hybrid_options();
-    options.eviction =
-        (skv_eviction){.method = SKV_EVICT_SNAPKV, .capacity = 64, .window = 16, .kernel = 5};
-    expect_refusal(&options, "a state takes each token once");
-    options = hybrid_options();
-    options.speculation = (skv_speculation){.source = SKV_DRAFT_TEXT, .most = 4};
-    expect_refusal(&options, "a state cannot take rejected tokens back");
     options = hybrid_options();
     options.prefill = SKV_PREFILL_MERGED;
     expect_refusal(&options, "layers with states have none");
@@ -293,6 +323,7 @@ int main(void)
         cmocka_unit_test(test_failed_steps_change_nothing),
         cmocka_unit_test(test_states_are_counted),
         cmocka_unit_test(test_work_is_what_info_says),
+        cmocka_unit_test(test_layers_without_rows),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests_name("hybrid", tests, NULL, NULL);

@@ -138,7 +138,7 @@ static void fixture_init(fixture *f, const tree *t, size_t n_threads, bool invar
             (skv_attention_item){.row0 = row, .n_q = n_q, .n_past = t->n_past[i], .span = i};
         row += n_q;
     }
-    const skv_backend_step_limits rows = {row};
+    const skv_backend_step_limits rows = {row, 0};
     assert_int_equal(f->be->step_create(f->be, &rows, &f->step, NULL), SKV_OK);
     const skv_area_spec specs[] = {{SKV_AREA_F32, row, WIDTH, false},
                                    {SKV_AREA_F32, 2 * row, WIDTH, false},
@@ -177,8 +177,9 @@ static skv_attention_args args_of(fixture *f, const tree *t, bool shared)
     skv_backend_step_spec spec = {.spans = spans, .n_spans = t->n_items};
     spec.sets[SKV_SET_ALL] = (skv_set_spec){NULL, n_rows, f->items, t->n_items};
     for (size_t i = 0; i < t->n_items; i++) {
-        spans[i] = (skv_backend_span){f->items[i].n_q, f->items[i].n_past,
-                                      shared ? f->shared[i] : f->own[i]};
+        spans[i] = (skv_backend_span){.n = f->items[i].n_q,
+                                      .n_past = f->items[i].n_past,
+                                      .table = shared ? f->shared[i] : f->own[i]};
     }
     assert_int_equal(f->be->step_begin(f->be, f->step, &spec, NULL), SKV_OK);
     return (skv_attention_args){

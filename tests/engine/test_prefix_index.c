@@ -93,7 +93,8 @@ static int set_up_states(void **state)
     int failed = set_up(state);
     fixture *f = *state;
     const skv_states_spec spec = {.layers = &layer, .n_layers = 1, .n_states = 2};
-    assert_int_equal(skv_state_pool_init(&f->states, f->be, &layer, 1, N_STATES, NULL), SKV_OK);
+    const skv_states_spec kept = {.layers = &layer, .n_layers = 1, .n_states = N_STATES};
+    assert_int_equal(skv_state_pool_init(&f->states, f->be, &kept, NULL), SKV_OK);
     assert_int_equal(f->be->states_create(f->be, &spec, &f->lanes, NULL), SKV_OK);
     assert_int_equal(skv_prefix_index_set_states(f->index, &f->states, NULL), SKV_OK);
     return failed;
@@ -342,14 +343,14 @@ static void test_random_use(void **state)
 /* ---- checkpoints ---- */
 
 /* What is kept, the least recently used first. */
-typedef struct kept {
+typedef struct beginning {
     uint64_t domain;
     int32_t text;
     size_t n_blocks;
-} kept;
+} beginning;
 
 typedef struct plain_list {
-    kept at[N_STATES];
+    beginning at[N_STATES];
     size_t n;
 } plain_list;
 
@@ -358,7 +359,7 @@ static void forget(plain_list *l, size_t i)
     memmove(l->at + i, l->at + i + 1, (--l->n - i) * sizeof *l->at);
 }
 
-static size_t find(const plain_list *l, kept k)
+static size_t find(const plain_list *l, beginning k)
 {
     size_t i = 0;
     while (i < l->n && (l->at[i].domain != k.domain || l->at[i].text != k.text ||
@@ -369,7 +370,7 @@ static size_t find(const plain_list *l, kept k)
 }
 
 /* As the newest; the oldest makes way. */
-static void note(plain_list *l, kept k)
+static void note(plain_list *l, beginning k)
 {
     const size_t i = find(l, k);
     if (i < l->n) forget(l, i);
@@ -382,7 +383,7 @@ static void forget_lost(const fixture *f, plain_list *l)
 {
     int32_t ids[4 * ROWS];
     for (size_t i = l->n; i-- > 0;) {
-        const kept k = l->at[i];
+        const beginning k = l->at[i];
         make_ids(k.text, ids, 4);
         if (skv_prefix_index_rows(f->index, k.domain, ids, 4 * ROWS, NULL) < k.n_blocks * ROWS) {
             forget(l, i);
@@ -390,13 +391,13 @@ static void forget_lost(const fixture *f, plain_list *l)
     }
 }
 
-static float number_of(kept k)
+static float number_of(beginning k)
 {
     return (float)(k.n_blocks + 10 * (size_t)k.text + 100 * k.domain);
 }
 
 /* The state of a sequence that has read this. */
-static void write_state(const fixture *f, kept k)
+static void write_state(const fixture *f, beginning k)
 {
     unsigned char bytes[STATE_BYTES_MAX] = {0};
     const uint64_t settled = k.n_blocks * ROWS;
@@ -417,18 +418,18 @@ static float read_state(const fixture *f, size_t i)
 }
 
 /* The longest of those that a text of n blocks begins with. */
-static size_t longest(const plain_list *l, kept k)
+static size_t longest(const plain_list *l, beginning k)
 {
     size_t n = 0;
     for (size_t i = 0; i < l->n; i++) {
-        const kept *a = &l->at[i];
+        const beginning *a = &l->at[i];
         const bool is_begin = a->domain == k.domain && a->text == k.text;
         if (is_begin && a->n_blocks <= k.n_blocks && a->n_blocks > n) n = a->n_blocks;
     }
     return n;
 }
 
-static void use(fixture *f, plain_list *l, kept k, uint64_t what)
+static void use(fixture *f, plain_list *l, beginning k, uint64_t what)
 {
     int32_t ids[4 * ROWS];
     const size_t n = k.n_blocks * ROWS;
@@ -468,8 +469,8 @@ static void test_checkpoints(void **state)
     skv_rng_init(&rng, property_seed(11));
     for (int step = 0; step < 4000; step++) {
         const uint64_t what = skv_rng_below(&rng, 12);
-        const kept k = {skv_rng_below(&rng, 2), (int32_t)skv_rng_below(&rng, 3),
-                        1 + (size_t)skv_rng_below(&rng, 4)};
+        const beginning k = {skv_rng_below(&rng, 2), (int32_t)skv_rng_below(&rng, 3),
+                             1 + (size_t)skv_rng_below(&rng, 4)};
         use(f, &list, k, what < 4 ? what : what < 6 ? 0 : what < 9 ? 1 : 4);
         assert_int_equal(f->states.n - f->states.n_free, list.n);
         n_hits += f->checkpoint != SKV_NO_STATE;
@@ -481,7 +482,7 @@ static void test_checkpoints(void **state)
 static void test_checkpoints_from_bytes(void **state)
 {
     fixture *f = *state;
-    const kept k = {.text = 1, .n_blocks = 2};
+    const beginning k = {.text = 1, .n_blocks = 2};
     unsigned char bytes[STATE_BYTES_MAX];
     int32_t ids[4 * ROWS];
     make_ids(k.text, ids, 4);

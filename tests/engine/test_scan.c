@@ -107,6 +107,26 @@ static void compare(skv_backend *be, const json_t *golden, tensor out, size_t ld
     be->unmap(be, m);
 }
 
+/* n rows of one sequence, in state 0, are under way. */
+static skv_backend_step *begin_step(skv_backend *be, size_t n_past, size_t n)
+{
+    const skv_backend_step_limits limits = {STEP, 0};
+    const skv_backend_span span = {.n = n, .n_past = n_past};
+    const skv_attention_item item = {.n_q = n, .n_past = n_past};
+    const skv_set_spec all = {NULL, n, &item, 1};
+    const skv_backend_step_spec spec = {.spans = &span, .n_spans = 1, .sets = {all, all, all}};
+    skv_backend_step *step;
+    assert_int_equal(be->step_create(be, &limits, &step, NULL), SKV_OK);
+    assert_int_equal(be->step_begin(be, step, &spec, NULL), SKV_OK);
+    return step;
+}
+
+static void end_step(skv_backend *be, skv_backend_step *step)
+{
+    assert_int_equal(be->step_wait(be, step, NULL), SKV_OK);
+    be->step_free(be, step);
+}
+
 static void check_scan(skv_backend *be, const json_t *g, skv_rng *rng)
 {
     const bool mamba = json_is_true(json_object_get(g, "mamba2"));
@@ -135,23 +155,22 @@ static void check_scan(skv_backend *be, const json_t *g, skv_rng *rng)
     for (size_t at = 0, step; at < n; at += step) {
         step = 1 + (size_t)skv_rng_below(rng, STEP);
         if (step > n - at) step = n - at;
-        const skv_state_span span = {.n = step, .n_past = at};
-        be->scan(be, &(skv_scan_args){.states = states,
-                                      .spans = &span,
-                                      .n_spans = 1,
+        skv_backend_step *rows = begin_step(be, at, step);
+        be->scan(be, &(skv_scan_args){.step = rows,
+                                      .states = states,
                                       .q = rows_of(t[0], at, keys),
                                       .k = rows_of(t[1], at, keys),
                                       .v = rows_of(t[2], at, values),
                                       .decay = rows_of(t[3], at, nv),
                                       .write = rows_of(t[4], at, nv),
                                       .out = rows_of(t[8], at, values),
-                                      .n_rows = step,
                                       .rate = vec_of(t[5]),
                                       .dt_bias = vec_of(t[6]),
                                       .skip = mamba ? vec_of(t[7]) : (skv_vec){0},
                                       .dt_min = (float)field(g, "dt_min"),
                                       .dt_max = (float)field(g, "dt_max"),
                                       .write_max = (float)field(g, "write_max")});
+        end_step(be, rows);
     }
     compare(be, g, t[8], values, layer.value_dim);
     for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) be->areas_free(be, &t[i].area, 1);
@@ -172,17 +191,16 @@ static void check_convolution(skv_backend *be, const json_t *g, skv_rng *rng)
     for (size_t at = 0, step; at < n; at += step) { /* in place */
         step = 1 + (size_t)skv_rng_below(rng, 5);
         if (step > n - at) step = n - at;
-        const skv_state_span span = {.n = step, .n_past = at};
-        be->conv(be, &(skv_conv_args){.states = states,
-                                      .spans = &span,
-                                      .n_spans = 1,
+        skv_backend_step *rows = begin_step(be, at, step);
+        be->conv(be, &(skv_conv_args){.step = rows,
+                                      .states = states,
                                       .n = C,
                                       .x = rows_of(t[0], at, C),
                                       .y = rows_of(t[0], at, C),
-                                      .n_rows = step,
                                       .weight = vec_of(t[1]),
                                       .bias = field(g, "bias") > 0 ? vec_of(t[2]) : (skv_vec){0},
                                       .silu = field(g, "silu") > 0});
+        end_step(be, rows);
     }
     compare(be, g, t[0], C, C);
     for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) be->areas_free(be, &t[i].area, 1);

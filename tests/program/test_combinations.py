@@ -211,6 +211,14 @@ class CombinationsTest(unittest.TestCase):
             DATA / "models/qwen3-5", "hybrid")
 
     @classmethod
+    def draft_model_of(cls, model):
+        """Its auxiliary or, as a hybrid model cannot draft, an ordinary one; else the model itself."""
+        if (model / "auxiliary").exists():
+            return model / "auxiliary"
+        hybrid = model == cls.models["hybrid model", VALUES["windows"][0], VALUES["KV heads"][0], "no exit head"]
+        return cls.folder / "ordinary-no" if hybrid else model
+
+    @classmethod
     def adapter_of(cls, model):
         """Of rank 1, for layer 0's o_proj as the model or its base has it."""
         folder = cls.folder / f"{model.name}-adapter"
@@ -284,7 +292,7 @@ class CombinationsTest(unittest.TestCase):
         if values["--speculate"] != "none" and place not in UNDRAFTED:
             words += ["--speculate", DRAFTED[values["--speculate"]]]
         if "model" in values["--speculate"] and place not in UNDRAFTED:
-            words += ["--draft", model / "auxiliary" if (model / "auxiliary").exists() else model]
+            words += ["--draft", self.draft_model_of(model)]
         line = (place, values, kv, weights)
         if place.startswith("serve") and said == "yes":
             self.serves(model, words, reads="read" in place)

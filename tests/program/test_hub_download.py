@@ -308,7 +308,7 @@ class DownloadTest(unittest.TestCase):
         self.refused("onnect", HF_ENDPOINT="http://127.0.0.1:9")
         self.download(HF_ENDPOINT=address + "/")
         result = self.download(HF_ENDPOINT="http://127.0.0.1:9")
-        self.assertIn("what the cache has is used", result.stderr)
+        self.assertIn("the cached files are used", result.stderr)
 
     # ---- tokens ----
 

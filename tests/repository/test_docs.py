@@ -189,6 +189,9 @@ class FormTest(unittest.TestCase):
         missing = [str(path.relative_to(ROOT)) for path in known if path.is_relative_to(ROOT / "docs") and path not in reached]
         self.assertEqual(missing, [])
 
+    def test_the_picture_of_the_rooms_is_what_the_code_says(self):
+        subprocess.run([sys.executable, "-B", ROOT / "tools/draw_rooms.py", "--check"], check=True)
+
     def test_the_c_api_page_names_every_header(self):
         text = (ROOT / "docs/reference/c-api.md").read_text()
         headers = {path.name for path in (ROOT / "include/skv").glob("*.h")}

@@ -23,7 +23,7 @@
 
 #define MODELS SKV_TEST_DATA "/models/"
 
-static const char *const models[] = {MODELS "qwen3-5", MODELS "lfm2-v5",
+static const char *const models[] = {MODELS "qwen3-5", MODELS "lfm2-v5", MODELS "granite-h",
                                      MODELS "qwen3-5-gguf/model.gguf"};
 
 enum {
@@ -32,8 +32,18 @@ enum {
     ANSWER_MAX = 70,
     N_MODELS = sizeof models / sizeof models[0],
     TOGETHER = 4,
-    TURNS = 26
+    TURNS = 26,
+    DRAFT = 6
 };
+
+/* Rows that stay of some prompts. */
+static const skv_eviction evictions[] = {
+    {.method = SKV_EVICT_SNAPKV, .capacity = 80, .window = 8, .kernel = 5},
+    {.method = SKV_EVICT_STREAMING, .capacity = 130, .window = 1, .kernel = 1, .sinks = 4},
+    {.method = SKV_EVICT_ADAKV, .capacity = 100, .window = 8, .kernel = 5, .floor = 0.2},
+};
+
+enum { N_EVICTIONS = sizeof evictions / sizeof evictions[0] };
 
 /* ---- engines and requests ---- */
 
@@ -46,6 +56,7 @@ static skv_engine *open_hybrid(const char *path, size_t kv_tokens, size_t checkp
     options.kv_tokens = kv_tokens;
     options.kv_sequences = TOGETHER;
     options.kv_checkpoints = checkpoints;
+    options.draft_tokens = DRAFT;
     options.step_tokens = 100;
     options.batch_invariant = true;
     return open_or_fail(path, &options);
@@ -57,6 +68,7 @@ typedef struct turn {
     double logprobs[ANSWER_MAX];
     size_t max_tokens, n_answers, n_cached;
     uint64_t tenant;
+    const skv_eviction *eviction;
     skv_job *job;
     bool cancelled;
 } turn;
@@ -70,6 +82,7 @@ static void submit(skv_scheduler *s, turn *t, bell *b)
     params.max_tokens = t->max_tokens;
     params.n_answers = t->n_answers;
     params.tenant = t->tenant;
+    params.eviction = t->eviction;
     params.ignore_eos = params.logprobs = true;
     params.notify = ring;
     params.user = b;
@@ -218,6 +231,21 @@ static void note_turn(ideal *cache, const turn *past, size_t n_past, const turn 
 
 /* ---- the properties ---- */
 
+/* Tokens are drafted from the text, which changes nothing. */
+static skv_scheduler_options drafting(void)
+{
+    skv_scheduler_options options = skv_scheduler_options_default();
+    options.speculation = (skv_speculation){.source = SKV_DRAFT_TEXT, .most = DRAFT};
+    return options;
+}
+
+static uint64_t tokens_drafted(skv_scheduler *s)
+{
+    skv_scheduler_metrics metrics;
+    skv_scheduler_get_metrics(s, &metrics);
+    return metrics.drafts[SKV_DRAFT_TEXT].drafted;
+}
+
 /* One turn after the other, with room for everything. */
 static void test_hits_are_those_of_an_ideal_cache(void **state)
 {
@@ -229,7 +257,8 @@ static void test_hits_are_those_of_an_ideal_cache(void **state)
     for (size_t m = 0; m < N_MODELS; m++) {
         skv_engine *engine = open_hybrid(models[m], 32 * CONTEXT, 4 * TURNS);
         skv_engine *plain = open_hybrid(models[m], TOGETHER * CONTEXT, 0);
-        skv_scheduler *s = start(engine, NULL), *without = start(plain, &off);
+        const skv_scheduler_options drafts = drafting();
+        skv_scheduler *s = start(engine, &drafts), *without = start(plain, &off);
         ideal cache = {.n = 0};
         size_t n_hits = 0, n_sum = 0;
         for (size_t i = 0; i < TURNS; i++) {
@@ -246,6 +275,7 @@ static void test_hits_are_those_of_an_ideal_cache(void **state)
         skv_scheduler_metrics metrics;
         skv_scheduler_get_metrics(s, &metrics);
         assert_int_equal(metrics.prefix_hits_tokens, n_sum);
+        assert_true(tokens_drafted(s) > 0);
         if (n_hits <= TURNS / 3) fail_msg("%zu hits in %d turns", n_hits, TURNS);
         skv_scheduler_free(s);
         skv_scheduler_free(without);
@@ -254,20 +284,22 @@ static void test_hits_are_those_of_an_ideal_cache(void **state)
     }
 }
 
-/* Several at a time, of two tenants, some of them cancelled, with little memory: lanes are put
- * back, pages and checkpoints given up, and the answers are the same. */
+/* Several at a time, of two tenants, some of them cancelled, some losing rows, with drafts and
+ * little memory: lanes are put back, pages and checkpoints given up, and the answers are the
+ * same. */
 static void test_small_budgets(void **state)
 {
     (void)state;
     static turn got[TURNS], want[TURNS];
-    static const size_t checkpoints[] = {5, 3, 8};
+    static const size_t checkpoints[] = {5, 3, 4, 8};
     skv_rng rng;
     skv_rng_init(&rng, property_seed(22));
     const skv_scheduler_options off = {.no_prefix_cache = true};
     for (size_t m = 0; m < N_MODELS; m++) {
         skv_engine *engine = open_hybrid(models[m], CONTEXT + CONTEXT / 2, checkpoints[m]);
         skv_engine *plain = open_hybrid(models[m], TOGETHER * CONTEXT, 0);
-        skv_scheduler *s = start(engine, NULL), *without = start(plain, &off);
+        const skv_scheduler_options drafts = drafting();
+        skv_scheduler *s = start(engine, &drafts), *without = start(plain, &off);
         for (size_t i = 0, n; i < TURNS; i += n) {
             n = 1 + (size_t)skv_rng_below(&rng, TOGETHER);
             if (n > TURNS - i) n = TURNS - i;
@@ -275,6 +307,8 @@ static void test_small_budgets(void **state)
                 make_turn(&got[k], got, i, &rng);
                 got[k].tenant = i == 0 ? k % 2 : got[k].tenant;
                 got[k].n_answers = 1 + (size_t)skv_rng_below(&rng, 2);
+                const size_t e = (size_t)skv_rng_below(&rng, 2 * N_EVICTIONS);
+                got[k].eviction = e < N_EVICTIONS ? &evictions[e] : NULL;
                 want[k] = got[k];
                 got[k].cancelled = skv_rng_below(&rng, 6) == 0;
             }
@@ -288,13 +322,12 @@ static void test_small_budgets(void **state)
         skv_scheduler_metrics metrics;
         skv_engine_stats stats;
         skv_scheduler_get_metrics(s, &metrics);
-        skv_engine_get_stats(engine, &stats);
         assert_true(metrics.prefix_hits_tokens > 0);
-        assert_int_equal(stats.states_free, stats.states);
-        assert_int_equal(stats.checkpoints, checkpoints[m]);
         skv_scheduler_free(s);
         skv_scheduler_free(without);
         skv_engine_get_stats(engine, &stats);
+        assert_int_equal(stats.states_free, stats.states);
+        assert_int_equal(stats.checkpoints, checkpoints[m]);
         assert_int_equal(stats.checkpoints_free, stats.checkpoints);
         skv_engine_close(engine);
         skv_engine_close(plain);

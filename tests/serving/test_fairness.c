@@ -90,6 +90,13 @@ static void read_all(chat *c)
     for (size_t i = 1; i < ANSWER; i++) assert_int_equal(c->note.at[i] - c->note.at[i - 1], 1);
 }
 
+/* Steps that ended between its arrival and its first token: none, where the token came before this
+ * thread could look. */
+static uint64_t steps_to_first(const chat *c)
+{
+    return c->note.at[0] > c->come ? c->note.at[0] - c->come : 0;
+}
+
 static skv_scheduler *start(skv_engine **engine)
 {
     skv_error err;
@@ -120,7 +127,7 @@ static void test_each_short_chat_waits_for_two_steps_at_most(void **state)
         for (size_t i = 0; i < CHATS; i++) {
             submit(s, &one, SHORT, 2 + i, other_key);
             read_all(&one);
-            assert_in_range(one.note.at[0] - one.come, 0, 2);
+            assert_in_range(steps_to_first(&one), 0, 2);
         }
         read_all(&agent);
     }
@@ -149,7 +156,7 @@ static uint64_t ask_together(skv_scheduler *s, bool with_agent, uint64_t tenant)
     atomic_store(&held.open, true);
     for (size_t i = 0; i < CHATS; i++) {
         read_all(&chats[i]);
-        const uint64_t n = chats[i].note.at[0] - chats[i].come;
+        const uint64_t n = steps_to_first(&chats[i]);
         last = n > last ? n : last;
     }
     if (with_agent) read_all(&agent);
@@ -163,8 +170,8 @@ static void test_ten_at_once_wait_for_two_steps_more(void **state)
     skv_engine *engine;
     skv_scheduler *s = start(&engine);
     const uint64_t alone = ask_together(s, false, 0);
-    assert_in_range(ask_together(s, true, 0) - alone, 0, 2);
-    assert_in_range(ask_together(s, true, 1) - alone, 0, 2);
+    assert_in_range(ask_together(s, true, 0), 0, alone + 2);
+    assert_in_range(ask_together(s, true, 1), 0, alone + 2);
     skv_scheduler_free(s);
     skv_engine_close(engine);
 }

@@ -450,7 +450,8 @@ static size_t count_pinned(const skv_past_prompts *past, uint64_t owner, uint64_
 {
     size_t n = 0;
     for (size_t i = 0; i < SKV_PAST_PROMPTS; i++) {
-        const skv_past_prompt *p = skv_past_prompts_pinned(past, i, now);
+        size_t n_pinned;
+        const skv_past_prompt *p = skv_past_prompts_pinned(past, i, now, &n_pinned);
         n += p && p->owner == owner;
     }
     return n;
@@ -460,7 +461,7 @@ static void pin(skv_past_prompts *past, uint64_t owner, int32_t id, uint64_t key
 {
     int32_t ids[100] = {id};
     assert_true(skv_past_prompts_add(past, owner, 1, ids, 100));
-    skv_past_prompts_pin(past, owner, key, end);
+    skv_past_prompts_pin(past, owner, &(skv_past_pin){.n = 100, .end = end, .key = key});
 }
 
 /* Pins end with their time, with a newer one of their key, and beyond their owner's part. */
@@ -490,6 +491,47 @@ static void test_pins_end(void **state)
     free(past);
 }
 
+static size_t most_pinned(const skv_past_prompts *past, uint64_t now)
+{
+    size_t most = 0, n = 0;
+    for (size_t i = 0; i < SKV_PAST_PROMPTS; i++) {
+        if (skv_past_prompts_pinned(past, i, now, &n) && n > most) most = n;
+    }
+    return most;
+}
+
+/* Beginnings of one prompt have lifetimes of their own, go on with a prompt that continues it, and
+ * the longest ends first where they are too many. */
+static void test_beginnings_are_pinned(void **state)
+{
+    (void)state;
+    int32_t ids[2000] = {0};
+    skv_past_prompts *past = calloc(1, sizeof *past);
+    assert_non_null(past);
+    past->max_ids = 10000;
+    past->max_pinned = SKV_PIN_PART * 1000;
+    assert_true(skv_past_prompts_add(past, 1, 1, ids, 600));
+    skv_past_prompts_pin(past, 1, &(skv_past_pin){.n = 200, .end = 100});
+    skv_past_prompts_pin(past, 1, &(skv_past_pin){.n = 600, .end = 50});
+    assert_int_equal(most_pinned(past, 49), 600);
+    assert_int_equal(most_pinned(past, 50), 200);
+    assert_true(skv_past_prompts_add(past, 1, 1, ids, 900));
+    assert_int_equal(most_pinned(past, 49), 600);
+    for (size_t n = 700; n <= 900; n += 20) { /* more than there are places: the last to end stay */
+        skv_past_prompts_pin(past, 1, &(skv_past_pin){.n = n, .end = n / 10});
+    }
+    assert_int_equal(most_pinned(past, 89), 900);
+    assert_int_equal(most_pinned(past, 90), 200);
+    assert_true(skv_past_prompts_add(past, 1, 1, ids, 1500));
+    skv_past_prompts_pin(past, 1, &(skv_past_pin){.n = 1500, .end = 90}); /* beyond the part */
+    assert_int_equal(most_pinned(past, 89), 900);
+    assert_true(skv_past_prompts_add(past, 1, 1, ids, 300)); /* a beginning of it again */
+    skv_past_prompts_pin(past, 1, &(skv_past_pin){.n = 300, .end = 200});
+    assert_int_equal(most_pinned(past, 150), 300);
+    skv_past_prompts_release(past);
+    free(past);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -503,6 +545,7 @@ int main(void)
         cmocka_unit_test(test_what_an_edit_loses),
         cmocka_unit_test(test_past_prompts_are_bounded),
         cmocka_unit_test(test_pins_end),
+        cmocka_unit_test(test_beginnings_are_pinned),
     };
     return cmocka_run_group_tests_name("serve parts", tests, NULL, NULL);
 }

@@ -351,7 +351,7 @@ class SwiftkvTest(ServerTest):
 class HybridTest(ServerTest):
     """Layers that keep a state: an answer has one, and so have places where prompts are continued."""
 
-    model, words = MODELS / "qwen3-5", ("--ctx", 256, "--max-running", 3)
+    model, words = MODELS / "qwen3-5", ("--ctx", 256, "--max-running", 3, "--speculate", "text:3")
 
     def setUp(self):
         golden = json.loads((self.model / "golden.json").read_text())
@@ -394,8 +394,11 @@ class HybridTest(ServerTest):
     def test_what_is_told_and_refused(self):
         self.assertRegex("".join(self.server.lines), r"states of 3 answers at once and of 6 beginnings .*, 0\.\d MiB each")
         body = {"prompt": self.cases[0][0], "max_tokens": 2}
-        self.refuses(400, "/v1/completions", {**body, "evict": "snapkv:20,4"}, "a state takes each token once")
-        self.refuses(400, "/v1/completions", {**body, "speculate": "text:4"}, "take rejected tokens back")
+        self.refuses(400, "/v1/completions", {**body, "speculate": "text:4"}, "states have room for 3")
+        answers = [self.server.complete(**{**body, "max_tokens": 20, "ignore_eos": True, "speculate": how})["choices"]
+                   for how in ("none", "text:3")]
+        self.assertEqual(answers[0], answers[1])
+        self.server.complete(**{**body, "prompt": prompt_of(90, 1), "evict": "snapkv:20,4"})
 
 
 class LoadTest(ServerTest):

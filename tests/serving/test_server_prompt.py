@@ -174,6 +174,41 @@ class PromptTest(unittest.TestCase):
             self.assertGreater(pinned(), 0)
             self.assertEqual(other(), 0)
 
+    def test_a_mark_reaches_to_its_place(self):
+        """What stands before the first mark stays, where all up to the last would take more than a key may have."""
+        tools = [{"name": "read", "description": "reads a file " * 20, "input_schema": {"type": "object"}}]
+        control = {"type": "ephemeral"}
+
+        def words(name, n):
+            return {"type": "text", "text": " ".join(f"{name} says {i}" for i in range(n))}
+
+        def messages(server, name, n=200):
+            system = [words(name, 10), {**words(name, 40), "cache_control": control}]
+            user = [{**words(f"user {name}", n), "cache_control": control}]
+            body = {"max_tokens": 1, "system": system, "tools": tools, "messages": [{"role": "user", "content": user}]}
+            return server.post("/v1/messages", **body)["usage"]
+
+        def chat(server, name, n=200):
+            system = [words(name, 10), {**words(name, 40), "cache_control": control}]
+            user = [{**words(f"user {name}", n), "cache_control": control}]
+            body = {"max_tokens": 1, "messages": [{"role": "system", "content": system}, {"role": "user", "content": user}]}
+            usage = server.post("/v1/chat/completions", **body)["usage"]
+            n_cached = usage["prompt_tokens_details"]["cached_tokens"]
+            return {"cache_read_input_tokens": n_cached, "input_tokens": usage["prompt_tokens"] - n_cached}
+
+        for ask in (messages, chat):
+            server = self.serve("--kv-tokens", 4096, "--no-text-match")
+            sizes = [sum(v for k, v in ask(server, "alpha", n).items() if k != "output_tokens") for n in (1, 200)]
+            self.assertTrue(sizes[0] < 1024 < sizes[1] < 3000, sizes)
+            floods = [" ".join(f"flood{i} says {k}" for k in range(70)) for i in range(10)]
+            for text in floods:
+                server.post("/v1/completions", prompt=text, max_tokens=1)
+            usage = server.post("/v1/completions", prompt=floods[0], max_tokens=1)["usage"]
+            self.assertEqual(usage["prompt_tokens_details"]["cached_tokens"], 0)  # the memory is full
+            found = ask(server, "alpha")["cache_read_input_tokens"]
+            self.assertGreater(found, sizes[0] - 128)  # up to the block in which the user's text begins
+            self.assertLess(found, sizes[0] + 64)
+
     def test_nothing_changes_without_options(self):
         server = self.serve()
         messages = [{"role": "system", "content": BILLING.format("1")}, {"role": "user", "content": "a"},

@@ -296,41 +296,40 @@ static void guarded_mix(skv_backend *base, const skv_mix_args *args)
     g->cpu->mix(g->cpu, &a);
 }
 
-static void guarded_rotate(skv_backend *base, const skv_rotate_args *args)
+/* Angles that an operation names, for heads of this many numbers. */
+static void check_angles(const skv_backend_step *step, size_t i, size_t head_dim)
 {
-    guarded *g = guarded_enter(base);
-    skv_rotate_args a = *args;
-    const size_t n = a.n_heads * a.head_dim, T = reach(a.rows, a.n_rows);
-    a.q = guarded_rows(g, a.q, a.n_rows, n);
-    a.cos = floats_of(g, a.cos, T, a.n_rot / 2);
-    a.sin = floats_of(g, a.sin, T, a.n_rot / 2);
-    a.norm = norm_of(g, a.norm, a.norm.joined ? n : a.head_dim);
-    g->cpu->rotate(g->cpu, &a);
+    if (i >= step->n_angles) guarded_die("angles that a step does not have");
+    if (2 * step->angles[i]->n > head_dim) guarded_die("more angles than a head has numbers");
 }
 
-static void guarded_store(skv_backend *base, const skv_store_args *args)
+static void guarded_place(skv_backend *base, const skv_place_args *args)
 {
     guarded *g = guarded_enter(base);
-    skv_store_args a = *args;
-    const size_t n = a.n_heads * a.head_dim;
-    const skv_table **tables = guarded_take(a.n_rows * sizeof *tables);
-    const skv_slots *slots = NULL;
-    for (size_t i = 0; i < a.n_rows; i++) {
-        slots = guarded_slots_of(g, args->tables[i], a.slot, slots);
-        guarded_check_written(args->tables[i], a.slot, a.kv_rows[i]);
-        tables[i] = args->tables[i]->inner;
+    skv_place_args a = *args;
+    const skv_set_spec *set = guarded_set(g, a.step, a.set);
+    const size_t n = a.n_heads * a.head_dim, n_kv = a.n_kv_heads * a.head_dim, T = a.step->n_rows;
+    if (a.q.area) {
+        check_angles(a.step, a.q_angles, a.head_dim);
+        a.q = guarded_rows(g, a.q, set->n_rows, n);
+        a.q_norm = norm_of(g, a.q_norm, a.q_norm.joined ? n : a.head_dim);
     }
-    if (slots && slots->track0[a.slot + 1] - slots->track0[a.slot] != a.n_heads * a.n_copies) {
-        guarded_die("not as many heads as the slot has");
+    if (a.k.area) {
+        const skv_slots *slots = guarded_slots_of(a.step->spans[0].table, a.slot);
+        const bool same = a.k.area == a.v.area && a.k.at == a.v.at && a.k.ld == a.v.ld;
+        if (slots->track0[a.slot + 1] - slots->track0[a.slot] != a.n_kv_heads * a.n_copies) {
+            guarded_die("not as many heads as the slot has");
+        }
+        if (same && a.v_eps <= 0) guarded_die("values that are rotated keys");
+        guarded_check_written(a.step, a.slot);
+        check_angles(a.step, a.k_angles, a.head_dim);
+        a.k = guarded_rows(g, a.k, T, n_kv);
+        a.v = guarded_rows(g, a.v, T, n_kv);
+        a.k_norm = norm_of(g, a.k_norm, a.k_norm.joined ? n_kv : a.head_dim);
     }
-    a.tables = tables;
-    a.k = guarded_rows(g, a.k, a.n_rows, n);
-    a.v = guarded_rows(g, a.v, a.n_rows, n);
-    a.cos = floats_of(g, a.cos, a.n_rows, a.n_rot / 2);
-    a.sin = floats_of(g, a.sin, a.n_rows, a.n_rot / 2);
-    a.norm = norm_of(g, a.norm, a.norm.joined ? n : a.head_dim);
-    g->cpu->store(g->cpu, &a);
-    free(tables);
+    a.step = a.step->inner;
+    g->cpu->place(g->cpu, &a);
+    if (a.k.area) guarded_spoil(g, a.k, T, n_kv);
 }
 
 static void guarded_attention(skv_backend *base, const skv_attention_args *args)
@@ -343,7 +342,7 @@ static void guarded_attention(skv_backend *base, const skv_attention_args *args)
     for (size_t i = 0; i < set->n_items; i++) {
         const skv_attention_item *item = &set->items[i];
         const skv_table *table = a.step->spans[item->span].table;
-        (void)guarded_slots_of(g, table, a.slot, NULL);
+        (void)guarded_slots_of(table, a.slot);
         guarded_check_seen(table, a.slot, item->n_past, item->n_q, a.window);
     }
     check_apart(a.q, set->n_rows, n, a.out, set->n_rows, n);
@@ -363,7 +362,7 @@ static void guarded_votes(skv_backend *base, const skv_votes_args *args)
     const skv_attention_item *item = &set->items[a.item];
     const skv_table *table = a.step->spans[item->span].table;
     if (a.n == 0 || a.first + a.n > item->n_q) guarded_die("tokens that an item does not have");
-    (void)guarded_slots_of(g, table, a.slot, NULL);
+    (void)guarded_slots_of(table, a.slot);
     guarded_check_seen(table, a.slot, item->n_past + a.first, a.n, a.window);
     a.step = a.step->inner;
     a.q = guarded_rows(g, a.q, set->n_rows, a.n_heads * a.head_dim);
@@ -408,13 +407,15 @@ static void guarded_embed_gate(skv_backend *base, const skv_embed_gate_args *arg
 {
     guarded *g = guarded_enter(base);
     skv_embed_gate_args a = *args;
-    check_apart(a.gate, a.n_rows, a.n, a.part, a.n_rows, a.n);
-    a.gate = guarded_rows(g, a.gate, a.n_rows, a.n);
-    a.part = guarded_rows(g, a.part, a.n_rows, a.n);
-    a.token = floats_of(g, a.token, reach(a.rows, a.n_rows), a.n);
+    const size_t n_rows = guarded_set(g, a.step, a.set)->n_rows;
+    check_apart(a.gate, n_rows, a.n, a.part, n_rows, a.n);
+    a.gate = guarded_rows(g, a.gate, n_rows, a.n);
+    a.part = guarded_rows(g, a.part, n_rows, a.n);
+    a.token = floats_of(g, a.token, a.step->n_rows, a.n);
     a.norm = norm_of(g, a.norm, a.n);
+    a.step = a.step->inner;
     g->cpu->embed_gate(g->cpu, &a);
-    guarded_spoil(g, a.part, a.n_rows, a.n);
+    guarded_spoil(g, a.part, n_rows, a.n);
 }
 
 static void guarded_copy_rows(skv_backend *base, skv_rows to, skv_rows from, size_t n_rows,
@@ -467,7 +468,7 @@ static void guarded_free(skv_backend *base)
 {
     guarded *g = (guarded *)base;
     if (!g) return;
-    if (g->n_areas + g->n_pools + g->n_slots + g->n_states + g->n_steps > 0)
+    if (g->n_areas + g->n_pools + g->n_slots + g->n_states + g->n_steps + g->n_angles > 0)
         guarded_die("freed before its areas, pages and steps were");
     for (size_t i = 0; i < MAX_READS; i++) {
         if (g->readings[i].ticket) guarded_die("freed before pages have arrived");
@@ -518,8 +519,7 @@ skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_bac
         .linear = guarded_linear,
         .linear_groups = guarded_linear_groups,
         .mix = guarded_mix,
-        .rotate = guarded_rotate,
-        .store = guarded_store,
+        .place = guarded_place,
         .attention = guarded_attention,
         .votes = guarded_votes,
         .norm = guarded_norm,

@@ -4,10 +4,12 @@
  * It computes as the CPU's does. Its areas, pools and tables are its own structs. A program ends
  * with a message when it names rows beyond their area, activations where floats are due, an area
  * that is mapped, a page beyond its pool or one that a table does not have, when it writes to a
- * page that two tables hold, or changes a table within a step. What is mapped is a copy: of the
- * contents if they are asked for, else of nonsense, and it is written back only if that is asked
- * for. A page that was mapped is out of reach after page_unmap, and pages that are read are
- * nonsense until pages_done. What an operation leaves undefined becomes nonsense.
+ * page that two tables hold, changes a table within a step, or describes one by sets and items that
+ * are not its rows'. The lists that describe a step become nonsense when the CPU has had them. What
+ * is mapped is a copy: of the contents if they are asked for, else of nonsense, and it is written
+ * back only if that is asked for. A page that was mapped is out of reach after page_unmap, and
+ * pages that are read are nonsense until pages_done. What an operation leaves undefined becomes
+ * nonsense.
  *
  * Programs that link guarded_backend.c with --wrap=skv_backend_create get it in place of the
  * CPU's (tests/CMakeLists.txt).

@@ -318,13 +318,10 @@ static void guarded_table_dropped(skv_backend *base, skv_table *table, size_t tr
     g->cpu->table_dropped(g->cpu, table->inner, track0, dropped, n);
 }
 
-/* The slots of a table that an operation names, which are those of the other ones. */
-const skv_slots *guarded_slots_of(const guarded *g, const skv_table *table, size_t slot,
-                                  const skv_slots *others)
+/* The slots of a table that an operation names, which have this one. */
+const skv_slots *guarded_slots_of(const skv_table *table, size_t slot)
 {
-    if (!table || table->of != g) guarded_die("a table of another back end");
-    if (slot >= table->slots->n_slots) guarded_die("a slot that is not there");
-    if (others && table->slots != others) guarded_die("tables of several layouts in one operation");
+    if (!table || slot >= table->slots->n_slots) guarded_die("a slot that is not there");
     return table->slots;
 }
 
@@ -353,12 +350,16 @@ void guarded_check_seen(const skv_table *table, size_t slot, size_t n_past, size
     }
 }
 
-/* Row `row` of a sequence is written in every head of a slot. */
-void guarded_check_written(const skv_table *table, size_t slot, size_t row)
+void guarded_check_written(const skv_backend_step *step, size_t slot)
 {
-    const skv_slots *slots = table->slots;
-    for (size_t t = slots->track0[slot]; t < slots->track0[slot + 1]; t++) {
-        check_one_holder(slots->pool, page_of(table, t, row));
+    for (size_t s = 0; s < step->n_spans; s++) {
+        const skv_backend_span *span = &step->spans[s];
+        const skv_slots *slots = span->table->slots;
+        for (size_t t = slots->track0[slot]; t < slots->track0[slot + 1]; t++) {
+            for (size_t i = 0; i < span->n; i++) {
+                check_one_holder(slots->pool, page_of(span->table, t, span->n_past + i));
+            }
+        }
     }
 }
 

@@ -68,13 +68,22 @@ struct skv_table {
 
 #define NO_PAGE UINT32_MAX
 
+struct skv_angles {
+    const guarded *of;
+    skv_angles *inner;
+    size_t n;
+};
+
 /* A step, and what it was described by. */
 struct skv_backend_step {
     const guarded *of;
     skv_backend_step *inner;
     size_t max_rows;
     bool is_under_way;
-    size_t n_rows, n_spans;  /* T */
+    size_t n_rows, n_spans, n_angles; /* n_rows: T */
+    const skv_angles *angles[SKV_STEP_ANGLES];
+    size_t angle_columns;
+    uint32_t *positions;     /* owned, [n_rows] */
     skv_backend_span *spans; /* owned, [n_spans] */
     /* With lists that are owned; none where a set has not been described. */
     skv_set_spec sets[SKV_SET_COUNT];
@@ -104,7 +113,7 @@ typedef struct mapping {
 struct guarded {
     skv_backend base; /* first */
     skv_backend *cpu; /* owned */
-    size_t n_areas, n_pools, n_slots, n_states, n_steps;
+    size_t n_areas, n_pools, n_slots, n_states, n_steps, n_angles;
     mapping maps[MAX_MAPS];
     page_view views[MAX_MAPS];
     reading readings[MAX_READS];
@@ -135,13 +144,12 @@ skv_rows guarded_rows(const guarded *g, skv_rows rows, size_t n_rows, size_t n);
 void guarded_spoil(const guarded *g, skv_rows inner, size_t n_rows, size_t n);
 /* A set of a step that is under way, which an operation names. */
 const skv_set_spec *guarded_set(const guarded *g, const skv_backend_step *step, skv_row_set set);
-/* The slots of a table that an operation names, which are those of the other ones. */
-const skv_slots *guarded_slots_of(const guarded *g, const skv_table *table, size_t slot,
-                                  const skv_slots *others);
+/* The slots of a table that an operation names, which have this one. */
+const skv_slots *guarded_slots_of(const skv_table *table, size_t slot);
 /* All rows that tokens [n_past, n_past + n_q) see in a slot have pages. */
 void guarded_check_seen(const skv_table *table, size_t slot, size_t n_past, size_t n_q,
                         size_t window);
-/* Row `row` of a sequence is written in every head of a slot. */
-void guarded_check_written(const skv_table *table, size_t slot, size_t row);
+/* Every row of a step is written in every head of a slot. */
+void guarded_check_written(const skv_backend_step *step, size_t slot);
 
 #endif

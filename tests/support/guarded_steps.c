@@ -72,6 +72,43 @@ static void check_within(const skv_set_spec *from, const skv_set_spec *to)
     }
 }
 
+/* Angles of this back end, for as many columns as the step has room for. */
+static void check_angles(const guarded *g, const skv_backend_step *step,
+                         const skv_backend_step_spec *spec)
+{
+    size_t n = 0;
+    if (spec->n_angles > SKV_STEP_ANGLES) guarded_die("more angles than a step can have");
+    for (size_t a = 0; a < spec->n_angles; a++) {
+        if (!spec->angles[a] || spec->angles[a]->of != g) guarded_die("angles of another back end");
+        n += spec->angles[a]->n;
+    }
+    if (n > step->angle_columns) guarded_die("more angles than a step is for");
+}
+
+static size_t position_of(const skv_backend_step_spec *spec, size_t s, size_t i, size_t row)
+{
+    return spec->positions ? spec->positions[row] : spec->spans[s].position0 + i;
+}
+
+/* The rows of another step stand where those of this one do. */
+static void check_lender(const guarded *g, const skv_backend_step_spec *spec, size_t T)
+{
+    const skv_backend_step *other = spec->angles_of;
+    if (!other) return;
+    if (other->of != g || !other->is_under_way) guarded_die("angles of a step that has ended");
+    if (other->n_rows != T) guarded_die("angles of a step with other rows");
+    size_t row = 0, s_other = 0, i_other = 0;
+    for (size_t s = 0; s < spec->n_spans; s++) {
+        for (size_t i = 0; i < spec->spans[s].n; i++, row++, i_other++) {
+            if (i_other == other->spans[s_other].n) s_other++, i_other = 0;
+            if (other->positions[row] != position_of(spec, s, i, row) ||
+                other->spans[s_other].context != spec->spans[s].context) {
+                guarded_die("angles of a step with rows at other positions");
+            }
+        }
+    }
+}
+
 /* The rows of all spans. */
 static size_t check_spans(const guarded *g, const skv_backend_step_spec *spec)
 {
@@ -80,9 +117,11 @@ static size_t check_spans(const guarded *g, const skv_backend_step_spec *spec)
     if (spec->n_spans == 0) guarded_die("a step without spans");
     for (size_t s = 0; s < spec->n_spans; s++) {
         const skv_backend_span *span = &spec->spans[s];
-        if (!span->table || span->table->of != g) guarded_die("a table of another back end");
+        if (span->n_undo > span->n) guarded_die("more rows to take back than there are");
+        if (!span->table != !spec->spans[0].table) guarded_die("spans with tables and without");
+        if (span->table && span->table->of != g) guarded_die("a table of another back end");
         if (slots && span->table->slots != slots) guarded_die("a step of several layouts");
-        slots = span->table->slots;
+        if (span->table) slots = span->table->slots;
         if (span->n == 0) guarded_die("a span without rows");
         T += span->n;
     }
@@ -127,6 +166,15 @@ static void keep_description(skv_backend_step *step, const skv_backend_step_spec
     step->spans = (skv_backend_span *)(uintptr_t)spans;
     step->n_spans = spec->n_spans;
     step->n_rows = T;
+    step->n_angles = spec->n_angles;
+    memcpy(step->angles, spec->angles, sizeof step->angles);
+    free(step->positions);
+    step->positions = guarded_take(T * sizeof *step->positions);
+    for (size_t s = 0, row = 0; s < spec->n_spans; s++) {
+        for (size_t i = 0; i < spec->spans[s].n; i++, row++) {
+            step->positions[row] = (uint32_t)position_of(spec, s, i, row);
+        }
+    }
     for (size_t i = 0; i < SKV_SET_COUNT; i++) {
         static const skv_set_spec none;
         copy_set(&step->sets[i], i == SKV_SET_CHOSEN ? &none : &spec->sets[i]);
@@ -134,21 +182,28 @@ static void keep_description(skv_backend_step *step, const skv_backend_step_spec
 }
 
 /* The description as the CPU gets it, for as long as a call takes. */
-static skv_backend_step_spec lend_description(const skv_backend_step *step)
+static skv_backend_step_spec lend_description(const skv_backend_step *step,
+                                              const skv_backend_step_spec *own)
 {
-    skv_backend_step_spec spec = {.n_spans = step->n_spans};
+    skv_backend_step_spec spec = {.n_spans = step->n_spans, .n_angles = step->n_angles};
+    const void *positions = NULL;
+    if (own->positions) copy_list(&positions, own->positions, step->n_rows * sizeof(uint32_t));
+    spec.positions = positions;
+    if (own->angles_of) spec.angles_of = own->angles_of->inner;
+    for (size_t a = 0; a < step->n_angles; a++) spec.angles[a] = step->angles[a]->inner;
     skv_backend_span *spans = guarded_take(step->n_spans * sizeof *spans);
     for (size_t s = 0; s < step->n_spans; s++) {
         spans[s] = step->spans[s];
-        spans[s].table = spans[s].table->inner;
+        if (spans[s].table) spans[s].table = spans[s].table->inner;
     }
     spec.spans = spans;
     for (size_t i = 0; i < SKV_SET_COUNT; i++) copy_set(&spec.sets[i], &step->sets[i]);
     return spec;
 }
 
-static void end_description(const skv_backend_step_spec *spec)
+static void end_description(const skv_backend_step_spec *spec, size_t T)
 {
+    end_list(spec->positions, T * sizeof *spec->positions);
     end_list(spec->spans, spec->n_spans * sizeof *spec->spans);
     for (size_t i = 0; i < SKV_SET_COUNT; i++) end_set(&spec->sets[i]);
 }
@@ -171,6 +226,29 @@ const skv_set_spec *guarded_set(const guarded *g, const skv_backend_step *step, 
     return &step->sets[set];
 }
 
+static skv_status guarded_angles_create(skv_backend *base, const skv_angles_spec *spec,
+                                        skv_angles **out, skv_error *err)
+{
+    guarded *g = (guarded *)base;
+    skv_angles *inner;
+    SKV_TRY(g->cpu->angles_create(g->cpu, spec, &inner, err));
+    *out = guarded_take(sizeof **out);
+    **out = (skv_angles){g, inner, spec->n};
+    g->n_angles++;
+    return SKV_OK;
+}
+
+static void guarded_angles_free(skv_backend *base, skv_angles *angles)
+{
+    guarded *g = (guarded *)base;
+    if (!angles) return;
+    if (angles->of != g) guarded_die("angles of another back end");
+    if (g->n_under_way > 0) guarded_die("angles are freed within a step");
+    g->cpu->angles_free(g->cpu, angles->inner);
+    free(angles);
+    g->n_angles--;
+}
+
 static skv_status guarded_step_create(skv_backend *base, const skv_backend_step_limits *limits,
                                       skv_backend_step **out, skv_error *err)
 {
@@ -179,6 +257,7 @@ static skv_status guarded_step_create(skv_backend *base, const skv_backend_step_
     SKV_TRY(g->cpu->step_create(g->cpu, limits, &inner, err));
     skv_backend_step *step = guarded_take(sizeof *step);
     *step = (skv_backend_step){.of = g, .inner = inner, .max_rows = limits->max_rows};
+    step->angle_columns = limits->angle_columns;
     g->n_steps++;
     *out = step;
     return SKV_OK;
@@ -190,6 +269,7 @@ static void guarded_step_free(skv_backend *base, skv_backend_step *step)
     if (!step) return;
     g->cpu->step_free(g->cpu, step_of(g, step, false)->inner);
     free(step->spans);
+    free(step->positions);
     for (size_t i = 0; i < SKV_SET_COUNT; i++) end_set(&step->sets[i]);
     free(step);
     g->n_steps--;
@@ -212,8 +292,10 @@ static skv_backend_step_spec take_description(const guarded *g, skv_backend_step
     check_items(spec, &spec->sets[SKV_SET_ALL]);
     check_items(spec, &spec->sets[SKV_SET_KEPT]);
     check_within(&spec->sets[SKV_SET_KEPT], &spec->sets[SKV_SET_WANTED]);
+    check_angles(g, step, spec);
+    check_lender(g, spec, T);
     keep_description(step, spec, T);
-    return lend_description(step);
+    return lend_description(step, spec);
 }
 
 static skv_status guarded_step_begin(skv_backend *base, skv_backend_step *step,
@@ -222,7 +304,7 @@ static skv_status guarded_step_begin(skv_backend *base, skv_backend_step *step,
     guarded *g = (guarded *)base;
     const skv_backend_step_spec lent = take_description(g, step_of(g, step, false), spec);
     const skv_status status = g->cpu->step_begin(g->cpu, step->inner, &lent, err);
-    end_description(&lent);
+    end_description(&lent, step->n_rows);
     if (status != SKV_OK) return status;
     step->is_under_way = true;
     g->n_under_way++;
@@ -235,7 +317,7 @@ static void guarded_step_change(skv_backend *base, skv_backend_step *step,
     guarded *g = guarded_enter(base);
     const skv_backend_step_spec lent = take_description(g, step_of(g, step, true), spec);
     g->cpu->step_change(g->cpu, step->inner, &lent);
-    end_description(&lent);
+    end_description(&lent, step->n_rows);
 }
 
 static skv_status guarded_step_wait(skv_backend *base, skv_backend_step *step, skv_error *err)
@@ -292,6 +374,8 @@ static void guarded_gather(skv_backend *base, const skv_backend_step *step, skv_
 
 void guarded_add_steps(skv_backend *base)
 {
+    base->angles_create = guarded_angles_create;
+    base->angles_free = guarded_angles_free;
     base->step_create = guarded_step_create;
     base->step_free = guarded_step_free;
     base->step_bytes = guarded_step_bytes;

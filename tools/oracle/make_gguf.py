@@ -165,6 +165,12 @@ SPECS |= {
 }
 
 SPECS |= {
+    "lfm2-moe-gguf": {"config": model_specs.lfm2_moe(model_specs.v5, layer_types=["conv", "full_attention", "conv"],
+                                                     num_hidden_layers=3, num_dense_layers=1, intermediate_size=64,
+                                                     moe_intermediate_size=32, routed_scaling_factor=1.0,
+                                                     rope_parameters={"rope_theta": 1000000.0, "rope_type": "default"}),
+                      "types": {"blk.1.ffn_gate_exps": "Q8_0"}, "default": "F16", "architecture": "lfm2moe",
+                      "lengths": (1, 23, 80)},
     "lfm2-gguf": {"config": model_specs.lfm2(model_specs.v5, layer_types=["conv", "conv", "full_attention", "conv"],
                                              num_hidden_layers=4, block_ff_dim=64, block_auto_adjust_ff_dim=False,
                                              intermediate_size=64,
@@ -175,14 +181,26 @@ SPECS |= {
 
 def mamba(name, architecture, **fields):
     """A family with Mamba-2 layers, as make_models.py has it, with rows of 32 and more."""
-    config = {**model_specs.mamba_specs()[name]["config"], **fields}
-    return {"config": config, "types": {"blk.0.ssm_out": "Q8_0"}, "default": "F16", "architecture": architecture,
+    specs = model_specs.mamba_specs() | model_specs.nemotron_and_falcon_specs()
+    config = {**specs[name]["config"], **fields}
+    return {"config": config, "types": {"blk.0.ssm_in": "Q8_0"}, "default": "F16", "architecture": architecture,
             "lengths": (1, 23, 80)}
 
 
 SPECS |= {
     "granite-h-gguf": mamba("granite-h", "granitehybrid", num_hidden_layers=3, layer_types=[LINEAR, FULL, LINEAR],
                             mamba_n_groups=2),
+    "nemotron-h-gguf": mamba("nemotron-h", "nemotron_h", hybrid_override_pattern="M-*M", num_hidden_layers=4),
+    # With a block that predicts further tokens, which nobody reads.
+    "nemotron-h-moe-gguf": mamba("nemotron-h-moe", "nemotron_h_moe", hybrid_override_pattern="ME*E",
+                                 num_hidden_layers=4, num_nextn_predict_layers=1),
+    "nemotron-h-latent-gguf": mamba("nemotron-h-moe", "nemotron_h_moe", hybrid_override_pattern="ME*E",
+                                    num_hidden_layers=4, moe_latent_size=32, norm_topk_prob=False),
+    # Files have the multipliers in their weights.
+    "falcon-h1-gguf": mamba("falcon-h1", "falcon-h1", num_hidden_layers=2, mamba_rms_norm=True,
+                            ssm_multipliers=[1.0] * 5, mlp_multipliers=[1.0, 1.0],
+                            **{f"{key}_multiplier": 1.0 for key in (
+                                "ssm_in", "ssm_out", "attention_in", "attention_out", "key", "embedding", "lm_head")}),
     "granite-h-moe-gguf": mamba("granite-h-moe", "granitehybrid", num_hidden_layers=3,
                                 layer_types=[LINEAR, FULL, LINEAR]),
 }
@@ -210,7 +228,7 @@ LFM2_NAMES = {"operator_norm": "attn_norm", "ffn_norm": "ffn_norm", "self_attn.o
               "self_attn.q_layernorm": "attn_q_norm", "self_attn.k_layernorm": "attn_k_norm",
               "conv.in_proj": "shortconv.in_proj", "conv.out_proj": "shortconv.out_proj",
               "conv.conv": "shortconv.conv", "feed_forward.w1": "ffn_gate", "feed_forward.w2": "ffn_down",
-              "feed_forward.w3": "ffn_up"}
+              "feed_forward.w3": "ffn_up", "feed_forward.gate": "ffn_gate_inp"}
 FAMILY_NAMES = {"lfm2": LFM2_NAMES, "gemma": GEMMA_NAMES, "olmo": OLMO_NAMES, "glm": GLM_NAMES, "qwen3_next": hybrid_gguf.NAMES,
                 "qwen3_5": hybrid_gguf.NAMES} | mamba_gguf.NAMES
 # The families whose q and k rows llama.cpp's converter puts in pair order.
@@ -227,8 +245,11 @@ def gguf_name(name, model_type):
         return f"blk.{name.split('.')[2]}.ffn_down_exps.scale"
     if name.endswith("self_attn.sinks"):
         return f"blk.{name.split('.')[2]}.attn_sinks.weight"
+    if name.endswith(("expert_bias", "e_score_correction_bias")):
+        return f"blk.{name.split('.')[2]}.exp_probs_b.bias"
     stem, kind = name.rsplit(".", 1)
-    top = {"model.embed_tokens_per_layer": "per_layer_token_embd",
+    top = {"model.embeddings": "token_embd", "model.norm_f": "output_norm", "model.final_layernorm": "output_norm",
+           "model.embed_tokens_per_layer": "per_layer_token_embd",
            "model.per_layer_model_projection": "per_layer_model_proj",
            "model.per_layer_projection_norm": "per_layer_proj_norm",
            "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
@@ -308,6 +329,8 @@ def metadata_gemma4(writer, config):
 
 def metadata_rope(writer, config):
     """Rotation, and the windows of OLMo 3, as llama.cpp's converter writes them."""
+    if config["model_type"] == "nemotron_h":  # no positions
+        return
     rope = config.get("rope_parameters") or {"rope_theta": config["rope_theta"]}
     if "full_attention" in rope:
         writer.add_rope_freq_base_swa(rope["sliding_attention"]["rope_theta"])
@@ -330,20 +353,24 @@ def metadata_rope(writer, config):
 
 
 def metadata(writer, config, tokenizer):
-    writer.add_block_count(config["num_hidden_layers"] + (config["model_type"] == "qwen3_5_text"))
+    extra = mamba_gguf.extra_layers(config) + (config["model_type"] == "qwen3_5_text")
+    writer.add_block_count(config["num_hidden_layers"] + extra)
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_head_count(config["num_attention_heads"])
     if config["model_type"] != "gemma4_text":
         writer.add_feed_forward_length(mamba_gguf.block_width(config))
-        kinds = config.get("layer_types", []) if config["model_type"] == "lfm2" else []
+        kinds = config.get("layer_types", []) if config["model_type"].startswith("lfm2") else []
         if config["model_type"] in mamba_gguf.TYPES:
             writer.add_head_count_kv(mamba_gguf.kv_heads(config))
         else:
             writer.add_head_count_kv([config["num_key_value_heads"] * (kind != "conv") for kind in kinds]
                                      or config["num_key_value_heads"])
-    writer.add_layer_norm_rms_eps(config.get("rms_norm_eps") or config["norm_eps"])
-    if config["model_type"] == "lfm2":
+    writer.add_layer_norm_rms_eps(config.get("rms_norm_eps") or config.get("norm_eps") or config["layer_norm_epsilon"])
+    if config["model_type"] == "lfm2_moe":
+        writer.add_leading_dense_block_count(config["num_dense_layers"])
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    if config["model_type"].startswith("lfm2"):
         writer.add_shortconv_l_cache(config["conv_L_cache"])
     if config["model_type"] == "gemma4_text":
         metadata_gemma4(writer, config)
@@ -415,6 +442,8 @@ def expert_pieces(config, name, t):
         return [(f"blk.{layer}.ffn_down_exps.{kind}", rows)], lambda down: swap(down)
     if config["model_type"] == "gemma4_text" and int(layer) % 2 == 0:  # as converters write it
         return [(f"blk.{layer}.ffn_gate_up_exps.{kind}", t)], lambda both: both
+    if part.startswith("up_proj"):
+        return [(f"blk.{layer}.ffn_up_exps.{kind}", t)], lambda up: up
     names = [f"blk.{layer}.ffn_{what}_exps.{kind}" for what in ("gate", "up")]
     if oss:
         return (list(zip(names, (rows[:, 0::2], rows[:, 1::2]))),
@@ -498,7 +527,7 @@ def write_gguf(path, name, spec, shapes):
             out_name, data = next(n for n, w in fused.items() if w is whole), np.concatenate([whole[p] for p in "qkv"])
         data = data[0] if "shexp" in out_name and data.shape[0] == 1 else data
         writer.add_tensor(out_name, np.ascontiguousarray(data), raw_dtype=raw)
-    if config["model_type"] == "qwen3_5_text":  # a layer that predicts further tokens, which nobody reads
+    if config["model_type"] == "qwen3_5_text" or mamba_gguf.extra_layers(config):  # a layer that nobody reads
         writer.add_tensor(f"blk.{config['num_hidden_layers']}.attn_norm.weight", np.ones(3, dtype=np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

@@ -92,8 +92,12 @@ def base_tensors(name, config):
 EXPERT_NAMES = {
     "qwen3_moe": ("mlp", {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}),
     "qwen3_next": ("mlp", {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}),
+    "qwen3_5_moe_text": ("mlp", {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}),
     "mixtral": ("block_sparse_moe", {"gate": "w1", "up": "w3", "down": "w2"}),
+    "lfm2_moe": ("feed_forward", {"gate": "w1", "up": "w3", "down": "w2"}),
+    "nemotron_h": ("mixer", {"up": "up_proj", "down": "down_proj"}),
 }
+IN_MEMORY = {"lfm2_moe": "feed_forward", "nemotron_h": "mixer"}  # others: mlp
 
 
 def split_experts(tensors, model_type):
@@ -101,12 +105,14 @@ def split_experts(tensors, model_type):
     block, parts = EXPERT_NAMES[model_type]
     out = {}
     for name, t in tensors.items():
-        layer, _, rest = name.partition(".mlp.")
+        layer, _, rest = name.partition(f".{IN_MEMORY.get(model_type, 'mlp')}.")
         if rest == "experts.gate_up_proj":
             pieces = {(e, part): t[e].chunk(2)[j] for e in range(t.shape[0])
                       for j, part in enumerate(("gate", "up"))}
         elif rest == "experts.down_proj":
             pieces = {(e, "down"): t[e] for e in range(t.shape[0])}
+        elif rest == "experts.up_proj":
+            pieces = {(e, "up"): t[e] for e in range(t.shape[0])}
         elif rest == "gate.weight":
             out[f"{layer}.{block}.gate.weight"] = t
             continue
@@ -128,6 +134,24 @@ def publish(tensors, family):
     for name, t in tensors.items():
         for new, old in PUBLISHED[family].items():
             name = name.replace(new, old)
+        out[name] = t
+    return out
+
+
+def publish_olmo(config, tensors):
+    """Norms of layers without attention as published, and a convolution for each of q, k and v."""
+    out = {}
+    n_k, n_v = (config[f"linear_num_{k}_heads"] * config[f"linear_{k}_head_dim"] for k in ("key", "value"))
+    for name, t in tensors.items():
+        part = name.split(".")
+        linear = part[1] == "layers" and config["layer_types"][int(part[2])] == model_specs.LINEAR
+        if name.endswith("linear_attn.conv1d.weight"):
+            for kind, piece in zip("qkv", t.split([n_k, n_k, n_v])):
+                out[name.replace("conv1d", f"{kind}_conv1d")] = piece
+            continue
+        if linear:
+            name = name.replace("input_layernorm", "attention_layer_norm")
+            name = name.replace("post_attention_layernorm", "feedforward_layer_norm")
         out[name] = t
     return out
 
@@ -160,7 +184,7 @@ def load_float64(folder):
     assert not any(report[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys")), report
     model.eval()
     with AllFloat64():
-        if model.model.rotary_emb is None:  # no positions
+        if getattr(model.model, "rotary_emb", None) is None:  # no positions
             return model
         model.model.rotary_emb = type(model.model.rotary_emb)(config=model.config)
     embedding = model.get_input_embeddings()
@@ -261,8 +285,12 @@ def save_wrapped(folder, config, tensors, dtype, kind):
 def make_ordinary(root, name, spec):
     config, folder = spec["config"], root / name
     tensors = base_tensors(name, config)
-    if spec.get("experts") == "split":
+    if spec.get("experts") in ("split", "lfm2", "nemotron"):
         tensors = split_experts(tensors, config["model_type"])
+    if spec.get("backbone"):
+        tensors = {n.replace("model.", "backbone.", 1): t for n, t in tensors.items()}
+    if spec.get("olmo"):
+        tensors = publish_olmo(config, tensors)
     if spec.get("experts") in PUBLISHED:
         tensors = publish(tensors, spec["experts"])
     if spec.get("experts") == "mxfp4":
@@ -433,7 +461,8 @@ def make_openelm(root, name):
 
 def jobs(root):
     ordinary = (model_specs.ordinary_specs() | model_specs.recent_specs()
-                | model_specs.hybrid_specs() | model_specs.lfm2_specs() | model_specs.mamba_specs())
+                | model_specs.hybrid_specs() | model_specs.lfm2_specs() | model_specs.mamba_specs()
+                | model_specs.nemotron_and_falcon_specs())
     swift = model_specs.swiftkv_specs()
     table = {n: (lambda n=n, s=s: make_ordinary(root, n, s)) for n, s in ordinary.items()}
     table["openelm"] = lambda: make_openelm(root, "openelm")

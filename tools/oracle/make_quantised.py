@@ -21,6 +21,7 @@ import model_specs
 import plain_models
 from random_weights import generator
 
+LINEAR, FULL = model_specs.LINEAR, model_specs.FULL
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 
@@ -258,6 +259,55 @@ def specs():
             "config": model_specs.qwen3_moe(v5, moe_intermediate_size=32, **experts), "by": gptq,
             "options": {"group": 32}, "split": True, "quantization": gptq_config(32),
         },
+        "qwen3-5-fp8-block": {  # as published: inside a model with images, b and a as they are; partial blocks
+            "config": model_specs.delta("qwen3_5_text", "Qwen3_5", num_hidden_layers=3, dtype="bfloat16",
+                                        layer_types=[LINEAR, FULL, LINEAR]),
+            "by": fp8_block, "options": {"block": 16}, "wrapped": "qwen3_5", "floats": ("in_proj_a", "in_proj_b"),
+            "quantization": {"quant_method": "fp8", "weight_block_size": [16, 16],
+                             "modules_to_not_convert": ["lm_head", "model.language_model.layers.0.linear_attn.in_proj_a"]},
+        },
+        "qwen3-5-moe-fp8-block": {
+            "config": model_specs.delta("qwen3_5_moe_text", "Qwen3_5Moe", num_hidden_layers=2, dtype="bfloat16",
+                                        layer_types=[LINEAR, FULL], **model_specs.delta_experts()),
+            "by": fp8_block, "options": {"block": 16}, "split": True, "floats": ("in_proj_a", "in_proj_b"),
+            "quantization": {"quant_method": "fp8", "weight_block_size": [16, 16],
+                             "modules_to_not_convert": ["lm_head"]},
+        },
+        "qwen3-5-int4": {  # every linear layer, b and a too
+            "config": model_specs.delta("qwen3_5_text", "Qwen3_5", num_hidden_layers=3, hidden_size=64,
+                                        intermediate_size=64, linear_key_head_dim=16, linear_value_head_dim=16,
+                                        tie_word_embeddings=True, layer_types=[LINEAR, FULL, LINEAR]),
+            "by": packed, "options": {"group": 32, "scales": torch.bfloat16}, "wrapped": "qwen3_5",
+            "quantization": compressed("pack-quantized", 4, "int", "group", group_size=32),
+        },
+        "qwen3-5-awq": {
+            "config": model_specs.delta("qwen3_5_text", "Qwen3_5", num_hidden_layers=2, hidden_size=64,
+                                        intermediate_size=64, linear_key_head_dim=16, linear_value_head_dim=16,
+                                        layer_types=[LINEAR, FULL]),
+            "by": awq, "options": {"group": 32}, "floats": ("in_proj_a", "in_proj_b"),
+            "quantization": {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True,
+                             "version": "gemm"},
+        },
+        "qwen3-next-fp8-block": {  # rows by key head, which begin within blocks
+            "config": model_specs.delta("qwen3_next", "Qwen3Next", num_hidden_layers=2, decoder_sparse_step=1,
+                                        mlp_only_layers=[0], norm_topk_prob=True, dtype="bfloat16",
+                                        layer_types=[LINEAR, FULL], **model_specs.delta_experts()),
+            "by": fp8_block, "options": {"block": 16}, "split": True, "floats": ("in_proj_ba",),
+            "quantization": {"quant_method": "fp8", "weight_block_size": [16, 16],
+                             "modules_to_not_convert": ["lm_head"]},
+        },
+        "granite-h-fp8-row": {
+            "config": model_specs.mamba_specs()["granite-h"]["config"] | {
+                "num_hidden_layers": 3, "layer_types": [LINEAR, FULL, LINEAR]},
+            "by": fp8_row, "options": {},
+            "quantization": compressed("float-quantized", 8, "float", "channel"),
+        },
+        "falcon-h1-int4": {  # with multipliers: such products lose their codes
+            "config": model_specs.falcon_h1(model_specs.v4, num_hidden_layers=2, hidden_size=64, intermediate_size=64,
+                                            mamba_d_ssm=64, mamba_d_head=16),
+            "by": packed, "options": {"group": 32, "scales": torch.bfloat16},
+            "quantization": compressed("pack-quantized", 4, "int", "group", group_size=32),
+        },
         "mixtral-int4": {
             "config": model_specs.mixtral(v4, hidden_size=64, intermediate_size=32, head_dim=16,
                                           num_hidden_layers=2),
@@ -273,7 +323,11 @@ def scalar(parts, value):
     return parts | {"weight_scale_inv": scale[0], "activation_scale": torch.tensor(0.02)}, value
 
 
-def is_linear(name):
+def is_linear(name, floats=()):
+    if any(part in name for part in floats):
+        return False
+    if "linear_attn.in_proj" in name or name.endswith(("mamba.in_proj.weight", "_linear.weight")):
+        return True
     of_expert = ".experts." in name and name.endswith((".w1.weight", ".w2.weight", ".w3.weight"))
     return of_expert or name.endswith(("_proj.weight", "_proj_swiftkv.weight"))
 
@@ -290,7 +344,7 @@ def make(root, name, spec):
     stored, values = {}, {}
     for n, t in tensors.items():
         values[n] = t.double()
-        if not is_linear(n):
+        if not is_linear(n, spec.get("floats", ())):
             stored[n] = t
             continue
         parts, values[n] = spec["by"](t.double(), spec["options"])
@@ -304,7 +358,16 @@ def make(root, name, spec):
         logits_of = make_models.transformers_logits(scratch)
         shutil.rmtree(scratch)
         source = "transformers on the dequantised weights"
-    save_exact(folder, config | {"quantization_config": spec["quantization"]}, stored)
+    written = config | {"quantization_config": spec["quantization"]}
+    if spec.get("wrapped"):
+        inner = {k: v for k, v in config.items() if k != "tie_word_embeddings"}
+        written = {"architectures": [config["architectures"][0].replace("CausalLM", "ConditionalGeneration")],
+                   "model_type": spec["wrapped"], "quantization_config": spec["quantization"],
+                   "text_config": inner, "tie_word_embeddings": config["tie_word_embeddings"],
+                   "vision_config": {"hidden_size": 3}}
+        stored = {n.replace("model.", "model.language_model.", 1): t for n, t in stored.items()}
+        stored |= {"model.visual.patch_embed.proj.weight": torch.ones(4, 3), "mtp.fc.weight": torch.ones(4, 8)}
+    save_exact(folder, written, stored)
     result = make_models.golden(name, config, {None: logits_of}, model_specs.LENGTHS, source)
     golden_cases.write_json(folder / "golden.json", result)
 

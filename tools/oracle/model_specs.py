@@ -524,6 +524,16 @@ def hybrid_specs():
     }
 
 
+def lfm2_moe(make, **fields):
+    base = {"conv_L_cache": 3, "conv_bias": False, "hidden_size": 32, "intermediate_size": 48,
+            "moe_intermediate_size": 24, "norm_eps": 1e-5, "norm_topk_prob": True, "num_attention_heads": 4,
+            "num_dense_layers": 2, "num_experts": 7, "num_experts_per_tok": 3, "num_hidden_layers": 5,
+            "num_key_value_heads": 2, "pad_token_id": 0, "routed_scaling_factor": 1.5, "tie_word_embeddings": True,
+            "use_expert_bias": True, "vocab_size": 101}
+    config = make("lfm2_moe", "Lfm2MoeForCausalLM", **{**base, **fields})
+    return {k: v for k, v in config.items() if k != "rms_norm_eps"}
+
+
 def lfm2(make, **fields):
     """A width of 83, rounded up to 96; a state in the last layer."""
     base = {
@@ -552,6 +562,25 @@ def lfm2_specs():
         "lfm2-v4": {
             "config": lfm2(v4, full_attn_idxs=[2, 4], torch_dtype="bfloat16", rope_theta=1000000.0),
             "dtype": "bf16",
+            "lengths": (1, 3, 23, 80),
+        },
+        "lfm2-vl": {  # inside a model with images
+            "config": lfm2(v5, layer_types=[kinds[k] for k in "cfc"], num_hidden_layers=3,
+                           rope_parameters={"rope_theta": 10000.0, "rope_type": "default"}),
+            "lengths": (1, 3, 23, 80),
+            "wrapped": "lfm2_vl",
+        },
+        "lfm2-moe": {  # as published
+            "config": lfm2_moe(v4, layer_types=[kinds[k] for k in "ccfcf"], torch_dtype="bfloat16",
+                               rope_theta=1000000.0),
+            "dtype": "bf16",
+            "experts": "lfm2",
+            "lengths": (1, 3, 23, 80),
+        },
+        "lfm2-moe-plain": {  # chosen by the sigmoids alone, whose sum stays as it is
+            "config": lfm2_moe(v5, layer_types=[kinds[k] for k in "cfcc"], num_hidden_layers=4, num_dense_layers=0,
+                               use_expert_bias=False, norm_topk_prob=False,
+                               rope_parameters={"rope_theta": 10000.0, "rope_type": "default"}),
             "lengths": (1, 3, 23, 80),
         },
         "lfm2-v5": {
@@ -585,6 +614,87 @@ def mamba_specs():
                          position_embedding_type="nope", torch_dtype="bfloat16"),
             "dtype": "bf16",
             "experts": "granite",
+            "lengths": lengths,
+        },
+    }
+
+
+def nemotron(make, **fields):
+    base = {"attention_bias": False, "chunk_size": 32, "conv_kernel": 4, "head_dim": 8, "hidden_size": 32,
+            "intermediate_size": 48, "layer_norm_epsilon": 1e-5, "mamba_head_dim": 16, "mamba_hidden_act": "silu",
+            "mamba_num_heads": 6, "mamba_proj_bias": False, "mlp_bias": False, "mlp_hidden_act": "relu2",
+            "n_groups": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "ssm_state_size": 12,
+            "use_bias": False, "use_conv_bias": True, "vocab_size": 103}
+    config = make("nemotron_h", "NemotronHForCausalLM", **{**base, **fields})
+    return {k: v for k, v in config.items() if not k.startswith(("rope_", "rms_norm"))}
+
+
+def nemotron_experts(**fields):
+    return {"moe_intermediate_size": 24, "moe_shared_expert_intermediate_size": 40, "n_group": 1,
+            "n_routed_experts": 7, "n_shared_experts": 1, "norm_topk_prob": True, "num_experts_per_tok": 3,
+            "routed_scaling_factor": 2.5, "topk_group": 1, **fields}
+
+
+def falcon_h1(make, **fields):
+    base = {"attention_bias": False, "attention_in_multiplier": 0.9, "attention_out_multiplier": 0.8,
+            "embedding_multiplier": 2.5, "hidden_act": "silu", "hidden_size": 32, "intermediate_size": 48,
+            "key_multiplier": 0.4, "lm_head_multiplier": 0.7, "mamba_chunk_size": 32, "mamba_conv_bias": True,
+            "mamba_d_conv": 4, "mamba_d_head": 12, "mamba_d_ssm": 48, "mamba_d_state": 10, "mamba_n_groups": 2,
+            "mamba_n_heads": 4, "mamba_norm_before_gate": False, "mamba_proj_bias": False, "mamba_rms_norm": False,
+            "mlp_bias": False, "mlp_multipliers": [1.3, 0.6], "num_attention_heads": 4, "num_hidden_layers": 3,
+            "num_key_value_heads": 2, "projectors_bias": False, "ssm_in_multiplier": 1.25,
+            "ssm_multipliers": [0.6, 1.2, 0.7, 1.4, 0.5], "ssm_out_multiplier": 0.75, "vocab_size": 103}
+    return make("falcon_h1", "FalconH1ForCausalLM", **{**base, **fields})
+
+
+def nemotron_and_falcon_specs():
+    lengths = (1, 3, 23, 80)
+    olmo = {"hidden_act": "silu", "hidden_size": 32, "intermediate_size": 48, "linear_key_head_dim": 8,
+            "linear_num_key_heads": 4, "linear_num_value_heads": 4, "linear_value_head_dim": 16,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 5, "rms_norm_eps": 1e-6,
+            "pad_token_id": 0, "vocab_size": 103}
+    return {
+        "nemotron-h": {  # as published; a layer that keeps something is the last but one
+            "config": nemotron(v4, hybrid_override_pattern="M-M*-M-", num_hidden_layers=7, torch_dtype="bfloat16"),
+            "dtype": "bf16",
+            "backbone": True,
+            "lengths": lengths,
+        },
+        "nemotron-h-moe": {
+            "config": nemotron(v4, hybrid_override_pattern="MEM*EM", num_hidden_layers=6, torch_dtype="bfloat16",
+                               **nemotron_experts()),
+            "dtype": "bf16",
+            "backbone": True,
+            "experts": "nemotron",
+            "lengths": lengths,
+        },
+        "nemotron-h-latent": {  # as transformers 5 saves it; experts in fewer columns
+            "config": nemotron(v5, layers_block_type=[LINEAR, "moe", FULL, "moe", LINEAR, "mlp"],
+                               **nemotron_experts(moe_latent_size=16, norm_topk_prob=False)),
+            "lengths": lengths,
+        },
+        "falcon-h1": {"config": falcon_h1(v4), "lengths": lengths},
+        "falcon-h1-norm": {  # a norm over groups, before the gate
+            "config": falcon_h1(v5, mamba_rms_norm=True, mamba_norm_before_gate=True, tie_word_embeddings=True,
+                                mamba_d_head="auto", dtype="bfloat16"),
+            "dtype": "bf16",
+            "lengths": lengths,
+        },
+        "falcon-h1-gate": {  # the same behind it
+            "config": falcon_h1(v5, mamba_rms_norm=True, ssm_multipliers=[1.0] * 5, mlp_multipliers=[1.0, 1.0],
+                                num_hidden_layers=2),
+            "lengths": lengths,
+        },
+        "olmo-hybrid": {  # no positions
+            "config": v5("olmo_hybrid", "OlmoHybridForCausalLM", **{**olmo, "rope_parameters": {"rope_theta": None, "rope_type": "default"}},
+                         attention_bias=False, layer_types=[LINEAR, LINEAR, FULL, LINEAR, FULL]),
+            "lengths": lengths,
+        },
+        "olmo-hybrid-published": {
+            "config": v5("olmo_hybrid", "OlmoHybridForCausalLM", **olmo, attention_bias=False, dtype="bfloat16",
+                         layer_types=[LINEAR, FULL, LINEAR, LINEAR, LINEAR], linear_allow_neg_eigval=False),
+            "dtype": "bf16",
+            "olmo": True,
             "lengths": lengths,
         },
     }

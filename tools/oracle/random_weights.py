@@ -49,7 +49,8 @@ def tensor_for(model, name, shape, gemma=False):
     gain = 1.6 if any(part in name for part in ("q_proj", "k_proj", "qkv_proj")) else 1.1
     if "lm_head" in name:
         gain = 2.5
-    if name.endswith(("mlp.gate.weight", "router.weight", "shared_expert_gate.weight")):  # so that experts differ in weight
+    if name.endswith(("mlp.gate.weight", "router.weight", "shared_expert_gate.weight", "mixer.gate.weight",
+                      "feed_forward.gate.weight")):  # so that experts differ in weight
         gain = 2.0
     if name.endswith("sinks"):
         return to_bf16_exact(r.standard_normal(shape))

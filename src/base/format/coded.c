@@ -10,8 +10,8 @@
 #include "base/size.h"
 #include "format/quant_levels.h"
 
-/* Codes of a row, and rows, that are unpacked at a time: those of a cache line where codes stand by
- * columns; codes of 4 bits in an int32. */
+/* Codes of a row, and rows, that are unpacked at a time: a cache line's worth if codes are stored
+ * by columns; codes of 4 bits in an int32. */
 enum { PIECE = 256, ROWS = 16, CODES = 8 };
 
 static uint32_t load_u32(const unsigned char *p)

@@ -14,8 +14,8 @@
  *     w[n, k] = (code[n, k] - zero[n, g]) * scale[n, g],   g = k / group, or g_idx[k]
  *
  * X.weight_scale or X.weight_scale_inv (which multiplies, too) is one number, [N, 1], [N, K /
- * group] or one number a block of rows and columns. Zero points have 4 bits and stand as the codes
- * do, along N: X.weight_zero_point [N / 8, K / group], X.qzeros [K / group, N / 8]; without them
+ * group] or one number a block of rows and columns. Zero points have 4 bits and are stored like the
+ * codes, along N: X.weight_zero_point [N / 8, K / group], X.qzeros [K / group, N / 8]; without them
  * codes of 4 bits have 8. X.weight_shape [2] of I64 or I32 is N and K of packed codes.
  */
 #ifndef SKV_FORMAT_CODED_H
@@ -26,22 +26,22 @@
 
 enum { SKV_QUANT_SCHEMES_MAX = 8 };
 
-/* How config.json says that some modules are quantised; 0: it does not say. */
+/* How config.json declares some modules to be quantised; 0: not declared. */
 typedef struct skv_quant_scheme {
     size_t bits, group;
-    bool ordered; /* a tensor says each column's group */
+    bool ordered; /* a tensor has each column's group */
 } skv_quant_scheme;
 
 /* The parts of config.json's quantization_config that the tensors lack, or must agree with. */
 typedef struct skv_quant_config {
     char method[24];      /* quant_method, "": none */
-    size_t block[2];      /* weight_block_size or block_structure, 0: not said */
+    size_t block[2];      /* weight_block_size or block_structure, 0: absent */
     bool zeros_minus_one; /* GPTQ's first format */
     skv_quant_scheme schemes[SKV_QUANT_SCHEMES_MAX];
     size_t n_schemes; /* more than there is room for: none is checked */
 } skv_quant_config;
 
-/* The tensors beside the codes; NULL where there is none. */
+/* The tensors beside the codes; NULL if absent. */
 typedef struct skv_coded_parts {
     const skv_tensor *scales, *zeros, *groups, *shape;
 } skv_coded_parts;
@@ -60,9 +60,9 @@ static inline bool skv_coded_has_nibbles(const skv_tensor_coded *c)
     return c->layout >= SKV_CODES_PACKED;
 }
 
-/** out [n_rows, n_columns] = columns of rows from `row` on of the whole matrix that t lies in, from
- * column0 on, which is a multiple of 8. Codes that stand by columns are read much faster many rows
- * at a time. */
+/** Reads out [n_rows, n_columns], columns from column0 on (a multiple of 8) of rows from `row` on
+ * of the whole matrix that t lies in. Codes stored by columns are read much faster many rows at a
+ * time. */
 void skv_coded_read_rows(const skv_tensor *t, size_t row, size_t n_rows, size_t column0,
                          size_t n_columns, float *out);
 /** Rows [i, i + n_rows) of `rows` = rows->K columns of them as codes: for tensors that have a form.
@@ -71,7 +71,7 @@ void skv_coded_read_codes(const skv_tensor *t, size_t row, size_t column0, skv_q
                           size_t i, size_t n_rows);
 /** As skv_tensor_form_of. */
 const skv_quant_form *skv_coded_form(const skv_tensor *t, size_t column0, size_t n_columns);
-/** Whether the elements of a row do not stand together. */
+/** Whether the elements of a row are not contiguous. */
 bool skv_coded_is_by_column(const skv_tensor *t);
 /** As skv_tensor_forget. */
 void skv_coded_forget(const skv_tensor *t);

@@ -1,4 +1,5 @@
-/* Coded matrices of their tensors: see coded.h. Shapes tell the layout; all of them are checked. */
+/* Joins coded matrices from their tensors: see coded.h. Their shapes determine the layout; all of
+ * them are checked. */
 #include <stdio.h>
 #include <string.h>
 
@@ -106,7 +107,7 @@ static skv_status set_groups(const skv_tensor *groups, skv_tensor *t, skv_error 
     return SKV_OK;
 }
 
-/* X.qweight of GPTQ and AWQ, which the shape of the scales [G, N] tells apart. */
+/* X.qweight of GPTQ and AWQ, distinguished by the shape of the scales [G, N]. */
 static skv_status join_columns(skv_tensor *t, const skv_coded_parts *parts, skv_error *err)
 {
     const skv_tensor *scales = parts->scales;
@@ -168,7 +169,7 @@ static skv_status read_shape(const skv_tensor *shape, skv_tensor *t, skv_error *
     return SKV_OK;
 }
 
-/* X.weight_packed of int32: 4 or 8 bits, as its shape tells. */
+/* X.weight_packed of int32: 4 or 8 bits, depending on its shape. */
 static skv_status join_packed(skv_tensor *t, const skv_coded_parts *parts, const char **unusable,
                               skv_error *err)
 {

@@ -19,7 +19,7 @@ static const char *const tokenizer_files[] = {
     "special_tokens_map.json", "added_tokens.json", "vocab.json",       "merges.txt",
     "chat_template.jinja"};
 
-/* ---- where the tokenizer lies ---- */
+/* ---- finding the tokenizer ---- */
 
 static skv_status holds(const char *folder, const char *name, bool *found, skv_error *err)
 {
@@ -39,7 +39,7 @@ static skv_status has_vocabulary(const char *folder, bool *found, skv_error *err
     return SKV_OK;
 }
 
-/* The folder's configuration, *out NULL where there is none. */
+/* Loads the folder's configuration; *out is NULL if there is none. */
 static skv_status load_config(const char *folder, json_t **out, skv_error *err)
 {
     char *path = skv_path_join(folder, "config.json"), *text = NULL;

@@ -34,7 +34,8 @@ enum { SKV_LAYERS_MAX = 512, SKV_EOS_MAX = 16, SKV_ROPE_FACTORS_MAX = 256 };
 typedef enum skv_activation {
     SKV_ACT_SILU,
     SKV_ACT_GELU_TANH,
-    SKV_ACT_SWIGLU_CLAMPED /* gpt-oss: see skv_config.swiglu_limit */
+    SKV_ACT_SWIGLU_CLAMPED, /* gpt-oss: see skv_config.swiglu_limit */
+    SKV_ACT_RELU2           /* Nemotron-H: relu(Wup b)^2, without a gate, in experts too */
 } skv_activation;
 
 typedef enum skv_rope_scaling {
@@ -77,20 +78,38 @@ typedef enum skv_mixer {
     SKV_MIXER_ATTENTION,
     SKV_MIXER_DELTA, /* the gated delta rule after a short convolution (arXiv:2412.06464) */
     SKV_MIXER_CONV,  /* a short convolution of D channels between two gates (LFM2) */
-    SKV_MIXER_MAMBA  /* Mamba-2 after a short convolution (arXiv:2405.21060) */
+    SKV_MIXER_MAMBA, /* Mamba-2 after a short convolution (arXiv:2405.21060) */
+    SKV_MIXER_BOTH,  /* attention and Mamba-2 in parallel: both are added to x (Falcon-H1) */
+    SKV_MIXER_NONE   /* the layer is its block alone (Nemotron-H) */
 } skv_mixer;
 
-/* The state of a sequence in a layer without attention: a matrix [key_dim, value_dim] for each
- * value head, and the last conv_rows - 1 inputs of its convolution. All such layers have one shape.
+/* Products whose results are multiplied by a number of the configuration: see part_scales. */
+typedef enum skv_part_scale {
+    SKV_SCALE_Z, /* of a Mamba-2 layer's in_proj: z, */
+    SKV_SCALE_V, /* x, */
+    SKV_SCALE_K, /* B, */
+    SKV_SCALE_Q, /* C, */
+    SKV_SCALE_DT,
+    SKV_SCALE_STATE_OUT, /* its out_proj */
+    SKV_SCALE_ATTENTION_OUT,
+    SKV_SCALE_GATE, /* of the block */
+    SKV_SCALE_DOWN,
+    SKV_SCALE_COUNT
+} skv_part_scale;
+
+/* The state of a sequence in a layer that keeps one: a matrix [key_dim, value_dim] for each value
+ * head, and the last conv_rows - 1 inputs of its convolution. All such layers have one shape.
  * CONV: conv_rows alone. MAMBA: groups, heads, d_state and d_head; C is q, B is k, x is v. */
 typedef struct skv_mixer_shape {
     size_t n_key_heads, n_value_heads; /* nk divides nv */
     size_t key_dim, value_dim;
     size_t conv_rows; /* K of the convolution, its own row included */
-    bool tiled;     /* value head h has key head h % nk, as GGUF stores them; else h / (nv / nk) */
-    bool conv_bias; /* MAMBA */
+    bool tiled;      /* value head h has key head h % nk, as GGUF stores them; else h / (nv / nk) */
+    bool conv_bias;  /* MAMBA */
+    bool no_norm;    /* the output is gated, not normed */
+    bool gate_first; /* the gate comes before the norm, not after it */
     double dt_min, dt_max; /* MAMBA: limits of a row's time step; dt_max 0: no upper one */
-    double norm_eps;       /* of the norm of what comes out: over a value head; MAMBA: a group */
+    double norm_eps;       /* of the output's norm: over a value head; MAMBA: a group */
     double write_max;      /* DELTA: beta is at most this, 1 or 2 */
 } skv_mixer_shape;
 
@@ -98,7 +117,7 @@ typedef struct skv_layer_shape {
     skv_mixer mixer;
     size_t n_heads;    /* H */
     size_t n_kv_heads; /* Hk, divides H */
-    size_t ffn;        /* F; where there are experts, of each */
+    size_t ffn;        /* F; of each expert in layers with experts; 0: the layer has no block */
     size_t n_experts;  /* E; 0: the block is one, and dense */
     size_t ffn_beside; /* F of a dense block beside the experts (Gemma 4); 0: there is none */
     size_t ffn_shared; /* F of the expert that every token meets; 0: there is none */
@@ -112,8 +131,8 @@ typedef struct skv_layer_shape {
 typedef struct skv_config {
     char architecture[64];   /* model_type: "llama", "qwen2_swiftkv", "gemma3_text", ... */
     const char *gguf;        /* constant: GGUF's name of it, where that was read; else NULL */
-    char dtype[16];          /* the weights' type as config.json says it, or "" */
-    skv_quant_config quant;  /* of weights in 8 or 4 bits, as config.json says it */
+    char dtype[16];          /* the weights' type in config.json, or "" */
+    skv_quant_config quant;  /* of 8-bit or 4-bit weights, from config.json */
     char base[64];           /* the folder beside this one that holds the weights this one leaves
                               * out, or "" (swiftkv_base) */
     size_t n_layers;         /* L */
@@ -134,16 +153,19 @@ typedef struct skv_config {
     bool qk_norm_joined;  /* qk_norm is over all heads together (OLMo 2, 3) */
     bool post_norms;      /* Gemma 2, 3, OLMo, GLM-4: norms after attention and after the MLP */
     bool no_pre_norms;    /* OLMo 2, 3: none before attention and the MLP */
+    bool state_pre_norms; /* OLMo Hybrid: layers that keep a state have those alone */
+    bool single_blocks;   /* Nemotron-H: a layer mixes or has a block, and one norm */
     bool tied;            /* the head is the embedding */
     bool attention_gate;  /* the output of attention is multiplied by sigmoid(Wgate a) */
     bool sinks;           /* a logit for each head that takes part in attention's softmax, without
                            * keys or values (gpt-oss) */
     skv_activation activation;
-    double attention_scale;   /* usually 1 / sqrt(Dh) */
-    double attention_softcap; /* 0: none */
-    double final_softcap;     /* 0: none */
-    double embedding_scale;   /* 1 but for Gemma: sqrt(D) rounded to the weights' type */
-    double logit_divisor;     /* 0: none. Granite: logits are divided by it */
+    double attention_scale;              /* usually 1 / sqrt(Dh) */
+    double attention_softcap;            /* 0: none */
+    double final_softcap;                /* 0: none */
+    double embedding_scale;              /* 1 but for Gemma: sqrt(D) rounded to the weights' type */
+    double logit_divisor;                /* 0: none. Granite: logits are divided by it */
+    double part_scales[SKV_SCALE_COUNT]; /* 0: 1 */
     /* Granite adds r times a block's result to x. This engine keeps x / r and adds results
      * unscaled: embedding_scale is divided by r, norm_eps by r^2, and nothing else differs, since x
      * is only read through a norm. 0: 1. */
@@ -156,8 +178,14 @@ typedef struct skv_config {
     double per_layer_scale; /* of that embedding: sqrt(P) rounded to the weights' type */
     /* Mixtures of experts (layers with n_experts > 0): a token's weights are the softmax of its
      * n_active largest router logits, or those of the softmax of all. */
-    size_t n_active;     /* experts that a token meets, 1..E */
-    bool norm_topk;      /* the first of the two: the weights add up to 1 */
+    size_t n_active; /* experts that a token meets, 1..E */
+    bool norm_topk;  /* the first of the two: the weights add up to 1 */
+    /* Or they are the sigmoids of logits, divided by their sum + router_eps where norm_topk, times
+     * router_scale (0: 1). The choice is by the sigmoid plus a number of the expert. */
+    bool router_sigmoid;
+    bool choice_bias; /* there is such a number */
+    double router_eps, router_scale;
+    size_t moe_latent;   /* columns of the experts' input and output, between two products; 0: D */
     double router_loss;  /* router_aux_loss_coef: in training, of the loss that balances experts */
     bool shared_plain;   /* the expert that every token meets has no gate: it counts 1 */
     bool router_bias;    /* bias on the router */
@@ -210,12 +238,38 @@ static inline size_t skv_config_dense_ffn(const skv_config *c, size_t i)
 /** Whether layer i has attention, and so keys and values. */
 static inline bool skv_config_attends(const skv_config *c, size_t i)
 {
-    return c->layers[i].mixer == SKV_MIXER_ATTENTION;
+    const skv_mixer mixer = c->layers[i].mixer;
+    return mixer == SKV_MIXER_ATTENTION || mixer == SKV_MIXER_BOTH;
 }
 /** Whether layer i keeps a state. */
 static inline bool skv_config_keeps_state(const skv_config *c, size_t i)
 {
-    return c->layers[i].mixer != SKV_MIXER_ATTENTION;
+    const skv_mixer mixer = c->layers[i].mixer;
+    return mixer != SKV_MIXER_ATTENTION && mixer != SKV_MIXER_NONE;
+}
+/** Whether that is Mamba-2's. */
+static inline bool skv_config_is_mamba(const skv_config *c, size_t i)
+{
+    return c->layers[i].mixer == SKV_MIXER_MAMBA || c->layers[i].mixer == SKV_MIXER_BOTH;
+}
+/** Whether layer i has norms before attention and its block, and whether after them. */
+static inline bool skv_config_pre_normed(const skv_config *c, size_t i)
+{
+    return !c->no_pre_norms || (c->state_pre_norms && skv_config_keeps_state(c, i));
+}
+static inline bool skv_config_post_normed(const skv_config *c, size_t i)
+{
+    return c->post_norms && !(c->state_pre_norms && skv_config_keeps_state(c, i));
+}
+/** Columns of an expert's input and output. */
+static inline size_t skv_config_expert_columns(const skv_config *c)
+{
+    return c->moe_latent > 0 ? c->moe_latent : c->hidden;
+}
+/** Matrices of a block or an expert: gate, up and down, or the last two. */
+static inline size_t skv_config_block_matrices(const skv_config *c)
+{
+    return c->activation == SKV_ACT_RELU2 ? 2 : 3;
 }
 /** Columns of layer i's products: those of q, and those of k and v together as it makes them; 0
  * without attention. */
@@ -251,13 +305,12 @@ static inline size_t skv_config_conv_columns(const skv_config *c, size_t i)
 static inline size_t skv_config_gate_columns(const skv_config *c, size_t i)
 {
     const size_t n = c->mixer.n_value_heads;
-    return c->layers[i].mixer == SKV_MIXER_DELTA  ? 2 * n
-           : c->layers[i].mixer == SKV_MIXER_CONV ? 0
-                                                  : n;
+    return c->layers[i].mixer == SKV_MIXER_DELTA ? 2 * n : skv_config_is_mamba(c, i) ? n : 0;
 }
-/** Weights of the products of layer i's mixer, without biases and norms: attention's where it has
- * any. */
+/** Weights of the products of layer i's mixer, without biases and norms. */
 uint64_t skv_config_mixer_weights(const skv_config *c, size_t i);
+/** The part of them that is not attention's. */
+uint64_t skv_config_state_weights(const skv_config *c, size_t i);
 /** Numbers of layer i, which keeps a state, beside those products: taps, rates, biases, norm. */
 size_t skv_config_mixer_numbers(const skv_config *c, size_t i);
 /** Operations of a token in layer i's convolution and recurrence, which comes out or not; 0 in one
@@ -270,6 +323,8 @@ bool skv_config_is_hybrid(const skv_config *c);
  * which skv_config_check refuses. */
 size_t skv_config_donor(const skv_config *c, size_t i);
 
+/** Weights of an expert of layer i, without biases. */
+uint64_t skv_config_expert_weights(const skv_config *c, size_t i);
 /** Weights of the feed-forward block of layer i that one token meets, without biases. */
 uint64_t skv_config_block_weights(const skv_config *c, size_t i);
 
@@ -301,7 +356,7 @@ SKV_MUST_CHECK skv_status skv_config_json_in_floats(const char *json, size_t n, 
                                                     const skv_config *c, skv_buf *out,
                                                     skv_error *err);
 
-/* How the projections of a model are quantised, as compressed-tensors says it. */
+/* How the projections of a model are quantised, in compressed-tensors' terms. */
 typedef struct skv_quantization {
     unsigned bits;
     size_t group;

@@ -71,6 +71,7 @@ const char *skv_config_text_part(const char *model_type)
         {"gemma3", "gemma3_text"},   {"mistral3", "mistral"},
         {"gemma4", "gemma4_text"},   {"gemma4_unified", "gemma4_text"},
         {"qwen3_5", "qwen3_5_text"}, {"qwen3_5_moe", "qwen3_5_moe_text"},
+        {"lfm2_vl", "lfm2"},
     };
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (strcmp(types[i][0], model_type) == 0) return types[i][1];
@@ -85,7 +86,7 @@ bool skv_config_is(const skv_config *c, const char *model_type)
     return !c->architecture[n] || strcmp(c->architecture + n, "_swiftkv") == 0;
 }
 
-/* What config.json of some families calls a field; NULL: as others do. */
+/* The name of a field in config.json of some families; NULL: the common one. */
 static const char *own_name(const skv_config *c, skv_config_field field)
 {
     static const struct {
@@ -102,6 +103,20 @@ static const char *own_name(const skv_config *c, skv_config_field field)
         {"granitemoehybrid", SKV_CONFIG_FIELD_EXPERT_FFN, "intermediate_size"},
         {"granitemoehybrid", SKV_CONFIG_FIELD_FFN, "shared_intermediate_size"},
         {"granitemoehybrid", SKV_CONFIG_FIELD_SHARED_FFN, "shared_intermediate_size"},
+        {"falcon_h1", SKV_CONFIG_FIELD_KEY_HEADS, "mamba_n_groups"},
+        {"falcon_h1", SKV_CONFIG_FIELD_VALUE_HEADS, "mamba_n_heads"},
+        {"falcon_h1", SKV_CONFIG_FIELD_KEY_DIM, "mamba_d_state"},
+        {"falcon_h1", SKV_CONFIG_FIELD_VALUE_DIM, "mamba_d_head"},
+        {"falcon_h1", SKV_CONFIG_FIELD_CONV_ROWS, "mamba_d_conv"},
+        {"nemotron_h", SKV_CONFIG_FIELD_KEY_HEADS, "n_groups"},
+        {"nemotron_h", SKV_CONFIG_FIELD_VALUE_HEADS, "mamba_num_heads"},
+        {"nemotron_h", SKV_CONFIG_FIELD_KEY_DIM, "ssm_state_size"},
+        {"nemotron_h", SKV_CONFIG_FIELD_VALUE_DIM, "mamba_head_dim"},
+        {"nemotron_h", SKV_CONFIG_FIELD_CONV_ROWS, "conv_kernel"},
+        {"nemotron_h", SKV_CONFIG_FIELD_EPS, "layer_norm_epsilon"},
+        {"nemotron_h", SKV_CONFIG_FIELD_EXPERTS, "n_routed_experts"},
+        {"nemotron_h", SKV_CONFIG_FIELD_SHARED_FFN, "moe_shared_expert_intermediate_size"},
+        {"lfm2_moe", SKV_CONFIG_FIELD_EPS, "norm_eps"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (names[i].field == field && skv_config_is(c, names[i].model_type)) return names[i].name;
@@ -123,7 +138,8 @@ skv_field_name skv_config_field_name(const skv_config *c, skv_config_field field
     if (local && field == SKV_CONFIG_FIELD_EXPERTS && !c->gguf) name = "num_local_experts";
     const char *own = c->gguf ? NULL : own_name(c, field);
     if (own) name = own;
-    if (field == SKV_CONFIG_FIELD_CONV_ROWS && skv_config_is(c, "lfm2"))
+    const bool short_conv = skv_config_is(c, "lfm2") || skv_config_is(c, "lfm2_moe");
+    if (field == SKV_CONFIG_FIELD_CONV_ROWS && short_conv)
         name = names[SKV_CONFIG_FIELD_SHORT_ROWS][c->gguf ? 2 : 0];
     if (field == SKV_CONFIG_FIELD_ACTIVE && skv_config_is(c, "gemma4_text") && !c->gguf)
         name = "top_k_experts";

@@ -11,7 +11,7 @@ SKV_MUST_CHECK skv_status skv_config_set_layers(skv_config *c, size_t n_layers,
                                                 skv_layer_shape shape, const char *name,
                                                 skv_error *err);
 
-/** Adds an id that ends an answer: once, and not when it lies outside the vocabulary. */
+/** Adds an id that ends an answer; ignores repeated ids and ids outside the vocabulary. */
 void skv_config_add_eos(skv_config *c, int64_t id);
 /** Sets bos; ids outside the vocabulary (some files give -1 or 2^32 - 1) mean none. */
 void skv_config_set_bos(skv_config *c, int64_t id);
@@ -36,18 +36,22 @@ typedef struct skv_moe_defaults {
     size_t ffn_shared; /* of the expert that every token meets; 0: the family has none */
 } skv_moe_defaults;
 
-/** quantization_config -> c, as far as the tensors do not tell it: format/coded.h. */
+/** Reads quantization_config into c, except for facts that the tensors give: format/coded.h. */
 void skv_config_read_quantization(skv_json_reader *r, skv_config *c);
 
 /** linear_* -> c->mixer, and layer_types or full_attention_interval -> the mixers of c's layers;
  * `period` is the family's. */
 void skv_config_read_mixers(skv_json_reader *r, size_t period, skv_config *c);
-/** The same of LFM2: layers with attention, or with a short convolution alone; the width of all. */
+/** As skv_config_read_mixers, for LFM2: layers with attention, or with a short convolution alone;
+ * reads the width of all. */
 void skv_config_read_convs(skv_json_reader *r, skv_config *c);
-/** Reads Mamba-2 layers, the kinds of layers and their blocks from the configuration of Granite 4
- * H.
- */
+/** Read the layers of hybrid families, their kinds and blocks: config_mamba.c; OLMo Hybrid and
+ * LFM2's mixtures: config_mixers.c. */
 void skv_config_read_granite_h(skv_json_reader *r, skv_config *c);
+void skv_config_read_nemotron_h(skv_json_reader *r, skv_config *c);
+void skv_config_read_falcon_h1(skv_json_reader *r, skv_config *c);
+void skv_config_read_olmo_hybrid(skv_json_reader *r, skv_config *c);
+void skv_config_read_lfm2_moe(skv_json_reader *r, skv_config *c);
 /** Checks the ranges of c's values for layers without attention. */
 SKV_MUST_CHECK skv_status skv_config_check_mixers(const skv_config *c, const char *name,
                                                   skv_error *err);
@@ -86,6 +90,7 @@ void skv_config_from_openelm(skv_json_reader *r, skv_config *c);
     X(EXPERT_FFN, "moe_intermediate_size", "moe_intermediate_size", "expert_feed_forward_length")  \
     X(SHARED_FFN, "shared_expert_intermediate_size", "shared_expert_intermediate_size",            \
       "expert_shared_feed_forward_length")                                                         \
+    X(LATENT, "moe_latent_size", "moe_latent_size", "moe_latent_size")                             \
     X(KEY_HEADS, "linear_num_key_heads", "linear_num_key_heads", "ssm.group_count")                \
     X(VALUE_HEADS, "linear_num_value_heads", "linear_num_value_heads", "ssm.time_step_rank")       \
     X(KEY_DIM, "linear_key_head_dim", "linear_key_head_dim", "ssm.state_size")                     \
@@ -135,8 +140,8 @@ typedef struct skv_rope_context {
 } skv_rope_context;
 
 /**
- * `top` is config.json, `scaling` its rope_scaling or rope_parameters (or the member of that for
- * one kind of layer); empty where there is none. Failures go to top->status.
+ * Reads a rope. `top` is config.json, `scaling` its rope_scaling or rope_parameters (or that
+ * object's member for one kind of layer); empty if absent. Failures go to top->status.
  */
 void skv_rope_from_json(skv_json_reader *top, skv_json_reader scaling, const skv_rope_context *in,
                         skv_rope *out);

@@ -159,7 +159,9 @@ static skv_status check_layers(const checker *k)
                     skv_config_field_name(k->c, SKV_CONFIG_FIELD_HEADS).text, l->n_heads);
         const skv_config_field ffn =
             l->n_experts > 0 ? SKV_CONFIG_FIELD_EXPERT_FFN : SKV_CONFIG_FIELD_FFN;
-        SKV_TRY(check_layer_size(k, i, ffn, l->ffn, FFN_MAX));
+        if (l->ffn > 0 || l->n_experts > 0 || !k->c->single_blocks) {
+            SKV_TRY(check_layer_size(k, i, ffn, l->ffn, FFN_MAX));
+        }
         if (l->ffn_shared > 0) {
             SKV_TRY(check_layer_size(k, i, SKV_CONFIG_FIELD_SHARED_FFN, l->ffn_shared, FFN_MAX));
         }
@@ -242,6 +244,20 @@ static skv_status check_shared(const skv_config *c, const char *name, skv_error 
     return SKV_OK;
 }
 
+/* Of products, and of experts. */
+static skv_status check_scales(const checker *k)
+{
+    const skv_config *c = k->c;
+    for (size_t i = 0; i < SKV_SCALE_COUNT; i++) {
+        SKV_REQUIRE(isfinite(c->part_scales[i]) && fabs(c->part_scales[i]) < 1e6, k->err, SKV_RANGE,
+                    "%s: a multiplier %g, expected at most 1e6", k->name, c->part_scales[i]);
+    }
+    SKV_REQUIRE(c->router_scale >= 0.0 && c->router_scale < 1e6, k->err, SKV_RANGE,
+                "%s: routed_scaling_factor %g, expected a positive number", k->name,
+                c->router_scale);
+    return SKV_OK;
+}
+
 skv_status skv_config_check(const skv_config *c, const char *name, skv_error *err)
 {
     checker k = {c, name, err};
@@ -259,6 +275,10 @@ skv_status skv_config_check(const skv_config *c, const char *name, skv_error *er
     SKV_TRY(check_field(&k, SKV_CONFIG_FIELD_EPS, c->norm_eps));
     SKV_TRY(check_field(&k, SKV_CONFIG_FIELD_SCALE, c->attention_scale));
     SKV_TRY(check_positive(&k, "embedding scale", c->embedding_scale));
+    SKV_TRY(check_scales(&k));
+    if (c->moe_latent > 0) {
+        SKV_TRY(check_size(&k, SKV_CONFIG_FIELD_LATENT, c->moe_latent, HIDDEN_MAX));
+    }
     if (c->per_layer > 0) {
         SKV_TRY(check_size(&k, SKV_CONFIG_FIELD_PER_LAYER, c->per_layer, PER_LAYER_MAX));
         SKV_TRY(check_positive(&k, "per-layer embedding scale", c->per_layer_scale));

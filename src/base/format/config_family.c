@@ -210,6 +210,39 @@ static const skv_family families[] = {
      .bias = SKV_BIAS_BY_KEY,
      .multipliers = true,
      .more = skv_config_read_granite_h},
+    {.model_type = "nemotron_h",
+     FAMILY_SHAPE(131072, 4096, 21504, 4, 32, 8),
+     .head_dim = 128,
+     .context = 4096,
+     .bos = 1,
+     .eos = 2,
+     .more = skv_config_read_nemotron_h},
+    {.model_type = "falcon_h1",
+     FAMILY_SHAPE(128000, 4096, 14336, 32, 32, 8),
+     .context = 8192,
+     .norm_eps = 1e-5,
+     .bos = 1,
+     .eos = 2,
+     .more = skv_config_read_falcon_h1},
+    {.model_type = "olmo_hybrid",
+     FAMILY_SHAPE(100352, 3840, 11008, 32, 30, 0),
+     .context = 65536,
+     .bos = -1,
+     .eos = 100257,
+     .bias = SKV_BIAS_BY_KEY,
+     .qk_norm = true,
+     .olmo = true,
+     .more = skv_config_read_olmo_hybrid},
+    {.model_type = "lfm2_moe",
+     FAMILY_SHAPE(65536, 2048, 7168, 32, 32, 8),
+     .context = 128000,
+     .norm_eps = 1e-5,
+     .theta = 1e6,
+     .bos = 1,
+     .eos = 2,
+     .tied = true,
+     .qk_norm = true,
+     .more = skv_config_read_lfm2_moe},
     {.model_type = "lfm2",
      FAMILY_SHAPE(65536, 2560, 12288, 32, 32, 8),
      .context = 128000,
@@ -252,21 +285,21 @@ const skv_family *skv_family_find(const char *model_type, size_t n)
     return NULL;
 }
 
-const char *skv_family_refusal(const char *model_type)
+const char *skv_family_refusal(const char *name, size_t n)
 {
     static const char *const refusals[][2] = {
         {"qwen4_exp", "sparse attention with an indexer, several residual streams"},
         {"qwen4_exp_text", "sparse attention with an indexer, several residual streams"},
+        {"qwen4exp", "sparse attention with an indexer, several residual streams"},
+        {"kimi-linear", "latent attention beside Kimi's delta rule"},
         {"kimi_linear", "latent attention beside Kimi's delta rule"},
         {"bailing_hybrid", "latent attention beside Kimi's delta rule"},
-        {"lfm2_moe", "experts that are chosen by a sigmoid and a bias"},
         {"lfm3", "norms around its blocks, a gate for each head, rotation by kind of layer"},
-        {"nemotron_h", "Mamba-2 layers"},
-        {"falcon_h1", "Mamba-2 layers"},
-        {"olmo_hybrid", "the delta rule with factors beyond 1"},
     };
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
-        if (strcmp(refusals[i][0], model_type) == 0) return refusals[i][1];
+        if (strlen(refusals[i][0]) == n && memcmp(refusals[i][0], name, n) == 0) {
+            return refusals[i][1];
+        }
     }
     return NULL;
 }

@@ -27,7 +27,7 @@ typedef enum skv_bias_rule {
 typedef struct skv_family {
     const char *model_type; /* without _swiftkv */
     size_t vocab, hidden, ffn, n_layers, n_heads;
-    size_t n_kv_heads; /* 0: as many as heads */
+    size_t n_kv_heads; /* 0: equal to the number of heads */
     size_t head_dim;   /* 0: hidden / heads */
     size_t context, window;
     double norm_eps, theta; /* 0: 1e-6, 1e4 */
@@ -36,7 +36,7 @@ typedef struct skv_family {
     skv_window_rule windows;
     skv_bias_rule bias;
     bool mlp_bias; /* by key */
-    bool biased;   /* attention_bias, where the file does not say; routers and experts always */
+    bool biased;   /* the default of attention_bias; routers and experts always */
     bool sinks;
     bool qk_norm;
     bool gemma;
@@ -62,7 +62,8 @@ typedef struct skv_family {
 
 /** Finds the family of a model_type [n], without its _swiftkv suffix; NULL: not in the table. */
 const skv_family *skv_family_find(const char *model_type, size_t n);
-/** Returns the feature that this engine lacks for an unsupported model_type, or NULL. */
-const char *skv_family_refusal(const char *model_type);
+/** Returns the feature that this engine lacks for an unsupported model_type or GGUF architecture
+ * [n], or NULL. */
+const char *skv_family_refusal(const char *name, size_t n);
 
 #endif

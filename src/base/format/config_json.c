@@ -145,7 +145,7 @@ static void read_windows(skv_json_reader *r, const skv_family *f, skv_config *c)
     }
     for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
         bool windowed = types ? listed_window(r, types, i) : is_windowed(r, f, c, i);
-        if (f->gemma4 && i + 1 == c->n_layers) windowed = false; /* whatever the file says */
+        if (f->gemma4 && i + 1 == c->n_layers) windowed = false; /* regardless of the file */
         if (f->gemma4 && windowed && !window)
             fail(r, SKV_RANGE, "sliding_window", "0, expected 1 or more");
         c->layers[i].window = windowed ? window : 0;
@@ -186,7 +186,7 @@ static void read_growth(skv_json_reader *r, skv_json_reader rope, skv_config *c)
     }
 }
 
-/* The head of layers with a window, or of those without; any where there are none. */
+/* Returns the head dimension of layers with a window, or without; the default if there are none. */
 static size_t head_of(const skv_config *c, bool windowed)
 {
     for (size_t i = 0; i < c->n_layers; i++) {
@@ -467,7 +467,7 @@ static void read_dtype(skv_json_reader *outer, skv_json_reader *r, skv_config *c
 
 static void refuse_type(skv_json_reader *r, const char *type)
 {
-    const char *why = skv_family_refusal(type);
+    const char *why = skv_family_refusal(type, strlen(type));
     if (r->status != SKV_OK) return;
     r->status = *type
                     ? skv_fail(r->err, SKV_UNSUPPORTED, "%s: model_type %.60s is not supported%s%s",
@@ -475,7 +475,8 @@ static void refuse_type(skv_json_reader *r, const char *type)
                     : skv_fail(r->err, SKV_FORMAT, "%s: model_type: missing", r->name);
 }
 
-/* Where a text part does not say whether its head is the embedding, the outer file does. */
+/* A text part that does not say whether its head is the embedding inherits this from the outer
+ * file. */
 static void read_tied(skv_json_reader *outer, const skv_json_reader *r, skv_config *c)
 {
     static const char key[] = "tie_word_embeddings";

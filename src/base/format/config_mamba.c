@@ -5,7 +5,7 @@
 #include "base/size.h"
 #include "format/config_build.h"
 
-/* What a family's config.json calls a thing. */
+/* The keys of a family's config.json. */
 typedef struct mamba_keys {
     const char *heads, *groups, *state, *head_dim, *conv, *conv_bias;
     size_t default_heads, default_groups, default_state, default_head_dim;
@@ -22,10 +22,25 @@ static const mamba_keys granite_keys = {"mamba_n_heads",
                                         256,
                                         0};
 
-static void refuse(skv_json_reader *r, const char *key)
+static const mamba_keys nemotron_keys = {"mamba_num_heads",
+                                         "n_groups",
+                                         "ssm_state_size",
+                                         "mamba_head_dim",
+                                         "conv_kernel",
+                                         "use_conv_bias",
+                                         128,
+                                         8,
+                                         128,
+                                         64};
+
+/* Keys that are false in all published files. */
+static void refuse_true(skv_json_reader *r, const char *const *keys, size_t n)
 {
-    if (r->status != SKV_OK) return;
-    r->status = skv_fail(r->err, SKV_UNSUPPORTED, "%s: %s: true is not supported", r->name, key);
+    for (size_t i = 0; i < n && r->status == SKV_OK; i++) {
+        if (!skv_json_bool(r, keys[i], false)) continue;
+        r->status =
+            skv_fail(r->err, SKV_UNSUPPORTED, "%s: %s: true is not supported", r->name, keys[i]);
+    }
 }
 
 /* A limit that is infinite is none: null, or an object that names it. */
@@ -53,7 +68,7 @@ static void read_shape(skv_json_reader *r, const mamba_keys *keys, double norm_e
                        skv_mixer_shape *m)
 {
     const size_t most = SIZE_MAX / 2;
-    *m = (skv_mixer_shape){.norm_eps = norm_eps, .write_max = 1};
+    *m = (skv_mixer_shape){.norm_eps = norm_eps, .write_max = 1, .gate_first = true};
     m->n_key_heads = skv_json_size(r, keys->groups, keys->default_groups, most);
     m->n_value_heads = skv_json_size(r, keys->heads, keys->default_heads, most);
     m->key_dim = skv_json_size(r, keys->state, keys->default_state, most);
@@ -64,7 +79,8 @@ static void read_shape(skv_json_reader *r, const mamba_keys *keys, double norm_e
     m->conv_rows = skv_json_size(r, keys->conv, 4, most);
     m->conv_bias = skv_json_bool(r, keys->conv_bias, true);
     read_limits(r, m);
-    if (skv_json_bool(r, "mamba_proj_bias", false)) refuse(r, "mamba_proj_bias");
+    static const char *const biases[] = {"mamba_proj_bias"};
+    refuse_true(r, biases, 1);
 }
 
 /* d_head where a file leaves it to d_inner. */
@@ -92,6 +108,70 @@ static void read_kinds(skv_json_reader *r, skv_config *c)
     }
 }
 
+/* Finds the kind of a layer by its letter in a pattern or by its word in a list; 4: neither. */
+static size_t find_kind(const char *text, size_t n)
+{
+    static const char *const kinds[][3] = {{"M", "mamba", "linear_attention"},
+                                           {"*", "attention", "full_attention"},
+                                           {"-", "mlp", "mlp"},
+                                           {"E", "moe", "moe"}};
+    for (size_t k = 0; k < 4; k++) {
+        for (size_t j = 0; j < 3; j++) {
+            if (strlen(kinds[k][j]) == n && memcmp(kinds[k][j], text, n) == 0) return k;
+        }
+    }
+    return 4;
+}
+
+/* Sets a layer of Nemotron-H: Mamba-2, attention, a block or experts. */
+static void set_single(skv_json_reader *r, skv_layer_shape *l, const char *text, size_t n,
+                       const skv_layer_shape *moe)
+{
+    switch (find_kind(text, n)) {
+    case 0:
+        l->mixer = SKV_MIXER_MAMBA;
+        l->ffn = 0;
+        break;
+    case 1: l->ffn = 0; break;
+    case 2: l->mixer = SKV_MIXER_NONE; break;
+    case 3:
+        l->mixer = SKV_MIXER_NONE;
+        l->ffn = moe->ffn;
+        l->ffn_shared = moe->ffn_shared;
+        l->n_experts = moe->n_experts;
+        break;
+    default:
+        if (r->status == SKV_OK) {
+            r->status = skv_fail(r->err, SKV_FORMAT,
+                                 "%s: layers_block_type: %.*s, expected M, *, -, E or mamba, "
+                                 "attention, mlp, moe",
+                                 r->name, (int)(n < 40 ? n : 40), text);
+        }
+    }
+}
+
+/* hybrid_override_pattern, or a list that says the same. */
+static void read_pattern(skv_json_reader *r, const skv_layer_shape *moe, skv_config *c)
+{
+    const char *pattern = skv_json_text(r, "hybrid_override_pattern", NULL);
+    const json_t *types = skv_json_get(r, "layers_block_type");
+    if (!types) types = skv_json_get(r, "layer_types");
+    if (types && !json_is_array(types)) skv_json_refuse(r, "layers_block_type", types, "a list");
+    if (!types && !pattern) {
+        skv_json_refuse(r, "layers_block_type", types, "a list, or hybrid_override_pattern");
+    }
+    if (r->status != SKV_OK) return;
+    const size_t n = types ? json_array_size(types) : strlen(pattern);
+    r->status = skv_config_set_layers(c, n, c->layers[0], r->name, r->err);
+    for (size_t i = 0; i < n && r->status == SKV_OK; i++) {
+        const json_t *value = types ? json_array_get(types, i) : NULL;
+        const char *text = !types                  ? pattern + i
+                           : json_is_string(value) ? json_string_value(value)
+                                                   : "";
+        set_single(r, &c->layers[i], text, types ? strlen(text) : 1, moe);
+    }
+}
+
 static void keep_still(skv_config *c)
 {
     c->ropes[0].scaling = c->ropes[1].scaling = SKV_ROPE_NONE;
@@ -114,4 +194,115 @@ void skv_config_read_granite_h(skv_json_reader *r, skv_config *c)
         *(mixture ? &c->layers[i].ffn_shared : &c->layers[i].ffn) = shared;
     }
     c->shared_plain = true;
+}
+
+static void read_nemotron_experts(skv_json_reader *r, skv_layer_shape *moe, skv_config *c)
+{
+    const size_t most = SIZE_MAX / 2;
+    moe->n_experts = skv_json_size(r, "n_routed_experts", 8, most);
+    moe->ffn = skv_json_size(r, "moe_intermediate_size", 7688, most);
+    moe->ffn_shared = skv_json_size(r, "moe_shared_expert_intermediate_size", 7688, most);
+    c->n_active = skv_json_size(r, "num_experts_per_tok", 2, most);
+    c->moe_latent = skv_json_size(r, "moe_latent_size", 0, most);
+    c->norm_topk = skv_json_bool(r, "norm_topk_prob", true);
+    c->router_sigmoid = c->choice_bias = c->shared_plain = true;
+    c->router_eps = 1e-20;
+    c->router_scale = skv_json_double(r, "routed_scaling_factor", 1.0);
+    const size_t n_groups = skv_json_size(r, "n_group", 1, most);
+    if (n_groups > 1 && r->status == SKV_OK) {
+        r->status =
+            skv_fail(r->err, SKV_UNSUPPORTED,
+                     "%s: n_group: %zu: experts in groups are not supported", r->name, n_groups);
+    }
+}
+
+/* A layer is one of Mamba-2, attention, a block without a gate, or experts of that kind. The time
+ * step has time_step_limit alone: time_step_min and time_step_max are about its beginning. */
+void skv_config_read_nemotron_h(skv_json_reader *r, skv_config *c)
+{
+    static const char *const biases[] = {"use_bias", "mlp_bias", "attention_bias"};
+    skv_layer_shape moe = {.n_experts = 0};
+    c->norm_eps = skv_json_double(r, "layer_norm_epsilon", 1e-5);
+    c->single_blocks = true;
+    c->activation = SKV_ACT_RELU2;
+    read_shape(r, &nemotron_keys, c->norm_eps, &c->mixer);
+    refuse_true(r, biases, sizeof biases / sizeof *biases);
+    const char *act = skv_json_text(r, "mlp_hidden_act", "relu2");
+    if (strcmp(act, "relu2") != 0 && r->status == SKV_OK) {
+        r->status = skv_fail(r->err, SKV_UNSUPPORTED, "%s: mlp_hidden_act: %.60s is not supported",
+                             r->name, act);
+    }
+    read_nemotron_experts(r, &moe, c);
+    read_pattern(r, &moe, c);
+    keep_still(c);
+}
+
+/* A multiplier, which is not 0. */
+static double multiplier_of(skv_json_reader *r, const json_t *value, const char *key)
+{
+    const double times = value ? skv_json_double_of(r, value, key) : 1.0;
+    if (times == 0.0 && r->status == SKV_OK) {
+        r->status = skv_fail(r->err, SKV_RANGE, "%s: %s: 0, expected another number", r->name, key);
+    }
+    return times;
+}
+
+static double multiplier(skv_json_reader *r, const char *key)
+{
+    return multiplier_of(r, skv_json_get(r, key), key);
+}
+
+/* A list of n of them, which may be left out. */
+static void multipliers(skv_json_reader *r, const char *key, size_t n, double *out)
+{
+    const json_t *list = skv_json_get(r, key);
+    if (list && (!json_is_array(list) || json_array_size(list) != n)) {
+        char expected[32];
+        (void)snprintf(expected, sizeof expected, "%zu numbers", n);
+        skv_json_refuse(r, key, list, expected);
+    }
+    for (size_t i = 0; i < n; i++) out[i] = multiplier_of(r, json_array_get(list, i), key);
+}
+
+static void set_scale(skv_config *c, skv_part_scale which, double times)
+{
+    c->part_scales[which] = times == 1.0 ? 0.0 : times;
+}
+
+/* The multipliers of muP. Those of queries and keys go into the scale of attention, and that of its
+ * input, which values bear too, into its output. */
+static void read_mup(skv_json_reader *r, skv_config *c)
+{
+    static const skv_part_scale parts[] = {SKV_SCALE_Z, SKV_SCALE_V, SKV_SCALE_K, SKV_SCALE_Q,
+                                           SKV_SCALE_DT};
+    enum { N_PARTS = sizeof parts / sizeof *parts };
+    double of_parts[N_PARTS], block[2];
+    multipliers(r, "ssm_multipliers", N_PARTS, of_parts);
+    multipliers(r, "mlp_multipliers", 2, block);
+    const double ssm_in = multiplier(r, "ssm_in_multiplier");
+    const double in = multiplier(r, "attention_in_multiplier");
+    for (size_t i = 0; i < N_PARTS; i++) set_scale(c, parts[i], ssm_in * of_parts[i]);
+    set_scale(c, SKV_SCALE_STATE_OUT, multiplier(r, "ssm_out_multiplier"));
+    set_scale(c, SKV_SCALE_ATTENTION_OUT, in * multiplier(r, "attention_out_multiplier"));
+    set_scale(c, SKV_SCALE_GATE, block[0]);
+    set_scale(c, SKV_SCALE_DOWN, block[1]);
+    c->attention_scale *= in * in * multiplier(r, "key_multiplier");
+    c->embedding_scale = multiplier(r, "embedding_multiplier");
+    const double head = multiplier(r, "lm_head_multiplier");
+    if (head != 1.0 && head != 0.0) c->logit_divisor = 1.0 / head;
+}
+
+void skv_config_read_falcon_h1(skv_json_reader *r, skv_config *c)
+{
+    static const char *const biases[] = {"projectors_bias", "mlp_bias", "attention_bias"};
+    read_shape(r, &granite_keys, c->norm_eps, &c->mixer);
+    refuse_true(r, biases, sizeof biases / sizeof *biases);
+    const bool expands = skv_json_has(r, "mamba_d_ssm") && !skv_json_get(r, "mamba_d_ssm");
+    const size_t expanded = skv_json_size(r, "mamba_expand", 2, 1024) * c->hidden;
+    settle_head(&c->mixer,
+                expands ? expanded : skv_json_size(r, "mamba_d_ssm", 1024, SIZE_MAX / 2));
+    c->mixer.no_norm = !skv_json_bool(r, "mamba_rms_norm", false);
+    c->mixer.gate_first = !skv_json_bool(r, "mamba_norm_before_gate", true);
+    for (size_t i = 0; i < c->n_layers; i++) c->layers[i].mixer = SKV_MIXER_BOTH;
+    read_mup(r, c);
 }

@@ -19,7 +19,13 @@ uint64_t skv_config_mixer_weights(const skv_config *c, size_t i)
 {
     const uint64_t D = c->hidden, q = skv_config_q_columns(c, i);
     const uint64_t q_and_o = c->attention_gate ? 3 * q : 2 * q;
-    if (skv_config_attends(c, i)) return D * (q_and_o + skv_config_kv_columns(c, i));
+    return D * (q_and_o + skv_config_kv_columns(c, i)) + skv_config_state_weights(c, i);
+}
+
+uint64_t skv_config_state_weights(const skv_config *c, size_t i)
+{
+    const uint64_t D = c->hidden;
+    if (!skv_config_keeps_state(c, i)) return 0;
     if (c->layers[i].mixer == SKV_MIXER_CONV) return 4 * D * D;
     /* q, k, v; z and out_proj; b and a */
     return D * (skv_mixer_conv_columns(&c->mixer) + 2 * skv_mixer_value_columns(&c->mixer) +
@@ -33,8 +39,13 @@ size_t skv_config_mixer_numbers(const skv_config *c, size_t i)
     switch (c->layers[i].mixer) {
     case SKV_MIXER_DELTA: return n + 2 * m->n_value_heads + m->value_dim;
     case SKV_MIXER_MAMBA:
-        return n + (m->conv_bias ? C : 0) + 3 * m->n_value_heads + skv_mixer_value_columns(m);
-    default: return n;
+    case SKV_MIXER_BOTH:
+        return n + (m->conv_bias ? C : 0) + 3 * m->n_value_heads +
+               (m->no_norm ? 0 : skv_mixer_value_columns(m));
+    case SKV_MIXER_CONV: return n;
+    case SKV_MIXER_ATTENTION:
+    case SKV_MIXER_NONE:
+    default: return 0;
     }
 }
 
@@ -132,11 +143,11 @@ static size_t conv_ffn(skv_json_reader *r, size_t ffn)
     return skv_ceil_div((size_t)(multiplier * (double)ffn), step) * step;
 }
 
-void skv_config_read_convs(skv_json_reader *r, skv_config *c)
+/* Reads which layers have attention, and the values that all files of LFM2 have. */
+static void read_conv_layers(skv_json_reader *r, skv_config *c)
 {
     const json_t *types = skv_json_get(r, "layer_types");
     const json_t *list = types ? NULL : skv_json_get(r, "full_attn_idxs");
-    const size_t ffn = conv_ffn(r, c->layers[0].ffn);
     c->norm_eps = skv_json_double(r, "norm_eps", c->norm_eps);
     c->tied = skv_json_bool(r, "tie_embedding", c->tied);
     c->mixer.conv_rows = skv_json_size(r, "conv_L_cache", 3, SIZE_MAX / 2);
@@ -152,7 +163,54 @@ void skv_config_read_convs(skv_json_reader *r, skv_config *c)
         const bool attends = types ? listed_mixer(r, types, "conv", i) == SKV_MIXER_ATTENTION
                                    : is_listed(r, list, i);
         c->layers[i].mixer = attends ? SKV_MIXER_ATTENTION : SKV_MIXER_CONV;
+    }
+}
+
+void skv_config_read_convs(skv_json_reader *r, skv_config *c)
+{
+    const size_t ffn = conv_ffn(r, c->layers[0].ffn);
+    read_conv_layers(r, c);
+    for (size_t i = 0; i < c->n_layers; i++) c->layers[i].ffn = ffn;
+}
+
+void skv_config_read_lfm2_moe(skv_json_reader *r, skv_config *c)
+{
+    static const skv_moe_defaults moe = {
+        .n_experts = 32, .n_active = 4, .ffn = 1792, .by_key = true, .normed = true};
+    const size_t ffn = c->layers[0].ffn;
+    const size_t n_dense = skv_json_size(r, "num_dense_layers", 2, SIZE_MAX / 2);
+    if (!skv_json_get(r, "layer_types"))
+        skv_json_refuse(r, "layer_types", NULL, "one entry a layer");
+    read_conv_layers(r, c);
+    if (r->status == SKV_OK) skv_config_read_moe(r, &moe, c);
+    for (size_t i = 0; i < n_dense && i < c->n_layers; i++) {
+        c->layers[i].n_experts = 0;
         c->layers[i].ffn = ffn;
+    }
+    c->router_sigmoid = true;
+    c->router_eps = 1e-6;
+    c->router_scale = skv_json_double(r, "routed_scaling_factor", 1.0);
+    c->choice_bias = skv_json_bool(r, "use_expert_bias", true);
+}
+
+/* The delta rule with factors up to 2, and norms of another place beside it. */
+void skv_config_read_olmo_hybrid(skv_json_reader *r, skv_config *c)
+{
+    const size_t most = SIZE_MAX / 2, H = c->layers[0].n_heads;
+    skv_mixer_shape *m = &c->mixer;
+    skv_config_read_mixers(r, 4, c);
+    m->n_key_heads = skv_json_size(r, "linear_num_key_heads", H, most);
+    m->n_value_heads = skv_json_size(r, "linear_num_value_heads", H, most);
+    const size_t nk = m->n_key_heads > 0 ? m->n_key_heads : 1;
+    m->key_dim = skv_json_size(r, "linear_key_head_dim", 3 * c->hidden / (4 * nk), most);
+    m->value_dim = skv_json_size(r, "linear_value_head_dim", 2 * m->key_dim, most);
+    m->norm_eps = 1e-5;
+    m->write_max = skv_json_bool(r, "linear_allow_neg_eigval", true) ? 2 : 1;
+    c->norm_offset_one = c->attention_gate = false;
+    c->state_pre_norms = true;
+    const skv_json_reader rope = skv_json_child(r, "rope_parameters");
+    if (skv_json_has(&rope, "rope_theta") && !skv_json_get(&rope, "rope_theta")) {
+        c->ropes[0].scaling = c->ropes[1].scaling = SKV_ROPE_NONE;
     }
 }
 
@@ -188,12 +246,16 @@ static skv_status check_heads(const skv_config *c, const char *name, skv_error *
 
 skv_status skv_config_check_mixers(const skv_config *c, const char *name, skv_error *err)
 {
-    size_t n[SKV_MIXER_MAMBA + 1] = {0};
+    size_t n[SKV_MIXER_NONE + 1] = {0};
+    SKV_REQUIRE(!c->single_blocks || skv_config_is_hybrid(c), err, SKV_UNSUPPORTED,
+                "%s: no layer keeps a state: %s without any is not supported", name,
+                c->architecture);
     if (!skv_config_is_hybrid(c)) return SKV_OK;
     for (size_t i = 0; i < c->n_layers; i++) n[c->layers[i].mixer]++;
-    SKV_REQUIRE(n[SKV_MIXER_ATTENTION] > 0, err, SKV_UNSUPPORTED,
+    const size_t n_heads = n[SKV_MIXER_DELTA] + n[SKV_MIXER_MAMBA] + n[SKV_MIXER_BOTH];
+    SKV_REQUIRE(n[SKV_MIXER_ATTENTION] + n[SKV_MIXER_BOTH] > 0, err, SKV_UNSUPPORTED,
                 "%s: no layer has attention: models without any are not supported", name);
-    if (n[SKV_MIXER_DELTA] + n[SKV_MIXER_MAMBA] > 0) SKV_TRY(check_heads(c, name, err));
+    if (n_heads > 0) SKV_TRY(check_heads(c, name, err));
     const size_t K = c->mixer.conv_rows;
     SKV_TRY(check_one(c, name, SKV_CONFIG_FIELD_CONV_ROWS, K, 2, CONV_ROWS_MAX, err));
     SKV_REQUIRE(!c->swiftkv && !c->kv_prediction && c->n_shared == 0, err, SKV_UNSUPPORTED,

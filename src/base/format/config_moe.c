@@ -5,14 +5,19 @@
 
 enum { EXPERTS_MAX = 4096, ROUTER_LOSS_MAX = 1000 };
 
+uint64_t skv_config_expert_weights(const skv_config *c, size_t i)
+{
+    return skv_config_block_matrices(c) * (uint64_t)skv_config_expert_columns(c) * c->layers[i].ffn;
+}
+
 uint64_t skv_config_block_weights(const skv_config *c, size_t i)
 {
     const skv_layer_shape *l = &c->layers[i];
-    const uint64_t D = c->hidden, block = 3 * D * l->ffn;
-    if (l->n_experts == 0) return block;
+    const uint64_t D = c->hidden, n = skv_config_block_matrices(c);
+    if (l->n_experts == 0) return n * D * l->ffn;
     const uint64_t gate = l->ffn_shared > 0 && !c->shared_plain ? D : 0;
-    const uint64_t shared = 3 * D * l->ffn_shared + gate;
-    return D * l->n_experts + c->n_active * block + 3 * D * l->ffn_beside + shared;
+    return D * l->n_experts + c->n_active * skv_config_expert_weights(c, i) +
+           n * D * (l->ffn_beside + l->ffn_shared) + gate + 2 * D * c->moe_latent;
 }
 
 /* Layers that mlp_only_layers lists have a dense block. */

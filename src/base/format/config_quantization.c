@@ -67,7 +67,7 @@ static bool is_ordered(const json_t *actorder)
            (text && (strcmp(text, "group") == 0 || strcmp(text, "dynamic") == 0));
 }
 
-/* The weights of one group of modules. Blocks are the same for all. */
+/* Reads the weights of one group of modules. All groups share one block size. */
 static void read_scheme(skv_json_reader *w, skv_config *c)
 {
     static const char key[] = "block_structure";

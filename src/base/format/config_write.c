@@ -320,7 +320,7 @@ static void put_openelm(filler *f, const skv_config *c)
     put(f, "rope_freq_constant", json_real(c->ropes[0].theta));
 }
 
-/* The layer that stands for those with experts, or for those without; n_layers: there is none. */
+/* Returns the layer that represents those with experts, or those without; n_layers: none. */
 static size_t first_layer(const skv_config *c, bool experts)
 {
     size_t i = 0;

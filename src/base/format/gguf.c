@@ -33,7 +33,7 @@ enum {
 struct skv_gguf {
     char *name; /* owned */
     skv_file_map map;
-    skv_gguf_parts parts;   /* owned: their tensors stand in `tensors` too */
+    skv_gguf_parts parts;   /* owned: their tensors are in `tensors` too */
     skv_gguf_value *values; /* [n_values], owned, with keys and starts */
     size_t n_values;
     skv_name_index keys;
@@ -128,8 +128,8 @@ static skv_status take_string(cursor *c, const char *key, const unsigned char **
     return take(c, *n, key, text);
 }
 
-/* starts[i] = where the text of string i begins, counted from the array's first byte; its length
- * is starts[i + 1] - 8 - starts[i], because the next string's length stands between. */
+/* starts[i] = where the text of string i begins, counted from the array's first byte; its length is
+ * starts[i + 1] - 8 - starts[i], because the next string's length lies between them. */
 static skv_status read_strings(cursor *c, skv_gguf *g, skv_gguf_value *v)
 {
     size_t *starts = skv_alloc(v->count + 1, sizeof *starts);

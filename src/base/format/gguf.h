@@ -1,9 +1,9 @@
 /*
  * GGUF, versions 2 and 3, little endian: key-value metadata and tensors of one mapped file.
  *
- * Everything is checked when the file is parsed: afterwards every key, string, array element and
- * tensor lies inside the file, so that the getters below only check types and indexes.
- * Strings are (pointer, length) into the file: not terminated, any bytes.
+ * Parsing checks everything: afterwards every key, string, array element and tensor lies inside the
+ * file, and the getters below only check types and indexes. Strings are (pointer, length) into the
+ * file: not terminated, any bytes.
  *
  *     const skv_gguf_value *v = skv_gguf_find(g, "tokenizer.ggml.tokens");
  *     if (v) SKV_TRY(skv_gguf_array(g, v, SKV_GGUF_STRING, &n_tokens, err));
@@ -62,8 +62,8 @@ typedef struct skv_gguf skv_gguf;
 /** Reads data[0..n), which must outlive the result; `name` is for errors. */
 SKV_MUST_CHECK skv_status skv_gguf_parse(const void *data, size_t n, const char *name,
                                          skv_gguf **out, skv_error *err);
-/** Maps the file and reads it; the map lives as long as the result. The first part of a file that
- * is split has the tensors of all parts, which lie beside it. */
+/** Maps the file and parses it; the map lives as long as the result. The first part of a split file
+ * has the tensors of all parts, which lie beside it. */
 SKV_MUST_CHECK skv_status skv_gguf_open(const char *path, skv_gguf **out, skv_error *err);
 /** NULL is fine. */
 void skv_gguf_close(skv_gguf *g);

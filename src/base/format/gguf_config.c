@@ -8,6 +8,7 @@
 
 #include "base/size.h"
 #include "format/config_build.h"
+#include "format/config_family.h"
 #include "format/dtype.h"
 #include "format/source_impl.h"
 
@@ -16,20 +17,22 @@ typedef struct family {
     const char *model_type; /* skv_config's */
     double theta;
     bool qk_norm, gemma;
-    size_t
-        window_period;   /* every n-th layer sees all rows; 0: none does, where there is a window */
-    const char *mixture; /* its name when it has experts; NULL: no such form */
-    bool dense_too;      /* `mixture` is model_type, and yet files without experts are of it */
-    size_t still_period; /* every n-th layer does not rotate; 0: all do */
-    bool olmo;           /* norms only after the blocks, and over whole q and k */
-    bool glm;            /* norms before and after the blocks */
-    bool multipliers;    /* Granite's */
-    bool growing;        /* queries turn by a rope that grows with the position */
+    size_t window_period; /* every n-th layer sees all rows; 0: none, in models with a window */
+    const char *mixture;  /* its name when it has experts; NULL: no such form */
+    bool dense_too;       /* `mixture` is model_type, and yet files without experts are of it */
+    size_t still_period;  /* every n-th layer does not rotate; 0: all do */
+    bool olmo;            /* norms only after the blocks, and over whole q and k */
+    bool glm;             /* norms before and after the blocks */
+    bool multipliers;     /* Granite's */
+    bool growing;         /* queries turn by a rope that grows with the position */
     size_t
         attention_period; /* every n-th layer has attention, the others keep a state; 0: all do */
     bool short_convs;     /* layers without KV heads have a short convolution alone */
     bool tiled;           /* value heads of these stand in the order of files by llama.cpp */
     bool mamba;           /* layers without KV heads are Mamba-2 */
+    bool beside;          /* all layers are Mamba-2 and attention */
+    bool single;          /* a layer mixes or has a block */
+    double sigmoid_eps;   /* routers are of that kind: skv_config.router_eps; 0: they are not */
 } family;
 
 static const family families[] = {
@@ -81,6 +84,24 @@ static const family families[] = {
      .dense_too = true,
      .multipliers = true,
      .mamba = true},
+    {.gguf = "nemotron_h", .model_type = "nemotron_h", .theta = 1e4, .mamba = true, .single = true},
+    {.gguf = "nemotron_h_moe",
+     .model_type = "nemotron_h",
+     .theta = 1e4,
+     .mixture = "nemotron_h",
+     .dense_too = true,
+     .mamba = true,
+     .single = true,
+     .sigmoid_eps = 1e-20},
+    {.gguf = "falcon-h1", .model_type = "falcon_h1", .theta = 1e4, .mamba = true, .beside = true},
+    {.gguf = "lfm2moe",
+     .model_type = "lfm2_moe",
+     .theta = 1e6,
+     .qk_norm = true,
+     .mixture = "lfm2_moe",
+     .dense_too = true,
+     .short_convs = true,
+     .sigmoid_eps = 1e-6},
     {.gguf = "lfm2", .model_type = "lfm2", .theta = 1e6, .qk_norm = true, .short_convs = true},
     {.gguf = "qwen35",
      .model_type = "qwen3_5_text",
@@ -163,12 +184,18 @@ static size_t n_extra_layers(reader *r)
     return get_size(r, "nextn_predict_layers", 0);
 }
 
+/* Whether they are left out. */
+static bool leaves_extra_out(const reader *r)
+{
+    return r->f->attention_period > 0 || r->f->single;
+}
+
 /* One number for all layers, or an array with one a layer. */
 static size_t size_of_layer(reader *r, const char *key, size_t i, size_t n_layers, size_t fallback)
 {
     const skv_gguf_value *v = get(r, key);
     if (!v || !is_integer_array(v)) return get_size(r, key, fallback);
-    const size_t n_all = n_layers + (r->f->attention_period ? n_extra_layers(r) : 0);
+    const size_t n_all = n_layers + (leaves_extra_out(r) ? n_extra_layers(r) : 0);
     if (v->count != n_layers && v->count != n_all) {
         keep(r, skv_fail(r->err, SKV_FORMAT, "%s: %s: %zu values, expected %zu",
                          skv_gguf_name(r->g), v->key, v->count, n_layers));
@@ -238,15 +265,62 @@ static void read_convs(reader *r, skv_config *c)
     set_mixers(c, SKV_MIXER_CONV);
 }
 
-/* A bias of its convolution is in all layers or in none. */
+/* Whether some layer has a tensor. */
+static bool some_layer_has(const reader *r, const skv_config *c, const char *what)
+{
+    bool has = false;
+    for (size_t i = 0; i < c->n_layers; i++) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "blk.%zu.%s", i, what);
+        has = has || skv_gguf_tensor_find(r->g, name);
+    }
+    return has;
+}
+
+/* A bias of the convolution, and a norm, are in all layers of Mamba-2 or in none. */
 static void read_mamba(reader *r, skv_config *c)
 {
     read_state_shape(r, &c->mixer);
+    c->mixer.gate_first = true;
+    c->mixer.conv_bias = some_layer_has(r, c, "ssm_conv1d.bias");
+    c->mixer.no_norm = !some_layer_has(r, c, "ssm_norm.weight");
+    for (size_t i = 0; r->f->single && i < c->n_layers; i++) {
+        skv_layer_shape *l = &c->layers[i];
+        if (l->n_kv_heads > 0) l->ffn = 0;
+        if (l->ffn == 0) continue;
+        l->mixer = SKV_MIXER_NONE;
+        l->n_kv_heads = l->n_heads;
+    }
     set_mixers(c, SKV_MIXER_MAMBA);
-    for (size_t i = 0; i < c->n_layers; i++) {
-        char name[64];
-        (void)snprintf(name, sizeof name, "blk.%zu.ssm_conv1d.bias", i);
-        c->mixer.conv_bias = c->mixer.conv_bias || skv_gguf_tensor_find(r->g, name);
+    for (size_t i = 0; r->f->beside && i < c->n_layers; i++) c->layers[i].mixer = SKV_MIXER_BOTH;
+}
+
+static bool get_bool(reader *r, const char *key, bool fallback)
+{
+    const skv_gguf_value *v = get(r, key);
+    bool value = fallback;
+    if (v && r->status == SKV_OK) keep(r, skv_gguf_bool(v, &value, r->err));
+    return value;
+}
+
+/* Routers that give each expert a sigmoid. */
+static void read_sigmoids(reader *r, skv_config *c)
+{
+    enum { SIGMOID = 2 };
+    const size_t function = get_size(r, "expert_gating_func", SIGMOID);
+    const size_t n_groups = get_size(r, "expert_group_count", 1);
+    c->router_sigmoid = true;
+    c->router_eps = r->f->sigmoid_eps;
+    c->router_scale = get_double(r, "expert_weights_scale", 1.0);
+    c->norm_topk = get_bool(r, "expert_weights_norm", true);
+    c->choice_bias = some_layer_has(r, c, "exp_probs_b.bias");
+    c->moe_latent = get_size(r, "moe_latent_size", 0);
+    if ((function != SIGMOID || n_groups > 1) && r->status == SKV_OK) {
+        const bool grouped = n_groups > 1;
+        keep(r, skv_fail(r->err, SKV_UNSUPPORTED, "%s: %s.%s: %zu is not supported",
+                         skv_gguf_name(r->g), r->f->gguf,
+                         grouped ? "expert_group_count" : "expert_gating_func",
+                         grouped ? n_groups : function));
     }
 }
 
@@ -260,7 +334,7 @@ static void read_layers(reader *r, skv_config *c)
     (void)(get(r, ffn) ? 0 : need_size(r, ffn));
     if (r->status != SKV_OK) return;
     /* The extra layers are left out, since this engine does not speculate with them. */
-    if (r->f->attention_period) n_layers -= skv_min_size(n_layers, n_extra_layers(r));
+    if (leaves_extra_out(r)) n_layers -= skv_min_size(n_layers, n_extra_layers(r));
     keep(r, skv_config_set_layers(c, n_layers, (skv_layer_shape){0}, skv_gguf_name(r->g), r->err));
     for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
         skv_layer_shape *l = &c->layers[i];
@@ -365,7 +439,7 @@ static void read_scaling(reader *r, skv_config *c, skv_rope *rope)
         }
         rope->beta_fast = get_double(r, "rope.scaling.yarn_beta_fast", 32.0);
         rope->beta_slow = get_double(r, "rope.scaling.yarn_beta_slow", 1.0);
-        rope->ramp_exact = strcmp(c->architecture, "gpt_oss") == 0; /* the file does not say */
+        rope->ramp_exact = strcmp(c->architecture, "gpt_oss") == 0; /* the file lacks it */
     } else if (kind && !scaling_is(r, kind, "none")) {
         keep(r, skv_fail(r->err, SKV_UNSUPPORTED, "%s: %s: %.*s is not supported",
                          skv_gguf_name(r->g), kind->key, (int)(kind->count < 60 ? kind->count : 60),
@@ -407,10 +481,8 @@ static void read_ropes(reader *r, skv_config *c)
         keep(r,
              skv_fail(r->err, SKV_FORMAT, "%s: rope_freqs.weight: missing", skv_gguf_name(r->g)));
     }
-    bool turns = true;
-    const skv_gguf_value *flag = r->f->mamba ? get(r, "rope.scaling.finetuned") : NULL;
-    if (flag && r->status == SKV_OK) keep(r, skv_gguf_bool(flag, &turns, r->err));
-    if (!turns) rope->scaling = SKV_ROPE_NONE;
+    const bool turns = !r->f->mamba || get_bool(r, "rope.scaling.finetuned", true);
+    if (!turns || r->f->single) rope->scaling = SKV_ROPE_NONE;
     if (!two_ropes) c->ropes[1] = *rope;
     if (r->f->still_period) c->ropes[1].scaling = SKV_ROPE_NONE;
     if (r->f->growing) read_growth(r, c);
@@ -421,8 +493,8 @@ static void read_ropes(reader *r, skv_config *c)
     }
 }
 
-/* The published query_pre_attn_scalar is not in the file. It equals the head dimension but for
- * the largest model of each family, where it is hidden / heads. */
+/* The published query_pre_attn_scalar is not in the file. It equals the head dimension except for
+ * the largest model of each family, which uses hidden / heads. */
 static double gemma_scale(reader *r, const skv_config *c)
 {
     bool largest = strcmp(c->architecture, "gemma2") == 0 ? c->n_layers == 46 : c->n_layers == 62;
@@ -490,6 +562,7 @@ static void read_experts(reader *r, skv_config *c)
     (void)snprintf(c->architecture, sizeof c->architecture, "%s", r->f->mixture);
     c->n_active = need_size(r, "expert_used_count");
     c->norm_topk = true;
+    if (r->f->sigmoid_eps > 0) read_sigmoids(r, c);
     c->router_bias = has_tensor(r->g, "blk.0.ffn_gate_inp.bias");
     c->expert_bias = has_tensor(r->g, "blk.0.ffn_gate_exps.bias");
     for (size_t i = 0; i < c->n_layers; i++) {
@@ -543,7 +616,7 @@ static void refuse_others(reader *r)
     const bool is_mrope = !hybrid && sections && is_integer_array(sections) &&
                           sections->count >= 2 && skv_gguf_integer_at(sections, 0) > 0 &&
                           skv_gguf_integer_at(sections, 1) > 0;
-    const size_t n_extra = hybrid ? 0 : n_extra_layers(r);
+    const size_t n_extra = leaves_extra_out(r) ? 0 : n_extra_layers(r);
     const char *key = !does_turn ? "rope.scaling.finetuned: false (no rotation)"
                       : is_mrope ? "rope.dimension_sections: rotation by several positions"
                       : n_extra  ? "nextn_predict_layers: layers that predict further tokens"
@@ -563,14 +636,15 @@ static void read_choices(reader *r, skv_config *c)
     c->mlp_bias = has_tensor(r->g, "blk.0.ffn_gate.bias");
     c->qk_norm = r->f->qk_norm;
     c->tied = !has_tensor(r->g, "output.weight");
-    c->activation = r->f->gemma ? SKV_ACT_GELU_TANH : SKV_ACT_SILU;
+    c->activation = r->f->gemma ? SKV_ACT_GELU_TANH : r->f->single ? SKV_ACT_RELU2 : SKV_ACT_SILU;
+    c->single_blocks = r->f->single;
     c->qk_norm_joined = c->no_pre_norms = r->f->olmo;
     c->post_norms = r->f->olmo || r->f->glm || r->f->gemma;
     if (r->f->multipliers) read_multipliers(r, c);
     if (strcmp(c->architecture, "gpt_oss") == 0) {
         c->sinks = true;
         c->activation = SKV_ACT_SWIGLU_CLAMPED;
-        c->swiglu_limit = 7.0; /* llama.cpp's: the file does not say */
+        c->swiglu_limit = 7.0; /* llama.cpp's: the file lacks it */
         c->swiglu_alpha = 1.702;
     }
     if (!r->f->gemma) return;
@@ -663,8 +737,10 @@ static skv_status find_family(const skv_gguf *g, const family **out, skv_error *
         *out = &families[i];
         if (strlen((*out)->gguf) == n && memcmp((*out)->gguf, text, n) == 0) return SKV_OK;
     }
-    return skv_fail(err, SKV_UNSUPPORTED, "%s: general.architecture: %.*s is not supported",
-                    skv_gguf_name(g), (int)(n < 60 ? n : 60), text);
+    const char *why = skv_family_refusal(text, n);
+    return skv_fail(err, SKV_UNSUPPORTED, "%s: general.architecture: %.*s is not supported%s%s",
+                    skv_gguf_name(g), (int)(n < 60 ? n : 60), text, why ? ": " : "",
+                    why ? why : "");
 }
 
 skv_status skv_config_from_gguf(const skv_gguf *g, skv_config *out, skv_error *err)

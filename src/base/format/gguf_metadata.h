@@ -12,8 +12,8 @@ SKV_MUST_CHECK skv_status skv_gguf_put_config(const skv_config *c, skv_gguf_out 
 /** The tensor rope_freqs.weight: divisors of the frequencies, factors [n]; returns n = n_rot / 2,
  * or 0 where the model has none. */
 size_t skv_gguf_rope_factors(const skv_config *c, float factors[SKV_ROPE_FACTORS_MAX]);
-/** GGUF's name of a tensor that source.h calls `name`; false where it has none. *in_pairs: the rows
- * of each head are stored in pair order (SKV_NAME_INTERLEAVE). */
+/** Returns GGUF's name of the tensor that source.h calls `name`; false if it has none. *in_pairs:
+ * the rows of each head are stored in pair order (SKV_NAME_INTERLEAVE). */
 SKV_MUST_CHECK bool skv_gguf_name_of(const skv_config *c, const char *name, char *out, size_t size,
                                      bool *in_pairs);
 

@@ -1,9 +1,9 @@
 /*
  * GGUF tensor names -> published names, by architecture: see source_impl.h.
  *
- * Two conversions of llama.cpp's are undone here or noted in the configuration: the rows of
- * Llama's q and k stand in pair order (SKV_NAME_INTERLEAVE), and Gemma's norm weights already
- * contain the 1 that the published ones lack (norm_offset_one is false).
+ * Two conversions of llama.cpp's are undone here or noted in the configuration: the rows of Llama's
+ * q and k are in pair order (SKV_NAME_INTERLEAVE), and Gemma's norm weights already contain the 1
+ * that the published ones lack (norm_offset_one is false).
  */
 #include "format/source_impl.h"
 
@@ -55,6 +55,10 @@
     NORM("ffn_gate_shexp", "mlp.shared_expert.gate_proj"),                                         \
         NORM("ffn_up_shexp", "mlp.shared_expert.up_proj"),                                         \
         NORM("ffn_down_shexp", "mlp.shared_expert.down_proj")
+#define CHOICE_BIAS                                                                                \
+    {                                                                                              \
+        "exp_probs_b.bias", "mlp.choice_bias.weight", SKV_NAME_KEEP                                \
+    }
 /* A layer of Mamba-2. */
 #define MAMBA                                                                                      \
     {"ssm_in.weight", "weight", SKV_NAME_MAMBA_IN},                                                \
@@ -135,8 +139,8 @@ static const skv_name_rule glm4_layer[] = {
     END,
 };
 
-/* Qwen 3.5 and Qwen3-Next. Their attn_q holds a gate beside each head; value heads of Qwen 3.5
- * stand tiled, which skv_config.mixer says. */
+/* Qwen 3.5 and Qwen3-Next. Their attn_q holds a gate beside each head; the value heads of Qwen 3.5
+ * are tiled, see skv_config.mixer. */
 static const skv_name_rule delta_layer[] = {
     {"attn_q.weight", "weight", SKV_NAME_GATED},
     {"attn_qkv.weight", "weight", SKV_NAME_DELTA_QKV},
@@ -176,6 +180,31 @@ static const skv_name_rule granite_h_layer[] = {
     END,
 };
 
+static const skv_name_rule nemotron_h_layer[] = {
+    {"attn_norm.weight", NULL, SKV_NAME_ONLY_NORM},
+    PLAIN_QK,
+    COMMON_ATTENTION,
+    MAMBA,
+    LINEAR("ffn_up", "mlp.up_proj"),
+    LINEAR("ffn_down", "mlp.down_proj"),
+    EXPERTS,
+    SHARED_EXPERT,
+    CHOICE_BIAS,
+    NORM("ffn_latent_down", "mlp.latent_in"),
+    NORM("ffn_latent_up", "mlp.latent_out"),
+    END,
+};
+
+static const skv_name_rule falcon_h1_layer[] = {
+    PLAIN_QK,
+    COMMON_ATTENTION,
+    MAMBA,
+    COMMON_FFN,
+    LINEAR("ffn_up", "mlp.up_proj"),
+    NORM("ffn_norm", "post_attention_layernorm"),
+    END,
+};
+
 static const skv_name_rule lfm2_layer[] = {
     PLAIN_QK,
     COMMON_ATTENTION,
@@ -185,6 +214,8 @@ static const skv_name_rule lfm2_layer[] = {
     NORM("shortconv.in_proj", "conv.in_proj"),
     NORM("shortconv.out_proj", "conv.out_proj"),
     {"shortconv.conv.weight", "conv.conv.weight", SKV_NAME_CONV},
+    EXPERTS,
+    CHOICE_BIAS,
     END,
 };
 
@@ -237,6 +268,8 @@ static const skv_name_scheme olmo = {"blk.", olmo_layer, global, false, false};
 static const skv_name_scheme glm4 = {"blk.", glm4_layer, global, false, false};
 static const skv_name_scheme lfm2 = {"blk.", lfm2_layer, lfm2_global, false, false};
 static const skv_name_scheme granite_h = {"blk.", granite_h_layer, global, false, false};
+static const skv_name_scheme nemotron_h = {"blk.", nemotron_h_layer, global, false, false};
+static const skv_name_scheme falcon_h1 = {"blk.", falcon_h1_layer, global, false, false};
 static const skv_name_scheme delta = {"blk.", delta_layer, global, false, false};
 static const skv_name_scheme gpt_oss = {"blk.", gpt_oss_layer, global, false, false};
 
@@ -252,7 +285,9 @@ const skv_name_scheme *skv_gguf_scheme(const char *architecture)
                    {"olmo2", &olmo},         {"olmo3", &olmo},
                    {"glm4", &glm4},          {"qwen3_next", &delta},
                    {"qwen3_5_text", &delta}, {"qwen3_5_moe_text", &delta},
-                   {"lfm2", &lfm2},          {"granitemoehybrid", &granite_h}};
+                   {"lfm2", &lfm2},          {"granitemoehybrid", &granite_h},
+                   {"lfm2_moe", &lfm2},      {"nemotron_h", &nemotron_h},
+                   {"falcon_h1", &falcon_h1}};
     for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
         if (strcmp(schemes[i].architecture, architecture) == 0) return schemes[i].scheme;
     }

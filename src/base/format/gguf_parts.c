@@ -14,7 +14,7 @@ enum {
     PARTS_MAX = 99999
 };
 
-/* A number of the metadata; `fallback` where it is absent. */
+/* Reads a number of the metadata; `fallback` if it is absent. */
 static skv_status number_of(const skv_gguf *g, const char *key, uint64_t fallback, uint64_t *out,
                             skv_error *err)
 {
@@ -90,7 +90,7 @@ static skv_status open_part(const char *first, size_t number, size_t count, skv_
     return status == SKV_OK ? check_part(*out, number, count, err) : status;
 }
 
-/* Whether all tensors are there that the first part speaks of. */
+/* Checks that the parts together have the number of tensors that the first one states. */
 static skv_status check_tensors(const skv_gguf *first, const skv_gguf_parts *parts, skv_error *err)
 {
     uint64_t n = skv_gguf_tensor_count(first), expected;

@@ -51,7 +51,7 @@ bool skv_json_has_room(const char *text, size_t n)
     return block;
 }
 
-/* Of a key that is given twice, jansson says only where it ends. */
+/* For a repeated key, jansson only reports where it ends. */
 static skv_status bad_json(const char *text, size_t n, const char *name, const json_error_t *why,
                            skv_error *err)
 {

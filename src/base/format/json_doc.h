@@ -25,8 +25,8 @@ bool skv_json_has_room(const char *text, size_t n);
 /** Duplicate keys are refused. Release *out with json_decref. `name` is for errors. */
 SKV_MUST_CHECK skv_status skv_json_load(const char *text, size_t n, size_t max_bytes,
                                         const char *name, json_t **out, skv_error *err);
-/** Appends the JSON, indented by two spaces a level, numbers with as few digits as tell them apart;
- * false (and out->failed) when it is full or the nesting too deep. */
+/** Appends the JSON, indented by two spaces a level, numbers with the fewest digits that
+ * distinguish them; false (and out->failed) if the buffer is full or the nesting too deep. */
 bool skv_json_print(skv_buf *out, const json_t *json);
 
 typedef struct skv_json_reader {
@@ -45,7 +45,7 @@ void skv_json_refuse(skv_json_reader *r, const char *key, const json_t *value,
 
 /** The member, NULL when it is absent or null. */
 const json_t *skv_json_get(const skv_json_reader *r, const char *key);
-/** True when the member is there, even as null. */
+/** True if the member exists, even as null. */
 bool skv_json_has(const skv_json_reader *r, const char *key);
 /** An object inside the object, read with the same name and err; empty when absent. */
 skv_json_reader skv_json_child(skv_json_reader *r, const char *key);

@@ -45,7 +45,7 @@ SKV_MUST_CHECK skv_status skv_lora_read_gguf(skv_lora *lora, skv_error *err);
 SKV_MUST_CHECK skv_status skv_lora_rename(skv_lora *lora, const skv_config *config, skv_error *err);
 /** Room for as many pairs as a file of n tensors can hold. */
 SKV_MUST_CHECK skv_status skv_lora_take(skv_lora *lora, size_t n_tensors, skv_error *err);
-/** The half of a pair that a tensor is; it begins a pair of that name where there is none. */
+/** Adds a tensor as one half of a pair; begins the pair if it is the first. */
 SKV_MUST_CHECK skv_status skv_lora_put(skv_lora *lora, const char *name, size_t n_name, bool is_b,
                                        const skv_tensor *tensor, skv_error *err);
 

@@ -1,5 +1,5 @@
 /*
- * PEFT's folders: adapter_config.json says the scale, adapter_model.safetensors has the tensors
+ * PEFT's folders: adapter_config.json has the scale, adapter_model.safetensors has the tensors
  * "base_model.model.NAME.lora_A.weight" [r, K] and "....lora_B.weight" [N, r].
  */
 #include <math.h>
@@ -94,7 +94,7 @@ static double alpha_of(skv_json_reader *r, const json_t *pattern, const char *mo
     return fallback;
 }
 
-/* Ranks are those of the tensors; a configuration that says another one is of another file. */
+/* The tensors determine the ranks; a configuration with another rank belongs to another file. */
 static void set_scales(skv_lora *lora, skv_json_reader *r)
 {
     const size_t rank = skv_json_size(r, "r", 8, RANK_MAX);

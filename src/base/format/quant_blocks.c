@@ -1,6 +1,6 @@
 /*
  * The codes and scales of block-quantised types: see dtype.h and base/quant.h. dequant in dtype.c
- * tells the layouts of the blocks; here the same bytes are sorted, not multiplied.
+ * documents the layouts of the blocks; here the same bytes are rearranged, not multiplied.
  */
 #include <assert.h>
 #include <string.h>

@@ -92,7 +92,7 @@ static const type_name *find_type(const char *name)
     return NULL;
 }
 
-/* "FILE: tensor NAME" as the name of a reader, so that its errors say which tensor. */
+/* Makes "FILE: tensor NAME" the name of a reader, so that its errors identify the tensor. */
 static skv_status fail_in(skv_error *err, const char *file, const char *tensor, skv_status status)
 {
     if (!err) return status;

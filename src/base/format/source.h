@@ -15,18 +15,19 @@ typedef struct skv_source skv_source;
 struct skv_gguf;
 
 /**
- * Tensors are presented under the names of the Llama family, whatever the file calls them; fused
- * projections appear as their parts. Per layer i, as "model.layers.{i}.": input_layernorm,
+ * Tensors are presented under the names of the Llama family, regardless of their names in the file;
+ * fused projections appear as their parts. Per layer i, as "model.layers.{i}.": input_layernorm,
  * self_attn.{q,k,v,o}_proj, self_attn.{q,k}_norm, post_attention_layernorm, mlp.{gate,up,down}_proj
  * (".weight", ".bias"); Gemma adds pre_feedforward_layernorm and post_feedforward_layernorm (its
  * post_attention_layernorm follows the attention). Layers that keep a state have
  * linear_attn.{in_proj_{q,k,v,z,b,a}, conv1d, out_proj, norm} with .A_log (GGUF: .rate) and
  * .dt_bias, or conv.{in_proj,conv,out_proj}; attention with a gate adds self_attn.gate_proj.
  * Outside: model.embed_tokens.weight, model.norm.weight, and lm_head.weight unless the
- * configuration says `tied`.
+ * configuration is `tied`.
  *
- * path is a folder with config.json or a .gguf file. Every tensor that the configuration calls for
- * is there then, of the right shape. */
+ * path is a folder with config.json or a .gguf file. On success every tensor that the configuration
+ * requires exists with the right shape.
+ */
 SKV_MUST_CHECK skv_status skv_source_open(const char *path, skv_source **out, skv_error *err);
 /** The configuration of a folder alone, its weights absent or not. */
 SKV_MUST_CHECK skv_status skv_config_read(const char *folder, skv_config *out, skv_error *err);
@@ -39,7 +40,7 @@ const char *skv_source_path(const skv_source *source);
 const skv_config *skv_source_config(const skv_source *source);
 /** NULL when there is no such tensor. */
 const skv_tensor *skv_source_find(const skv_source *source, const char *name);
-/** Whether a tensor of the source comes from the folder that its configuration calls its base. */
+/** Whether a tensor of the source comes from the folder of its base. */
 bool skv_source_in_base(const skv_source *source, const skv_tensor *tensor);
 size_t skv_source_count(const skv_source *source);
 const skv_tensor *skv_source_at(const skv_source *source, size_t i);

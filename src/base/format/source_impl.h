@@ -27,6 +27,7 @@ typedef enum skv_name_action {
     SKV_NAME_QKV_BIAS,   /* the same of a bias */
     SKV_NAME_GATE_UP,    /* rows [gate | up], of the block or of `to` with a width of its own */
     SKV_NAME_INTERLEAVE, /* as KEEP; rows of the query or key heads in pair order */
+    SKV_NAME_ONLY_NORM,  /* the norm of a layer that mixes or has a block, not both */
     /* Tensors of a layer's experts, [E, rows, columns] or, for biases, [E, rows]. `to` is the part
      * of an expert; each expert's slice becomes mlp.experts.{e}.TO. */
     SKV_NAME_EXPERTS,

@@ -1,7 +1,7 @@
 /*
- * Fused rows of layers that keep a state and of attention with a gate, cut into parts that are the
- * same mapped bytes: see skv_name_action. Where a file has them head after head, each part stands
- * in periods (skv_tensor_periodic).
+ * Splits fused rows of layers that keep a state, and of attention with a gate, into parts that
+ * share the mapped bytes: see skv_name_action. If a file stores them head after head, each part is
+ * periodic (skv_tensor_periodic).
  */
 #include <stdio.h>
 #include <string.h>

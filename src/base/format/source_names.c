@@ -1,7 +1,7 @@
 /*
  * Published names -> ours: see skv_name_scheme.
  *
- * Fused matrices are cut into their parts by rows: the same mapped bytes, an offset further on.
+ * Fused matrices are split into their parts by rows: the same mapped bytes at an offset.
  */
 #include <stdio.h>
 #include <string.h>
@@ -95,6 +95,7 @@ static const skv_name_rule delta_layer[] = {
     {NULL, NULL, SKV_NAME_KEEP},
 };
 
+/* LFM2, and its mixtures. */
 static const skv_name_rule lfm2_layer[] = {
     {"operator_norm.weight", "input_layernorm.weight", SKV_NAME_KEEP},
     {"ffn_norm.weight", "post_attention_layernorm.weight", SKV_NAME_KEEP},
@@ -105,6 +106,13 @@ static const skv_name_rule lfm2_layer[] = {
     {"feed_forward.w1.weight", "mlp.gate_proj.weight", SKV_NAME_KEEP},
     {"feed_forward.w2.weight", "mlp.down_proj.weight", SKV_NAME_KEEP},
     {"feed_forward.w3.weight", "mlp.up_proj.weight", SKV_NAME_KEEP},
+    {"feed_forward.gate.weight", "mlp.gate.weight", SKV_NAME_KEEP},
+    {"feed_forward.expert_bias", "mlp.choice_bias.weight", SKV_NAME_KEEP},
+    {"feed_forward.experts.#.w1.weight", "mlp.experts.#.gate_proj.weight", SKV_NAME_KEEP},
+    {"feed_forward.experts.#.w2.weight", "mlp.experts.#.down_proj.weight", SKV_NAME_KEEP},
+    {"feed_forward.experts.#.w3.weight", "mlp.experts.#.up_proj.weight", SKV_NAME_KEEP},
+    {"feed_forward.experts.gate_up_proj", "weight", SKV_NAME_EXPERTS_GATE_UP},
+    {"feed_forward.experts.down_proj", "down_proj.weight", SKV_NAME_EXPERTS},
     {NULL, NULL, SKV_NAME_KEEP},
 };
 
@@ -113,28 +121,29 @@ static const skv_name_rule lfm2_global[] = {
     {NULL, NULL, SKV_NAME_KEEP},
 };
 
-/* Granite 4 H. What every token meets is the block itself where there are no experts. */
-#define GRANITE_MAMBA                                                                              \
-    {"mamba.in_proj.weight", "weight", SKV_NAME_MAMBA_IN},                                         \
-        {"mamba.conv1d.weight", "linear_attn.conv1d.weight", SKV_NAME_CONV},                       \
-        {"mamba.conv1d.bias", "linear_attn.conv1d.bias", SKV_NAME_KEEP},                           \
-        {"mamba.dt_bias", "linear_attn.dt_bias", SKV_NAME_KEEP},                                   \
-        {"mamba.A_log", "linear_attn.A_log", SKV_NAME_KEEP},                                       \
-        {"mamba.D", "linear_attn.D", SKV_NAME_KEEP},                                               \
-        {"mamba.norm.weight", "linear_attn.norm.weight", SKV_NAME_KEEP},                           \
+/* A layer of Mamba-2 under the prefix `name`. */
+#define MAMBA(name)                                                                                \
+    {name "in_proj.weight", "weight", SKV_NAME_MAMBA_IN},                                          \
+        {name "conv1d.weight", "linear_attn.conv1d.weight", SKV_NAME_CONV},                        \
+        {name "conv1d.bias", "linear_attn.conv1d.bias", SKV_NAME_KEEP},                            \
+        {name "dt_bias", "linear_attn.dt_bias", SKV_NAME_KEEP},                                    \
+        {name "A_log", "linear_attn.A_log", SKV_NAME_KEEP},                                        \
+        {name "D", "linear_attn.D", SKV_NAME_KEEP},                                                \
+        {name "norm.weight", "linear_attn.norm.weight", SKV_NAME_KEEP},                            \
     {                                                                                              \
-        "mamba.out_proj.weight", "linear_attn.out_proj.weight", SKV_NAME_KEEP                      \
+        name "out_proj.weight", "linear_attn.out_proj.weight", SKV_NAME_KEEP                       \
     }
 
+/* Granite 4 H. The shared expert is the block itself where there are no other experts. */
 static const skv_name_rule granite_h_layer[] = {
-    GRANITE_MAMBA,
+    MAMBA("mamba."),
     {"shared_mlp.input_linear.weight", NULL, SKV_NAME_GATE_UP},
     {"shared_mlp.output_linear.weight", "mlp.down_proj.weight", SKV_NAME_KEEP},
     {NULL, NULL, SKV_NAME_KEEP},
 };
 
 static const skv_name_rule granite_h_moe_layer[] = {
-    GRANITE_MAMBA,
+    MAMBA("mamba."),
     {"shared_mlp.input_linear.weight", "mlp.shared_expert", SKV_NAME_GATE_UP},
     {"shared_mlp.output_linear.weight", "mlp.shared_expert.down_proj.weight", SKV_NAME_KEEP},
     {"block_sparse_moe.router.layer.weight", "mlp.gate.weight", SKV_NAME_KEEP},
@@ -143,6 +152,70 @@ static const skv_name_rule granite_h_moe_layer[] = {
     {"block_sparse_moe.output_linear.weight", "down_proj.weight", SKV_NAME_EXPERTS},
     {"block_sparse_moe.experts.gate_up_proj", "weight", SKV_NAME_EXPERTS_GATE_UP},
     {"block_sparse_moe.experts.down_proj", "down_proj.weight", SKV_NAME_EXPERTS},
+    {NULL, NULL, SKV_NAME_KEEP},
+};
+
+/* A layer has one norm, before its mixer or its block. */
+static const skv_name_rule nemotron_h_layer[] = {
+    {"norm.weight", NULL, SKV_NAME_ONLY_NORM},
+    MAMBA("mixer."),
+    {"mixer.q_proj.weight", "self_attn.q_proj.weight", SKV_NAME_KEEP},
+    {"mixer.k_proj.weight", "self_attn.k_proj.weight", SKV_NAME_KEEP},
+    {"mixer.v_proj.weight", "self_attn.v_proj.weight", SKV_NAME_KEEP},
+    {"mixer.o_proj.weight", "self_attn.o_proj.weight", SKV_NAME_KEEP},
+    {"mixer.up_proj.weight", "mlp.up_proj.weight", SKV_NAME_KEEP},
+    {"mixer.down_proj.weight", "mlp.down_proj.weight", SKV_NAME_KEEP},
+    {"mixer.gate.weight", "mlp.gate.weight", SKV_NAME_KEEP},
+    {"mixer.gate.e_score_correction_bias", "mlp.choice_bias.weight", SKV_NAME_KEEP},
+    {"mixer.experts.#.up_proj.weight", "mlp.experts.#.up_proj.weight", SKV_NAME_KEEP},
+    {"mixer.experts.#.down_proj.weight", "mlp.experts.#.down_proj.weight", SKV_NAME_KEEP},
+    {"mixer.experts.up_proj", "up_proj.weight", SKV_NAME_EXPERTS},
+    {"mixer.experts.down_proj", "down_proj.weight", SKV_NAME_EXPERTS},
+    {"mixer.shared_experts.up_proj.weight", "mlp.shared_expert.up_proj.weight", SKV_NAME_KEEP},
+    {"mixer.shared_experts.down_proj.weight", "mlp.shared_expert.down_proj.weight", SKV_NAME_KEEP},
+    {"mixer.fc1_latent_proj.weight", "mlp.latent_in.weight", SKV_NAME_KEEP},
+    {"mixer.fc2_latent_proj.weight", "mlp.latent_out.weight", SKV_NAME_KEEP},
+    {NULL, NULL, SKV_NAME_KEEP},
+};
+
+static const skv_name_rule nemotron_h_global[] = {
+    {"backbone.embeddings.weight", "model.embed_tokens.weight", SKV_NAME_KEEP},
+    {"backbone.norm_f.weight", "model.norm.weight", SKV_NAME_KEEP},
+    {"model.embeddings.weight", "model.embed_tokens.weight", SKV_NAME_KEEP},
+    {"model.norm_f.weight", "model.norm.weight", SKV_NAME_KEEP},
+    {NULL, NULL, SKV_NAME_KEEP},
+};
+
+static const skv_name_rule falcon_h1_layer[] = {
+    MAMBA("mamba."),
+    {"pre_ff_layernorm.weight", "post_attention_layernorm.weight", SKV_NAME_KEEP},
+    {"feed_forward.gate_proj.weight", "mlp.gate_proj.weight", SKV_NAME_KEEP},
+    {"feed_forward.up_proj.weight", "mlp.up_proj.weight", SKV_NAME_KEEP},
+    {"feed_forward.down_proj.weight", "mlp.down_proj.weight", SKV_NAME_KEEP},
+    {NULL, NULL, SKV_NAME_KEEP},
+};
+
+static const skv_name_rule falcon_h1_global[] = {
+    {"model.final_layernorm.weight", "model.norm.weight", SKV_NAME_KEEP},
+    {NULL, NULL, SKV_NAME_KEEP},
+};
+
+/* Published files name norms otherwise, and have a convolution for each of q, k and v. */
+static const skv_name_rule olmo_hybrid_layer[] = {
+    {"attention_layer_norm.weight", "input_layernorm.weight", SKV_NAME_KEEP},
+    {"feedforward_layer_norm.weight", "post_attention_layernorm.weight", SKV_NAME_KEEP},
+    {"linear_attn.q_proj.weight", "linear_attn.in_proj_q.weight", SKV_NAME_KEEP},
+    {"linear_attn.k_proj.weight", "linear_attn.in_proj_k.weight", SKV_NAME_KEEP},
+    {"linear_attn.v_proj.weight", "linear_attn.in_proj_v.weight", SKV_NAME_KEEP},
+    {"linear_attn.g_proj.weight", "linear_attn.in_proj_z.weight", SKV_NAME_KEEP},
+    {"linear_attn.a_proj.weight", "linear_attn.in_proj_a.weight", SKV_NAME_KEEP},
+    {"linear_attn.b_proj.weight", "linear_attn.in_proj_b.weight", SKV_NAME_KEEP},
+    {"linear_attn.o_proj.weight", "linear_attn.out_proj.weight", SKV_NAME_KEEP},
+    {"linear_attn.o_norm.weight", "linear_attn.norm.weight", SKV_NAME_KEEP},
+    {"linear_attn.conv1d.weight", "linear_attn.conv1d.weight", SKV_NAME_CONV},
+    {"linear_attn.q_conv1d.weight", "linear_attn.q_conv1d.weight", SKV_NAME_CONV},
+    {"linear_attn.k_conv1d.weight", "linear_attn.k_conv1d.weight", SKV_NAME_CONV},
+    {"linear_attn.v_conv1d.weight", "linear_attn.v_conv1d.weight", SKV_NAME_CONV},
     {NULL, NULL, SKV_NAME_KEEP},
 };
 
@@ -156,6 +229,12 @@ static const skv_name_scheme lfm2 = {"model.layers.", lfm2_layer, lfm2_global, t
 static const skv_name_scheme granite_h = {"model.layers.", granite_h_layer, nothing, true, false};
 static const skv_name_scheme granite_h_moe = {"model.layers.", granite_h_moe_layer, nothing, true,
                                               false};
+static const skv_name_scheme nemotron_h = {"backbone.layers.", nemotron_h_layer, nemotron_h_global,
+                                           true, false};
+static const skv_name_scheme falcon_h1 = {"model.layers.", falcon_h1_layer, falcon_h1_global, true,
+                                          false};
+static const skv_name_scheme olmo_hybrid = {"model.layers.", olmo_hybrid_layer, nothing, true,
+                                            false};
 static const skv_name_scheme delta = {"model.layers.", delta_layer, nothing, true, false};
 static const skv_name_scheme gpt_oss = {"model.layers.", gpt_oss_layer, nothing, true, true};
 static const skv_name_scheme gemma4 = {"model.layers.", gemma4_layer, nothing, true, false};
@@ -168,7 +247,10 @@ const skv_name_scheme *skv_folder_scheme(const skv_config *c, bool renamed)
     if (skv_config_is(c, "gemma4_text")) return &gemma4;
     if (skv_config_is(c, "glm4")) return &glm4;
     if (skv_config_is(c, "gpt_oss")) return &gpt_oss;
-    if (skv_config_is(c, "lfm2")) return &lfm2;
+    if (skv_config_is(c, "lfm2") || skv_config_is(c, "lfm2_moe")) return &lfm2;
+    if (skv_config_is(c, "nemotron_h")) return &nemotron_h;
+    if (skv_config_is(c, "falcon_h1")) return &falcon_h1;
+    if (skv_config_is(c, "olmo_hybrid")) return &olmo_hybrid;
     if (skv_config_is(c, "granitemoehybrid")) {
         return c->layers[0].n_experts > 0 ? &granite_h_moe : &granite_h;
     }
@@ -183,7 +265,7 @@ bool skv_config_has_images(const skv_config *c)
 {
     return skv_config_is(c, "gemma3_text") || skv_config_is(c, "gemma4_text") ||
            skv_config_is(c, "ministral3") || skv_config_is(c, "qwen3_5_text") ||
-           skv_config_is(c, "qwen3_5_moe_text");
+           skv_config_is(c, "qwen3_5_moe_text") || skv_config_is(c, "lfm2");
 }
 
 const char *skv_text_part_name(const char *name, bool has_images, char *buffer, size_t size)
@@ -290,7 +372,7 @@ static skv_status add_interleaved(skv_source *source, size_t i_layer, const char
     return add_in_layer(source, i_layer, to, &marked, err);
 }
 
-/* A part of fused rows, in the order in which the scheme has them where they are not fused. */
+/* Adds a part of fused rows, in the order that the scheme uses for separate tensors. */
 static skv_status add_part(skv_source *source, const skv_name_scheme *scheme, size_t i_layer,
                            const char *to, const skv_tensor *part, skv_error *err)
 {
@@ -354,12 +436,21 @@ skv_status skv_source_add_renamed(skv_source *source, const skv_name_scheme *sch
     const skv_name_rule *rule = find_rule(scheme->global, name);
     if (rule) return skv_source_add(source, rule->to, tensor, err);
     size_t n_layers = skv_source_config(source)->n_layers;
-    if (split_layer_name(name, scheme->layer_prefix, n_layers, &i_layer, &rest)) {
+    const char *prefix = scheme->layer_prefix;
+    const bool in_layer = split_layer_name(name, prefix, n_layers, &i_layer, &rest) ||
+                          (scheme->keep_others && /* as transformers 5 saves it */
+                           split_layer_name(name, plain.layer_prefix, n_layers, &i_layer, &rest));
+    if (in_layer) {
         rule = find_rule(scheme->layer, rest);
         char to[80];
         if (rule && rule->action == SKV_NAME_KEEP) {
             rule_name(rule, rest, to, sizeof to);
             return add_in_layer(source, i_layer, to, tensor, err);
+        }
+        if (rule && rule->action == SKV_NAME_ONLY_NORM) {
+            const bool mixes = skv_source_config(source)->layers[i_layer].mixer != SKV_MIXER_NONE;
+            rest = mixes ? "input_layernorm.weight" : "post_attention_layernorm.weight";
+            return add_in_layer(source, i_layer, rest, tensor, err);
         }
         if (rule && rule->action >= SKV_NAME_GATED) {
             return skv_source_add_mixer(source, i_layer, rule, tensor, err);

@@ -41,7 +41,8 @@ typedef enum dim {
     CONV,      /* channels of the convolution */
     CONV_IN,   /* three times as many */
     CONV_ROWS, /* up to here */
-    EXIT       /* rows of the exit head */
+    LATENT,
+    EXIT /* rows of the exit head */
 } dim;
 
 /* The dimension that the norms of q and of k extend over. */
@@ -74,6 +75,7 @@ static const skv_config_field dim_fields[] = {[VOCAB] = SKV_CONFIG_FIELD_VOCAB,
                                               [CONV] = SKV_CONFIG_FIELD_VALUE_HEADS,
                                               [CONV_IN] = SKV_CONFIG_FIELD_HIDDEN,
                                               [CONV_ROWS] = SKV_CONFIG_FIELD_CONV_ROWS,
+                                              [LATENT] = SKV_CONFIG_FIELD_LATENT,
                                               [EXIT] = SKV_CONFIG_FIELD_VOCAB,
                                               [ONE] = SKV_CONFIG_FIELD_COUNT};
 
@@ -101,6 +103,7 @@ static size_t dim_size(const skv_config *c, dim d, size_t i)
     case CONV: return skv_config_conv_columns(c, i);
     case CONV_IN: return 3 * skv_config_conv_columns(c, i);
     case CONV_ROWS: return c->mixer.conv_rows;
+    case LATENT: return c->moe_latent;
     case NONE:
     default: return 0;
     }
@@ -189,7 +192,7 @@ static skv_status check_norm(const checker *k, size_t i, const char *part, dim n
     return check(k, layer_name(name, i, part, "weight"), i, n, NONE);
 }
 
-/* A projection's weight [rows, columns] and, where it has one, its bias [rows]. */
+/* Checks a projection's weight [rows, columns] and, if it has one, its bias [rows]. */
 static skv_status check_linear(const checker *k, size_t i, const char *part, dim rows, dim columns,
                                bool bias)
 {
@@ -244,20 +247,34 @@ static skv_status check_heads(const checker *k, size_t i, const char *what)
     return check(k, name, i, VALUE_HEADS, NONE);
 }
 
+/* The convolution's weights: one tensor, or those of q, k and v. */
+static skv_status check_taps(const checker *k, size_t i)
+{
+    if (has(k, i, "linear_attn.conv1d") || !has(k, i, "linear_attn.q_conv1d")) {
+        return check_linear(k, i, "linear_attn.conv1d", CONV, CONV_ROWS,
+                            k->config->mixer.conv_bias);
+    }
+    SKV_TRY(check_linear(k, i, "linear_attn.q_conv1d", KEYS, CONV_ROWS, false));
+    SKV_TRY(check_linear(k, i, "linear_attn.k_conv1d", KEYS, CONV_ROWS, false));
+    return check_linear(k, i, "linear_attn.v_conv1d", VALUES, CONV_ROWS, false);
+}
+
 /* A layer of the gated delta rule or of Mamba-2. Folders hold A_log, GGUF -exp(A_log). */
 static skv_status check_delta(const checker *k, size_t i)
 {
     const skv_config *c = k->config;
-    const bool mamba = c->layers[i].mixer == SKV_MIXER_MAMBA;
+    const bool mamba = skv_config_is_mamba(c, i);
     SKV_TRY(check_linear(k, i, "linear_attn.in_proj_q", KEYS, HIDDEN, false));
     SKV_TRY(check_linear(k, i, "linear_attn.in_proj_k", KEYS, HIDDEN, false));
     SKV_TRY(check_linear(k, i, "linear_attn.in_proj_v", VALUES, HIDDEN, false));
     SKV_TRY(check_linear(k, i, "linear_attn.in_proj_z", VALUES, HIDDEN, false));
     if (!mamba) SKV_TRY(check_linear(k, i, "linear_attn.in_proj_b", VALUE_HEADS, HIDDEN, false));
     SKV_TRY(check_linear(k, i, "linear_attn.in_proj_a", VALUE_HEADS, HIDDEN, false));
-    SKV_TRY(check_linear(k, i, "linear_attn.conv1d", CONV, CONV_ROWS, c->mixer.conv_bias));
+    SKV_TRY(check_taps(k, i));
     SKV_TRY(check_linear(k, i, "linear_attn.out_proj", HIDDEN, VALUES, false));
-    SKV_TRY(check_norm(k, i, "linear_attn.norm", mamba ? VALUES : VALUE_DIM));
+    if (!c->mixer.no_norm) {
+        SKV_TRY(check_norm(k, i, "linear_attn.norm", mamba ? VALUES : VALUE_DIM));
+    }
     SKV_TRY(check_heads(k, i, "dt_bias"));
     if (mamba) SKV_TRY(check_heads(k, i, "D"));
     return check_heads(k, i, skv_source_gguf(k->source) ? "rate" : "A_log");
@@ -302,13 +319,26 @@ static skv_status check_swiftkv(const checker *k, size_t i)
     return c->qk_norm ? check_norm(k, i, "self_attn.k_norm_swiftkv", k_norm_dim(c)) : SKV_OK;
 }
 
+/* The matrices of a block or an expert. */
+static skv_status check_matrices(const checker *k, size_t i, const char *prefix, dim rows,
+                                 dim columns, bool bias)
+{
+    char part[80];
+    if (skv_config_block_matrices(k->config) == 3) {
+        (void)snprintf(part, sizeof part, "%s.gate_proj", prefix);
+        SKV_TRY(check_linear(k, i, part, rows, columns, bias));
+    }
+    (void)snprintf(part, sizeof part, "%s.up_proj", prefix);
+    SKV_TRY(check_linear(k, i, part, rows, columns, bias));
+    (void)snprintf(part, sizeof part, "%s.down_proj", prefix);
+    return check_linear(k, i, part, columns, rows, bias);
+}
+
 /* The expert that every token meets, and perhaps its gate: a row, which GGUF has as a vector. */
 static skv_status check_shared(const checker *k, size_t i)
 {
     char name[128];
-    SKV_TRY(check_linear(k, i, "mlp.shared_expert.gate_proj", SHARED_FFN, HIDDEN, false));
-    SKV_TRY(check_linear(k, i, "mlp.shared_expert.up_proj", SHARED_FFN, HIDDEN, false));
-    SKV_TRY(check_linear(k, i, "mlp.shared_expert.down_proj", HIDDEN, SHARED_FFN, false));
+    SKV_TRY(check_matrices(k, i, "mlp.shared_expert", SHARED_FFN, HIDDEN, false));
     if (k->config->shared_plain) return SKV_OK;
     const skv_tensor *t =
         skv_source_find(k->source, layer_name(name, i, "mlp.shared_expert_gate", "weight"));
@@ -320,38 +350,47 @@ static skv_status check_block(const checker *k, size_t i)
     const skv_config *c = k->config;
     char part[80];
     if (skv_config_dense_ffn(c, i) > 0) {
-        SKV_TRY(check_linear(k, i, "mlp.gate_proj", DENSE_FFN, HIDDEN, c->mlp_bias));
-        SKV_TRY(check_linear(k, i, "mlp.up_proj", DENSE_FFN, HIDDEN, c->mlp_bias));
-        SKV_TRY(check_linear(k, i, "mlp.down_proj", HIDDEN, DENSE_FFN, c->mlp_bias));
+        SKV_TRY(check_matrices(k, i, "mlp", DENSE_FFN, HIDDEN, c->mlp_bias));
     }
     if (c->layers[i].n_experts == 0) return check_absent(k, i, "mlp.gate", EXPERTS);
     SKV_TRY(check_linear(k, i, "mlp.gate", EXPERTS, HIDDEN, c->router_bias));
+    if (c->choice_bias) SKV_TRY(check_norm(k, i, "mlp.choice_bias", EXPERTS));
     if (c->layers[i].ffn_shared > 0) SKV_TRY(check_shared(k, i));
+    if (c->moe_latent > 0) {
+        SKV_TRY(check_linear(k, i, "mlp.latent_in", LATENT, HIDDEN, false));
+        SKV_TRY(check_linear(k, i, "mlp.latent_out", HIDDEN, LATENT, false));
+    }
     for (size_t e = 0; e < c->layers[i].n_experts; e++) {
-        (void)snprintf(part, sizeof part, "mlp.experts.%zu.gate_proj", e);
-        SKV_TRY(check_linear(k, i, part, FFN, HIDDEN, c->expert_bias));
-        (void)snprintf(part, sizeof part, "mlp.experts.%zu.up_proj", e);
-        SKV_TRY(check_linear(k, i, part, FFN, HIDDEN, c->expert_bias));
-        (void)snprintf(part, sizeof part, "mlp.experts.%zu.down_proj", e);
-        SKV_TRY(check_linear(k, i, part, HIDDEN, FFN, c->expert_bias));
+        (void)snprintf(part, sizeof part, "mlp.experts.%zu", e);
+        SKV_TRY(
+            check_matrices(k, i, part, FFN, c->moe_latent > 0 ? LATENT : HIDDEN, c->expert_bias));
     }
     return SKV_OK;
+}
+
+static skv_status check_norms(const checker *k, size_t i)
+{
+    const skv_config *c = k->config;
+    const bool pre = skv_config_pre_normed(c, i), post = skv_config_post_normed(c, i);
+    if (pre && c->layers[i].mixer != SKV_MIXER_NONE) {
+        SKV_TRY(check_norm(k, i, "input_layernorm", HIDDEN));
+    }
+    if (c->layers[i].ffn > 0) SKV_TRY(check_norm(k, i, "post_attention_layernorm", HIDDEN));
+    if (!post) return SKV_OK;
+    if (pre) SKV_TRY(check_norm(k, i, "pre_feedforward_layernorm", HIDDEN));
+    return check_norm(k, i, "post_feedforward_layernorm", HIDDEN);
 }
 
 static skv_status check_layer(const checker *k, size_t i)
 {
     const skv_config *c = k->config;
-    if (!c->no_pre_norms) SKV_TRY(check_norm(k, i, "input_layernorm", HIDDEN));
-    SKV_TRY(check_norm(k, i, "post_attention_layernorm", HIDDEN));
-    if (c->post_norms) {
-        if (!c->no_pre_norms) SKV_TRY(check_norm(k, i, "pre_feedforward_layernorm", HIDDEN));
-        SKV_TRY(check_norm(k, i, "post_feedforward_layernorm", HIDDEN));
+    SKV_TRY(check_norms(k, i));
+    if (c->layers[i].mixer == SKV_MIXER_CONV) {
+        SKV_TRY(check_conv(k, i));
+    } else if (skv_config_keeps_state(c, i)) {
+        SKV_TRY(check_delta(k, i));
     }
-    if (!skv_config_attends(c, i)) {
-        const bool conv = c->layers[i].mixer == SKV_MIXER_CONV;
-        SKV_TRY((conv ? check_conv : check_delta)(k, i));
-        return check_block(k, i);
-    }
+    if (!skv_config_attends(c, i)) return check_block(k, i);
     SKV_TRY(check_teacher(k, i));
     if (c->swiftkv && i >= c->kv_layers) SKV_TRY(check_swiftkv(k, i));
     SKV_TRY(check_gemma4(k, i));
@@ -401,7 +440,8 @@ static skv_status build_index(skv_source *s, skv_error *err)
 }
 
 /* Libraries that drop one of two equal tensors keep either: a tied model may have its embedding
- * under the head's name only. And a model without a head of its own is tied, whatever it says. */
+ * under the head's name only. A model without a head of its own is tied, regardless of its
+ * configuration. */
 static skv_status settle_head(skv_source *s, skv_error *err)
 {
     const skv_tensor *embedding = skv_source_find(s, "model.embed_tokens.weight");
@@ -414,7 +454,7 @@ static skv_status settle_head(skv_source *s, skv_error *err)
     return build_index(s, err);
 }
 
-/* Where a Gemma file does not say which type it is used in, its embedding's own type counts. */
+/* If a Gemma file does not state the type it is used in, the type of its embedding counts. */
 static void settle_embedding_scale(skv_source *s)
 {
     const skv_tensor *embedding = skv_source_find(s, "model.embed_tokens.weight");

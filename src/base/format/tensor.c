@@ -44,7 +44,7 @@ skv_tensor skv_tensor_periodic(const skv_tensor *t, size_t step, size_t row, siz
     return part;
 }
 
-/* The length of the axis that the heads lie on: rows of a matrix, elements of a bias. */
+/* The length of the axis with the heads: rows of a matrix, elements of a bias. */
 static size_t head_axis(const skv_tensor *t)
 {
     return t->n_dims == 1 ? t->dims[0] : skv_tensor_rows(t);

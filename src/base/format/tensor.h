@@ -37,11 +37,11 @@ typedef struct skv_tensor_coded {
     skv_dtype scale_type;              /* F32, F16 or BF16; of E2M1 U8 */
     size_t block_rows, block_columns;  /* that share a scale */
     size_t n_row_blocks;               /* along the rows */
-    bool block_unsure;      /* blocks of another size than 128: config.json has to say it */
-    skv_tensor_part zeros;  /* 4 bits, as the codes */
-    unsigned zero_offset;   /* is added to them */
-    skv_tensor_part groups; /* I32 [K]: of each column; none: column / block_columns */
-    bool says_groups;       /* the file does, if only column / block_columns */
+    bool block_unsure;                 /* block size other than 128: config.json must confirm it */
+    skv_tensor_part zeros;             /* 4 bits, as the codes */
+    unsigned zero_offset;              /* is added to them */
+    skv_tensor_part groups;            /* I32 [K]: of each column; none: column / block_columns */
+    bool says_groups;                  /* the file does, if only column / block_columns */
 } skv_tensor_coded;
 
 typedef struct skv_tensor {
@@ -52,14 +52,15 @@ typedef struct skv_tensor {
     const unsigned char *data;        /* borrowed from the mapped file; checked to lie inside it */
     size_t n_bytes;
     const skv_file_map *file; /* borrowed: the map that data lies in; NULL: plain memory */
-    /* Rows stored for interleaved rotation (GGUF's llama q and k): n_rope_heads > 0 means that
-     * each head's rows stand in pair order, and reading puts them into the rotate-half form. In a
-     * vector (a bias) it is the elements. */
+    /* Rows stored for interleaved rotation (GGUF's llama q and k): n_rope_heads > 0: each head's
+     * rows are in pair order, and reading puts them into rotate-half order. For a vector (a bias)
+     * this applies to the elements. */
     size_t n_rope_heads;
-    size_t n_rope_dims; /* of a head, the first: the rest stands as it is */
+    size_t n_rope_dims; /* rotated dimensions at the start of a head; the rest is unchanged */
     /* The order of the rows in the file, if they are not contiguous: */
     size_t row_step;    /* every n-th of the stored ones, from the first on; 0: each */
-    size_t row_block;   /* with row_step: so many in a row, then those row_step further; 0: one */
+    size_t row_block;   /* with row_step: this many adjacent rows, then the next row_step further;
+                         * 0: one */
     size_t column_step; /* stored transposed: elements from one of a row to its next; 0: not */
     skv_tensor_coded coded;
 } skv_tensor;
@@ -106,15 +107,15 @@ SKV_MUST_CHECK skv_status skv_tensor_read_checked(const skv_tensor *t, size_t ro
                                                   float *out, skv_error *err);
 /** Whether the file holds codes and scales. */
 bool skv_tensor_is_quantised(const skv_tensor *t);
-/** The form of its codes (quant.h); NULL where it holds floats, or scales that no form has. */
+/** Returns the form of its codes (quant.h); NULL if it holds floats, or scales without a form. */
 const skv_quant_form *skv_tensor_form(const skv_tensor *t);
 /** The form of columns [column0, column0 + n_columns) of it: other parts may cut groups. */
 const skv_quant_form *skv_tensor_form_of(const skv_tensor *t, size_t column0, size_t n_columns);
 /** The same part, rows->n of them and rows->K columns, as codes: for tensors that have a form. */
 void skv_tensor_read_codes(const skv_tensor *t, size_t row0, size_t column0, skv_quant_rows *rows);
-/** Lets go of the pages of the file that it lies in. */
+/** Lets the system drop the resident pages that hold the tensor. */
 void skv_tensor_forget(const skv_tensor *t);
-/** The same for rows that were just read, where that is worth a call of the system. */
+/** As above for rows that were just read, if that is worth a system call. */
 void skv_tensor_forget_rows(const skv_tensor *t, size_t row0, size_t n);
 /** Checks that the tensor's file is still whole. Callers check before and after reading rows. */
 SKV_MUST_CHECK skv_status skv_tensor_check(const skv_tensor *t, skv_error *err);
@@ -122,13 +123,14 @@ SKV_MUST_CHECK skv_status skv_tensor_check(const skv_tensor *t, skv_error *err);
  * permuted bias and coded matrices, which are read as above). */
 SKV_MUST_CHECK skv_status skv_tensor_fetch_row(const skv_tensor *t, size_t row, float *out,
                                                skv_error *err);
-/** The same, but only the first n_columns are sure to be read; out has room for the whole row. */
+/** As skv_tensor_fetch_row, but only the first n_columns are guaranteed; out has room for the whole
+ * row. */
 SKV_MUST_CHECK skv_status skv_tensor_fetch_start(const skv_tensor *t, size_t row, size_t n_columns,
                                                  float *out, skv_error *err);
 
 /*
- * Names -> numbers, for the keys and tensors of a file. Sorted, so that no choice of names makes
- * it slow, and two equal names stand side by side.
+ * Names -> numbers, for the keys and tensors of a file. Sorted, so that no choice of names makes it
+ * slow, and equal names are adjacent.
  */
 typedef struct skv_name_entry {
     const char *name; /* borrowed */

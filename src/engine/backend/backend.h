@@ -39,12 +39,13 @@ typedef struct skv_page_pool skv_page_pool;
 typedef struct skv_slots skv_slots;   /* how the KV slots of a plan lie in pages */
 typedef struct skv_table skv_table;   /* the pages of one sequence */
 typedef struct skv_states skv_states; /* what linear attention keeps of some sequences */
+typedef struct skv_angles skv_angles; /* cosines and sines of one rotary embedding */
 typedef struct skv_backend_step skv_backend_step; /* the rows of a step and all lists about them */
 
 /* ---- areas and rows ---- */
 
 typedef enum skv_area_kind {
-    SKV_AREA_F32,        /* floats of 4 bytes on every back end: x, logits, norm weights, angles */
+    SKV_AREA_F32,        /* floats of 4 bytes on every back end: x, logits, norm weights */
     SKV_AREA_ACTIVATIONS /* the type that the back end chooses: f32 on the processor */
 } skv_area_kind;
 
@@ -150,6 +151,15 @@ typedef uint64_t skv_ticket;
 
 /* ---- a step ---- */
 
+/* Angles of one rotary embedding, by position, and by the length that a sequence was made for. */
+typedef struct skv_angles_spec {
+    /* cos, sin [n] of one position. Called by several threads at once, while a step is described.
+     */
+    void (*angles)(const void *ctx, size_t position, size_t context, float *cos, float *sin);
+    const void *ctx; /* borrowed until angles_free */
+    size_t n;        /* half as many as numbers of a head that are rotated */
+} skv_angles_spec;
+
 /* Rows of a step are numbered through all of its spans, 0..T-1, and a set is an ascending list of
  * them. x has the rows of one set at a time: `gather` and step_choose leave it with fewer. */
 typedef enum skv_row_set {
@@ -162,9 +172,20 @@ typedef enum skv_row_set {
 
 /* Consecutive new tokens of one sequence. */
 typedef struct skv_backend_span {
-    size_t n;      /* rows, at least 1 */
-    size_t n_past; /* rows of the sequence before the first of them, evicted ones included */
-    const skv_table *table; /* borrowed until step_wait; all of a step have the same slots */
+    size_t n;         /* rows, at least 1 */
+    size_t n_past;    /* rows of the sequence before the first of them, evicted ones included: row i
+                       * of the span is row n_past + i of the sequence */
+    size_t position0; /* true position of the first */
+    size_t context;   /* the length that the sequence was made for */
+    /* Borrowed until step_wait; all of a step have the same slots. NULL, in all of them: the step
+     * has no keys and values. */
+    const skv_table *table;
+    /* Where a layer keeps a state: the sequence's, and how many of the last rows may be taken back
+     * by a later span, whose n_past is smaller by up to as much (drafts). Otherwise n_past is where
+     * the span before ended. Every layer's conv and scan see every row of a sequence once, in
+     * order. A span with n_past 0 begins anew, whatever the state holds. Spans of a step have
+     * different states. */
+    size_t state, n_undo;
 } skv_backend_span;
 
 /* A run of consecutive tokens of one sequence, for attention. */
@@ -185,15 +206,24 @@ typedef struct skv_set_spec {
     size_t n_items;
 } skv_set_spec;
 
+enum { SKV_STEP_ANGLES = 2 }; /* that a step can have */
+
 typedef struct skv_backend_step_spec {
     const skv_backend_span *spans; /* [n_spans], at least one */
     size_t n_spans;
-    skv_set_spec sets[SKV_SET_COUNT]; /* ALL has every row; CHOSEN is not looked at */
+    const uint32_t *positions;                 /* [T] in place of position0 + i; NULL: those */
+    skv_set_spec sets[SKV_SET_COUNT];          /* ALL has every row; CHOSEN is not looked at */
+    const skv_angles *angles[SKV_STEP_ANGLES]; /* [n_angles]: operations name them by index */
+    size_t n_angles;
+    /* A step under way, with rows at the same positions in sequences of the same contexts: angles
+     * that both have are taken from it. It ends later. NULL: there is none. */
+    const skv_backend_step *angles_of;
 } skv_backend_step_spec;
 
 /* The largest step that a skv_backend_step is for. */
 typedef struct skv_backend_step_limits {
-    size_t max_rows; /* T */
+    size_t max_rows;      /* T */
+    size_t angle_columns; /* n of all angles of a step together */
 } skv_backend_step_limits;
 
 /* ---- weights ---- */
@@ -248,6 +278,7 @@ typedef struct skv_linear_spec {
 typedef enum skv_epilogue {
     SKV_EPILOGUE_STORE,    /* y = c + bias; of a paired W gate's columns, then those of up */
     SKV_EPILOGUE_ADD,      /* y += c + bias; not of a paired W */
+    SKV_EPILOGUE_RELU2,    /* y = max(c + bias, 0)^2; not of a paired W */
     SKV_EPILOGUE_SILU_GLU, /* paired only: y = silu(gate) * up */
     SKV_EPILOGUE_GELU_GLU, /* paired only: y = gelu_tanh(gate) * up */
     SKV_EPILOGUE_CLAMPED   /* paired only: skv_config.swiglu_limit says what of gate and up */
@@ -291,29 +322,25 @@ typedef struct skv_mix_args {
     bool store;             /* x is the sum, whatever it was */
 } skv_mix_args;
 
-/* Head-wise norm, then rotation, in place: q[i, h, :] for i < n_rows, h < n_heads. */
-typedef struct skv_rotate_args {
-    skv_rows q; /* [n_rows, n_heads * head_dim] */
-    size_t n_rows, n_heads, head_dim, n_rot;
-    skv_rows cos, sin;    /* F32 [T, n_rot / 2]: row rows[i] belongs to q's row i */
-    const uint32_t *rows; /* [n_rows] or NULL */
-    skv_norm norm;        /* over head_dim, or joined */
-} skv_rotate_args;
-
-/* Norm and rotation of k, then k and v go to the cache. Row i of k belongs to step row i. */
-typedef struct skv_store_args {
-    skv_rows k; /* [n_rows, n_heads * head_dim]; changed in place */
-    skv_rows v; /* [n_rows, n_heads * head_dim] */
-    size_t n_rows, n_heads, head_dim, n_rot;
-    skv_rows cos, sin; /* F32 [n_rows, n_rot / 2] */
-    skv_norm norm;     /* of k, over head_dim, or joined */
-    float v_eps; /* of v's norm over head_dim, which has no weight; 0: none. v may be k then */
-    const skv_table *const *tables; /* [n_rows]: of step row i's sequence; all of the same slots */
-    size_t slot;
-    const size_t *kv_rows; /* [n_rows]: the row's place in its sequence */
-    /* Each head is stored so many times, as heads h * n_copies .. of the slot. */
-    size_t n_copies;
-} skv_store_args;
+/* Norm and rotation of q, in place. Norm and rotation of k and norm of v, which then go to the
+ * cache. Either half may be absent. */
+typedef struct skv_place_args {
+    const skv_backend_step *step;
+    size_t head_dim;
+    skv_rows q; /* [rows of `set`, n_heads * head_dim] or none */
+    skv_row_set set;
+    size_t n_heads;
+    skv_norm q_norm; /* over head_dim, or joined */
+    size_t q_angles; /* of the step's */
+    skv_rows k, v;   /* [T, n_kv_heads * head_dim] or none: of all rows of the step; k is undefined
+                      * afterwards. v may be k where v_eps is not 0 */
+    size_t n_kv_heads;
+    skv_norm k_norm;
+    size_t k_angles;
+    float v_eps;     /* of v's norm over head_dim, which has no weight; 0: none */
+    size_t slot;     /* where k and v go */
+    size_t n_copies; /* each head is stored so many times, as heads h * n_copies .. of the slot */
+} skv_place_args;
 
 /* out[i, :] = the attention of row i of `set` to the rows of `slot` that it sees. */
 typedef struct skv_attention_args {
@@ -373,14 +400,15 @@ typedef struct skv_glu_args {
     skv_epilogue epilogue; /* SILU_GLU or GELU_GLU */
 } skv_glu_args;
 
-/* gate[i, :] = gelu_tanh(gate[i, :]) * (norm(part[i, :]) + token[rows[i], :]) / sqrt(2) for i <
- * n_rows (Gemma 4's per-layer embeddings). */
+/* gate[i, :] = gelu_tanh(gate[i, :]) * (norm(part[i, :]) + token[t, :]) / sqrt(2) for row i of
+ * `set`, which is step row t (Gemma 4's per-layer embeddings). */
 typedef struct skv_embed_gate_args {
-    skv_rows gate;        /* [n_rows, n] */
-    skv_rows part;        /* [n_rows, n]; undefined afterwards */
-    skv_rows token;       /* F32 [*, n] */
-    const uint32_t *rows; /* [n_rows] or NULL */
-    size_t n_rows, n;
+    const skv_backend_step *step;
+    skv_row_set set;
+    skv_rows gate;  /* [rows of `set`, n] */
+    skv_rows part;  /* [rows of `set`, n]; undefined afterwards */
+    skv_rows token; /* F32 [T, n] */
+    size_t n;
     skv_norm norm;
 } skv_embed_gate_args;
 
@@ -435,58 +463,42 @@ typedef struct skv_states_spec {
 } skv_states_spec;
 
 /*
- * New rows of one sequence, in its state: step rows [row0, row0 + n), before which the sequence
- * has n_past. Every layer's conv and scan see every row of a sequence once, in order. A span with
- * n_past 0 begins anew, whatever the state holds. The last n_undo rows may be taken back by a later
- * span whose n_past is smaller by up to as much (drafts); otherwise n_past is where the span before
- * it ended. Spans of a call have different states, and ascending rows without gaps from row 0.
- */
-typedef struct skv_state_span {
-    size_t state;
-    size_t row0, n, n_past, n_undo;
-} skv_state_span;
-
-/*
- * y[i, c] = act(bias[c] + sum_j weight[j, c] u_{t-K+1+j}[c]) (* gate_out[i, c]) for i < n_rows with
- * step row t = rows[i]; u = x (* gate_in), zero before the sequence's first row. Without a bias the
+ * y[i, c] = act(bias[c] + sum_j weight[j, c] u_{t-K+1+j}[c]) (* gate_out[i, c]) for row i of `set`,
+ * which is step row t; u = x (* gate_in), zero before the sequence's first row. Without a bias the
  * sum begins with tap 0. State: the last K - 1 u.
  */
 typedef struct skv_conv_args {
+    const skv_backend_step *step; /* its spans say which state is whose */
+    skv_row_set set;              /* without rows: the states advance, and nothing comes out */
     skv_states *states;
     size_t layer;
-    const skv_state_span *spans; /* [n_spans] */
-    size_t n_spans;
-    size_t column0, n;    /* channels [column0, column0 + n) of the layer */
-    skv_rows x;           /* [T, n] */
-    skv_rows gate_in;     /* [T, n] or none */
-    skv_rows newest;      /* [n_rows, n] or none: in place of u_t itself, in the sum alone */
-    skv_rows y;           /* [n_rows, n]: x, where rows and columns are the same, or apart */
-    skv_rows gate_out;    /* [n_rows, n] or none */
-    const uint32_t *rows; /* [n_rows] step rows, ascending; NULL: 0..n_rows-1 */
-    size_t n_rows;        /* 0: the state advances, and nothing comes out */
-    skv_vec weight;       /* [K, n] */
-    skv_vec bias;         /* [n] or none */
-    bool silu;            /* act; else none */
+    size_t column0, n; /* channels [column0, column0 + n) of the layer */
+    skv_rows x;        /* [T, n] */
+    skv_rows gate_in;  /* [T, n] or none */
+    skv_rows newest;   /* [rows of `set`, n] or none: in place of u_t itself, in the sum alone */
+    skv_rows y;        /* [rows of `set`, n]: x, where rows and columns are the same, or apart */
+    skv_rows gate_out; /* [rows of `set`, n] or none */
+    skv_vec weight;    /* [K, n] */
+    skv_vec bias;      /* [n] or none */
+    bool silu;         /* act; else none */
 } skv_conv_args;
 
 /* The recurrence above over every row of each span, from its state and into it, with outputs for
- * some rows. */
+ * the rows of `set`. */
 typedef struct skv_scan_args {
+    const skv_backend_step *step; /* its spans say which state is whose */
+    skv_row_set set;              /* without rows: the states advance, and nothing comes out */
     skv_states *states;
     size_t layer;
-    const skv_state_span *spans; /* [n_spans] */
-    size_t n_spans;
-    skv_rows q;           /* [n_rows, n_key_heads * key_dim], before normalisation; Mamba-2: C */
-    skv_rows k;           /* [T, n_key_heads * key_dim], the same; Mamba-2: B */
-    skv_rows v;           /* [T, n_value_heads * value_dim]; Mamba-2: x */
-    skv_rows decay;       /* F32 [T, n_value_heads]: a; Mamba-2: dt as projected */
-    skv_rows write;       /* F32 [T, n_value_heads]: b; Mamba-2: none */
-    skv_rows out;         /* [n_rows, n_value_heads * value_dim], apart from the inputs */
-    const uint32_t *rows; /* [n_rows] step rows, ascending; NULL: 0..n_rows-1 */
-    size_t n_rows;        /* 0: the state advances, and nothing comes out; q, out are unused */
-    skv_vec rate;         /* [n_value_heads]: -exp(A_log), at most 0 */
-    skv_vec dt_bias;      /* [n_value_heads] */
-    skv_vec skip;         /* [n_value_heads]: D; none with the delta rule */
+    skv_rows q;      /* [rows of `set`, n_key_heads * key_dim], before normalisation; Mamba-2: C */
+    skv_rows k;      /* [T, n_key_heads * key_dim], the same; Mamba-2: B */
+    skv_rows v;      /* [T, n_value_heads * value_dim]; Mamba-2: x */
+    skv_rows decay;  /* F32 [T, n_value_heads]: a; Mamba-2: dt as projected */
+    skv_rows write;  /* F32 [T, n_value_heads]: b; Mamba-2: none */
+    skv_rows out;    /* [rows of `set`, n_value_heads * value_dim], apart from the inputs */
+    skv_vec rate;    /* [n_value_heads]: -exp(A_log), at most 0 */
+    skv_vec dt_bias; /* [n_value_heads] */
+    skv_vec skip;    /* [n_value_heads]: D; none with the delta rule */
     float dt_min, dt_max; /* Mamba-2's limits of dt; dt_max 0: no upper one */
     float write_max;      /* of the delta rule: 1, or 2 (negative eigenvalues) */
 } skv_scan_args;
@@ -594,6 +606,10 @@ struct skv_backend {
 
     /* -- steps -- */
 
+    skv_status (*angles_create)(skv_backend *be, const skv_angles_spec *spec, skv_angles **out,
+                                skv_error *err);
+    /* NULL: nothing happens. */
+    void (*angles_free)(skv_backend *be, skv_angles *angles);
     skv_status (*step_create)(skv_backend *be, const skv_backend_step_limits *limits,
                               skv_backend_step **out, skv_error *err);
     /* Not while it is under way. NULL: nothing happens. */
@@ -651,8 +667,7 @@ struct skv_backend {
     void (*linear_groups)(skv_backend *be, const skv_linear_args *args,
                           const skv_linear_group *groups, size_t n_groups);
     void (*mix)(skv_backend *be, const skv_mix_args *args);
-    void (*rotate)(skv_backend *be, const skv_rotate_args *args);
-    void (*store)(skv_backend *be, const skv_store_args *args);
+    void (*place)(skv_backend *be, const skv_place_args *args);
     void (*attention)(skv_backend *be, const skv_attention_args *args);
     void (*votes)(skv_backend *be, const skv_votes_args *args);
     void (*norm)(skv_backend *be, const skv_norm_args *args);

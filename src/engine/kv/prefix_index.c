@@ -16,7 +16,7 @@ typedef struct block {
     uint64_t domain;
     uint8_t name[SKV_BLOCK_NAME_BYTES]; /* with a keeper */
     bool kept;                          /* the keeper's mark */
-    struct checkpoint *state;           /* behind its last token; NULL: none */
+    struct checkpoint *state;           /* after its last token; NULL: none */
     const skv_kv_layout *layout;        /* borrowed */
     int32_t ids[SKV_PAGE_ROWS];
     uint32_t pages[]; /* [n_bundles], one reference each; SKV_KV_NO_PAGE: a windowed bundle's that

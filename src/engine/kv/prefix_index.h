@@ -15,7 +15,7 @@
  * them. A block gives them up alone when sequences use its other pages and not these, and gets them
  * again from the next sequence that computes them.
  *
- * Where layers keep a state, a beginning can be continued only behind a block that has a copy of
+ * Where layers keep a state, a beginning can be continued only after a block that has a copy of
  * it, a checkpoint. There is a bounded number of them, which are given up least recently used
  * first, alone or with their block.
  */
@@ -68,13 +68,13 @@ SKV_MUST_CHECK skv_status skv_prefix_index_set_states(skv_prefix_index *index, s
  * SKV_NO_STATE: it needs none. */
 size_t skv_prefix_index_match(skv_prefix_index *index, uint64_t domain, const int32_t *ids,
                               size_t n, skv_kv_cache *cache, size_t *state);
-/** Keeps state i of `from`, which stands behind ids[0..n), as a checkpoint; false: this is not
+/** Keeps state i of `from`, that of ids[0..n), as a checkpoint; false: this is not
  * the end of a known block, or there is no place. */
 bool skv_prefix_index_keep_state(skv_prefix_index *index, uint64_t domain, const int32_t *ids,
                                  size_t n, const skv_states *from, size_t i);
 bool skv_prefix_index_has_state(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
                                 size_t n);
-/** Gives the checkpoint behind ids[0..n) up, where there is one. */
+/** Gives the checkpoint of ids[0..n) up, where there is one. */
 void skv_prefix_index_drop_state(skv_prefix_index *index, uint64_t domain, const int32_t *ids,
                                  size_t n);
 /** As skv_prefix_index_keep_state, from bytes that the back end has read; false also where they are

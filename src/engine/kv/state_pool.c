@@ -5,33 +5,33 @@
 
 #include "base/mem.h"
 
-static skv_states_spec spec_of(const skv_state_layer *layers, size_t n_layers, size_t n)
+static bool is_empty(const skv_states_spec *spec)
 {
-    return (skv_states_spec){.layers = layers, .n_layers = n_layers, .n_states = n};
+    return spec->n_layers == 0 || spec->n_states == 0;
 }
 
-skv_bytes skv_state_pool_bytes(const skv_backend *be, const skv_state_layer *layers,
-                               size_t n_layers, size_t n)
+skv_bytes skv_state_pool_bytes(const skv_backend *be, const skv_states_spec *spec)
 {
-    const skv_states_spec spec = spec_of(layers, n_layers, n);
-    return n_layers > 0 && n > 0 ? be->states_bytes(be, &spec) : (skv_bytes){0, 0};
+    return is_empty(spec) ? (skv_bytes){0, 0} : be->states_bytes(be, spec);
 }
 
-skv_status skv_state_pool_init(skv_state_pool *pool, skv_backend *be, const skv_state_layer *layers,
-                               size_t n_layers, size_t n, skv_error *err)
+skv_status skv_state_pool_init(skv_state_pool *pool, skv_backend *be, const skv_states_spec *spec,
+                               skv_error *err)
 {
-    const skv_states_spec spec = spec_of(layers, n_layers, n);
-    *pool = (skv_state_pool){.be = be};
-    if (n_layers == 0 || n == 0) return SKV_OK;
+    const size_t n = spec->n_states;
+    skv_states_spec one = *spec;
+    *pool = (skv_state_pool){.be = be, .max_undo = spec->max_undo};
+    if (is_empty(spec)) return SKV_OK;
     SKV_REQUIRE(n < UINT32_MAX, err, SKV_RANGE, "states: %zu are too many", n);
     pool->free = skv_alloc(n, sizeof *pool->free);
     SKV_REQUIRE(pool->free, err, SKV_MEMORY, "states: no memory for a list of %zu", n);
-    const skv_status status = be->states_create(be, &spec, &pool->states, err);
+    const skv_status status = be->states_create(be, spec, &pool->states, err);
     if (status != SKV_OK) {
         skv_state_pool_release(pool);
         return status;
     }
-    pool->state_bytes = skv_bytes_sum(skv_state_pool_bytes(be, layers, n_layers, 1));
+    one.n_states = 1;
+    pool->state_bytes = skv_bytes_sum(be->states_bytes(be, &one));
     pool->n = pool->n_free = n;
     for (size_t i = 0; i < n; i++) pool->free[i] = (uint32_t)(n - 1 - i);
     return SKV_OK;

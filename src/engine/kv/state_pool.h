@@ -14,17 +14,16 @@ typedef struct skv_state_pool {
     skv_backend *be;    /* borrowed */
     skv_states *states; /* owned; NULL: no layer keeps any, and all sequences have SKV_NO_STATE */
     size_t state_bytes; /* of one of them */
+    size_t max_undo;    /* the last rows of a span that may be taken back */
     size_t n, n_free;
     uint32_t *free; /* [n], owned: the first n_free are the free ones' numbers */
 } skv_state_pool;
 
-/** Bytes of n states of these layers; n_layers 0: none. */
-skv_bytes skv_state_pool_bytes(const skv_backend *be, const skv_state_layer *layers,
-                               size_t n_layers, size_t n);
-/** n states; n or n_layers 0: none. */
+/** Bytes of these states; without states or layers none. */
+skv_bytes skv_state_pool_bytes(const skv_backend *be, const skv_states_spec *spec);
+/** As many states as the specification says, whose layers are not kept; there may be none. */
 SKV_MUST_CHECK skv_status skv_state_pool_init(skv_state_pool *pool, skv_backend *be,
-                                              const skv_state_layer *layers, size_t n_layers,
-                                              size_t n, skv_error *err);
+                                              const skv_states_spec *spec, skv_error *err);
 void skv_state_pool_release(skv_state_pool *pool);
 /** A free state; SKV_FULL when there is none. Without states *out is SKV_NO_STATE. */
 SKV_MUST_CHECK skv_status skv_state_pool_take(skv_state_pool *pool, size_t *out, skv_error *err);

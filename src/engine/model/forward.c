@@ -8,17 +8,16 @@
 #include "base/size.h"
 #include "model/pass.h"
 
-/* ---- starting: embeddings, angles, places in the caches ---- */
+/* ---- starting: embeddings ---- */
 
 /* Rows of the step while the host writes them. */
 typedef struct embed_job {
     const skv_pass *p;
     const skv_forward_span *span;
     size_t row0;
-    skv_mapped x;              /* [T, D]; NULL: the rows of x are there */
-    skv_mapped x0;             /* [T, D]; NULL: nobody reads a copy of x */
-    skv_mapped embeds;         /* [T, L P] */
-    skv_mapped cos[2], sin[2]; /* [T, n_rot / 2] */
+    skv_mapped x;      /* [T, D] */
+    skv_mapped x0;     /* [T, D]; NULL: no layer reads a copy of x */
+    skv_mapped embeds; /* [T, L P] */
 } embed_job;
 
 static skv_mapped map_to_write(const skv_pass *p, skv_rows rows, size_t n_rows)
@@ -26,18 +25,13 @@ static skv_mapped map_to_write(const skv_pass *p, skv_rows rows, size_t n_rows)
     return p->be->map(p->be, rows, n_rows, rows.ld, SKV_MAP_WRITE);
 }
 
-static embed_job map_rows(const skv_pass *p, size_t n_rows, bool with_x)
+static embed_job map_rows(const skv_pass *p)
 {
     const skv_workspace *ws = p->ws;
-    embed_job job = {.p = p};
-    if (with_x) job.x = map_to_write(p, ws->x, n_rows);
-    if (with_x && p->c->per_layer > 0) {
-        job.x0 = map_to_write(p, ws->x0, n_rows);
-        job.embeds = map_to_write(p, ws->embeds, n_rows);
-    }
-    for (size_t r = 0; r < p->m->n_ropes; r++) {
-        job.cos[r] = map_to_write(p, ws->cos[r], n_rows);
-        job.sin[r] = map_to_write(p, ws->sin[r], n_rows);
+    embed_job job = {.p = p, .x = map_to_write(p, ws->x, p->n_rows)};
+    if (p->c->per_layer > 0) {
+        job.x0 = map_to_write(p, ws->x0, p->n_rows);
+        job.embeds = map_to_write(p, ws->embeds, p->n_rows);
     }
     return job;
 }
@@ -45,33 +39,15 @@ static embed_job map_rows(const skv_pass *p, size_t n_rows, bool with_x)
 static void unmap_rows(const embed_job *job)
 {
     const skv_pass *p = job->p;
-    if (job->x.at) p->be->unmap(p->be, job->x);
-    if (job->x0.at) {
-        p->be->unmap(p->be, job->x0);
-        p->be->unmap(p->be, job->embeds);
-    }
-    for (size_t r = 0; r < p->m->n_ropes; r++) {
-        p->be->unmap(p->be, job->cos[r]);
-        p->be->unmap(p->be, job->sin[r]);
-    }
+    p->be->unmap(p->be, job->x);
+    if (!job->x0.at) return;
+    p->be->unmap(p->be, job->x0);
+    p->be->unmap(p->be, job->embeds);
 }
 
 static float *row_at(skv_mapped rows, size_t row)
 {
     return rows.at + row * rows.ld;
-}
-
-/* Angles of a row, and its place in the cache. */
-static void place_row(const embed_job *job, size_t i)
-{
-    const skv_pass *p = job->p;
-    size_t row = job->row0 + i;
-    for (size_t r = 0; r < p->m->n_ropes; r++) {
-        skv_rope_angles(&p->m->ropes[r], job->span->position0 + i, job->span->context,
-                        row_at(job->cos[r], row), row_at(job->sin[r], row));
-    }
-    p->ws->kv_rows[row] = job->span->n_past + i;
-    p->ws->tables[row] = job->span->cache->table;
 }
 
 /* The token's embeddings of the layers that it runs, and x as it enters layer 0. */
@@ -111,7 +87,6 @@ static void embed_row(void *arg, size_t i, size_t i_thread)
         for (size_t d = 0; d < D; d++) x[d] *= scale;
     }
     if (embed_layers(job, i, NULL) != SKV_OK) p->ws->unread[row] = true;
-    place_row(job, i);
 }
 
 static skv_status embed_span(embed_job *job, skv_error *err)
@@ -152,7 +127,7 @@ static skv_status join_embeddings(const skv_pass *p, skv_error *err)
 static skv_status start_rows(const skv_pass *p, skv_error *err)
 {
     skv_status status = SKV_OK;
-    embed_job job = map_rows(p, p->n_rows, true);
+    embed_job job = map_rows(p);
     for (size_t s = 0; s < p->f->n_spans && status == SKV_OK; s++) {
         job.span = &p->spans[s];
         status = embed_span(&job, err);
@@ -162,24 +137,10 @@ static skv_status start_rows(const skv_pass *p, skv_error *err)
     return status == SKV_OK && p->m->ranks ? join_embeddings(p, err) : status;
 }
 
-static void place_span_row(void *arg, size_t i, size_t i_thread)
-{
-    const embed_job *job = arg;
-    (void)i_thread;
-    place_row(job, i);
-}
-
 /* Spans go on where they were left. */
 static void resume_rows(const skv_pass *p)
 {
     const size_t D = p->c->hidden;
-    embed_job job = map_rows(p, p->n_rows, false);
-    for (size_t s = 0; s < p->f->n_spans; s++) {
-        job.span = &p->spans[s];
-        skv_pool_run(p->pool, job.span->n, place_span_row, &job);
-        job.row0 += job.span->n;
-    }
-    unmap_rows(&job);
     for (size_t s = 0, row = 0; s < p->f->n_spans; row += p->spans[s++].n) {
         const skv_forward_span *span = &p->spans[s];
         const float *x = span->x ? span->x : p->f->rows;
@@ -217,8 +178,9 @@ static void run_qkv(const skv_pass *p, size_t i, size_t part0, size_t part1, siz
     p->work->kv += skv_work_product(p->n_alive, p->c->hidden, ldy - n_q);
 }
 
-/* A layer's own keys and values [T], which somebody may want to see as they are now. */
-static void store_own_kv(const skv_pass *p, size_t i, skv_rows k)
+/* The queries, keys and values that a layer has made go to their places. Whoever wants to see keys
+ * and values [T] sees them as they are now. */
+static void place_own(const skv_pass *p, size_t i, skv_rows q, skv_rows k)
 {
     const size_t n = skv_pass_kv_columns(p, i);
     const skv_rows v = p->c->layers[i].k_is_v ? k : skv_rows_from(k, 0, n / 2);
@@ -226,7 +188,26 @@ static void store_own_kv(const skv_pass *p, size_t i, skv_rows k)
         const skv_hook *hook = p->f->hooks[h];
         if (hook->on_kv) hook->on_kv(hook->user, i, k, v, p->n_rows);
     }
-    skv_pass_store_kv(p, i, k, v, p->m->layers[i].own.k_norm);
+    skv_pass_place(p, i, &p->m->layers[i].own, q, k, v);
+}
+
+static skv_rows make_q(const skv_pass *p, size_t i)
+{
+    const size_t n_q = skv_config_q_columns(p->c, i);
+    const skv_rows q = skv_rows_as(p->ws->qkv, n_q), none = {0};
+    if (p->n_alive == 0) return q;
+    run_qkv(p, i, SKV_PART_Q, SKV_PART_K, n_q);
+    skv_pass_place(p, i, projections_of(p, i), q, none, none);
+    return q;
+}
+
+/* Keys and values of all rows, into the cache. */
+static void make_own_kv(const skv_pass *p, size_t i)
+{
+    const size_t n_kv = skv_pass_kv_columns(p, i);
+    const size_t end = p->c->layers[i].k_is_v ? SKV_PART_V : SKV_PART_QKV_END;
+    run_qkv(p, i, SKV_PART_K, end, n_kv);
+    place_own(p, i, (skv_rows){0}, skv_rows_as(p->ws->qkv, n_kv));
 }
 
 /* Queries of the alive rows, which are returned; before that the keys and values of all rows, where
@@ -239,16 +220,12 @@ static skv_rows make_qkv(skv_pass *p, size_t i, bool wanted_only)
     if (own && !wanted_only) {
         run_qkv(p, i, SKV_PART_Q, end, n_q + n_kv);
         const skv_rows qkv = skv_rows_as(p->ws->qkv, n_q + n_kv);
-        store_own_kv(p, i, skv_rows_from(qkv, 0, n_q));
+        place_own(p, i, qkv, skv_rows_from(qkv, 0, n_q));
         return qkv;
     }
-    if (own) {
-        run_qkv(p, i, SKV_PART_K, end, n_kv);
-        store_own_kv(p, i, skv_rows_as(p->ws->qkv, n_kv));
-    }
+    if (own) make_own_kv(p, i);
     if (wanted_only) skv_pass_keep_wanted(p);
-    if (p->n_alive > 0) run_qkv(p, i, SKV_PART_Q, SKV_PART_K, n_q);
-    return skv_rows_as(p->ws->qkv, n_q);
+    return make_q(p, i);
 }
 
 /* ---- the block ---- */
@@ -330,18 +307,6 @@ static void attend(const skv_pass *p, size_t i, skv_rows q)
     const skv_layer_shape *shape = &c->layers[i];
     const size_t head_dim = skv_config_head_dim(c, i);
     size_t n_q = shape->n_heads * head_dim, slot = p->f->plan->layers[i].slot;
-    size_t i_rope = shape->i_rope + shape->i_rope_q;
-    p->be->rotate(p->be, &(skv_rotate_args){
-                             .q = q,
-                             .n_rows = p->n_alive,
-                             .n_heads = shape->n_heads,
-                             .head_dim = head_dim,
-                             .n_rot = 2 * p->m->ropes[i_rope].n,
-                             .cos = p->ws->cos[i_rope],
-                             .sin = p->ws->sin[i_rope],
-                             .rows = skv_pass_rows(p),
-                             .norm = skv_pass_head_norm(p, projections_of(p, i)->q_norm),
-                         });
     for (size_t h = 0; h < p->f->n_hooks; h++) {
         const skv_hook *hook = p->f->hooks[h];
         if (hook->on_query) hook->on_query(hook->user, i, q, p->n_alive);
@@ -413,8 +378,7 @@ static void run_dense(const skv_pass *p, size_t i, skv_rows x, size_t n, skv_row
                         .x = x,
                         .n_rows = n,
                         .norm = skv_pass_norm(p, layer->ffn_norm),
-                        .epilogue = p->c->activation == SKV_ACT_SILU ? SKV_EPILOGUE_SILU_GLU
-                                                                     : SKV_EPILOGUE_GELU_GLU,
+                        .epilogue = skv_pass_activation(p->c),
                     });
     project(p, i, SKV_PRODUCT_DOWN,
             &(skv_linear_args){.w = layer->down, .y = sum, .x = h, .n_rows = n},
@@ -440,6 +404,7 @@ void skv_pass_run_block(const skv_pass *p, size_t i, skv_rows x, size_t n)
 
 static void feed_forward(skv_pass *p, size_t i)
 {
+    if (p->c->layers[i].ffn == 0) return;
     for (size_t h = 0; h < p->f->n_hooks; h++) {
         const skv_hook *hook = p->f->hooks[h];
         if (hook->feed_forward && hook->feed_forward(hook->user, p, i)) return;
@@ -469,11 +434,11 @@ static void add_embedding(const skv_pass *p, size_t i)
     p->be->linear(
         p->be,
         &(skv_linear_args){.w = layer->embed_gate, .y = gate, .x = p->ws->x, .n_rows = p->n_alive});
-    p->be->embed_gate(p->be, &(skv_embed_gate_args){.gate = gate,
+    p->be->embed_gate(p->be, &(skv_embed_gate_args){.step = p->ws->step,
+                                                    .set = p->set,
+                                                    .gate = gate,
                                                     .part = part,
                                                     .token = skv_rows_from(p->ws->embeds, 0, i * P),
-                                                    .rows = skv_pass_rows(p),
-                                                    .n_rows = p->n_alive,
                                                     .n = P,
                                                     .norm = norm});
     project(
@@ -483,26 +448,51 @@ static void add_embedding(const skv_pass *p, size_t i)
     p->work->mlp += skv_work_product(p->n_alive, D, 3 * P);
 }
 
-/* ws->o [n_alive, n] of layer i, with what it keeps of all rows brought up to date. Returns n. */
-static size_t mix(skv_pass *p, size_t i)
+/* x += w o [n_alive, n] by way of ws->o. */
+static void project_o(const skv_pass *p, size_t i, const skv_linear *w, size_t n)
+{
+    project(p, i, SKV_PRODUCT_O,
+            &(skv_linear_args){
+                .w = w, .y = p->ws->x, .x = skv_rows_as(p->ws->o, n), .n_rows = p->n_alive},
+            p->m->layers[i].post_attn_norm, 1);
+    p->work->o += skv_work_product(p->n_alive, n, p->c->hidden);
+}
+
+/* Attention beside a state: both read x as it enters the layer. Rows drop out when both have seen
+ * all of them, and queries are made before x changes. */
+static void mix_both(skv_pass *p, size_t i, bool wanted_only)
+{
+    make_own_kv(p, i);
+    const size_t n = skv_pass_mix(p, i, wanted_only);
+    const skv_rows q = make_q(p, i);
+    if (p->n_alive == 0) return;
+    project_o(p, i, p->m->layers[i].delta.out, n);
+    attend(p, i, q);
+}
+
+/* What the layer's tokens learn of each other is added to x, and what it keeps of all rows is
+ * brought up to date. */
+static void mix(skv_pass *p, size_t i)
 {
     const bool wanted_only = p->f->plan->skip && i >= p->f->plan->last_boundary;
-    if (p->f->plan->layers[i].kept == SKV_KEPT_STATE) return skv_pass_mix(p, i, wanted_only);
-    const skv_rows q = make_qkv(p, i, wanted_only);
-    if (p->n_alive > 0) attend(p, i, q);
-    return skv_config_q_columns(p->c, i);
+    size_t n = skv_config_q_columns(p->c, i);
+    switch (p->f->plan->layers[i].kept) {
+    case SKV_KEPT_NOTHING: return;
+    case SKV_KEPT_STATE: n = skv_pass_mix(p, i, wanted_only); break;
+    case SKV_KEPT_BOTH: mix_both(p, i, wanted_only); break;
+    case SKV_KEPT_PAGES: {
+        const skv_rows q = make_qkv(p, i, wanted_only);
+        if (p->n_alive > 0) attend(p, i, q);
+        break;
+    }
+    }
+    if (p->n_alive > 0) project_o(p, i, p->m->layers[i].o, n);
 }
 
 static void run_layer(skv_pass *p, size_t i)
 {
-    const skv_layer *layer = &p->m->layers[i];
-    const size_t n = mix(p, i);
+    mix(p, i);
     if (p->n_alive == 0) return;
-    project(p, i, SKV_PRODUCT_O,
-            &(skv_linear_args){
-                .w = layer->o, .y = p->ws->x, .x = skv_rows_as(p->ws->o, n), .n_rows = p->n_alive},
-            layer->post_attn_norm, 1);
-    p->work->o += skv_work_product(p->n_alive, n, p->c->hidden);
     feed_forward(p, i);
     if (p->c->per_layer > 0) add_embedding(p, i);
 }
@@ -582,7 +572,6 @@ static skv_status run_pass(skv_pass *p, skv_error *err)
                             f->rows ? p->m->stack.norm : (skv_vec){0});
         return SKV_OK;
     }
-    skv_pass_describe_states(p);
     tell_start(p);
     SKV_TRY(run_layers(p, f->end_layer ? f->end_layer : p->c->n_layers, err));
     if (f->end_layer) {

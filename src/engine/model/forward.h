@@ -35,30 +35,30 @@ typedef struct skv_forward_span {
     const struct skv_adapter_mix *adapters; /* of its sequence; NULL: none */
     size_t deep_from; /* rows from here on run every layer, since they vote; n: none */
     size_t state;     /* of its sequence, among skv_forward.states; not read where there are none */
+    size_t n_undo;    /* its last rows that a later span may take back out of the state */
     const float *x; /* [n, D], the host's: the rows as they enter the first layer, when that is not
                      * 0; NULL: as skv_forward.rows says */
 } skv_forward_span;
 
-enum { SKV_WORKSPACE_AREAS = 15 };
+enum { SKV_WORKSPACE_AREAS = 11 };
 
 /* The buffers of a step; sized once for max_rows. Rows are as long as their areas have room for:
  * those of qkv, o, h and logits are used with other lengths, too. */
 typedef struct skv_workspace {
     size_t max_rows;
-    skv_rows x;              /* [T, D]: the residual stream */
-    skv_rows x0;             /* [T, D]: x as it enters layer 0, for per-layer embeddings */
-    skv_rows embeds;         /* [T, L P]: these, of the rows' tokens */
-    skv_rows qkv;            /* [T, (H + 2 Hk) Dh], or the k|v of several layers; [T, D] before a
-                              * norm */
-    skv_rows o;              /* [T, H Dh]: what attention returns; [T, D] in ffn_skip.c */
-    skv_rows h;              /* [T, F]; also [T n_active, F] */
-    skv_rows router;         /* [T, E], or [T, E + 1] */
-    skv_rows expert_out;     /* [T n_active, D], sorted by expert; then [T, D] of a shared one */
-    skv_rows gates;          /* [T, 2 nv]: b|a of layers that keep a state */
-    skv_rows ffn_sum;        /* [T, D]: of experts and the dense block beside them */
-    skv_rows logits;         /* [logit_rows, V]; also [logit_rows, D] behind the final norm */
-    skv_rows cos[2], sin[2]; /* [T, n_rot / 2] for each rope */
-    size_t qkv_columns;      /* columns that qkv has room for */
+    skv_rows x;          /* [T, D]: the residual stream */
+    skv_rows x0;         /* [T, D]: x as it enters layer 0, for per-layer embeddings */
+    skv_rows embeds;     /* [T, L P]: these, of the rows' tokens */
+    skv_rows qkv;        /* [T, (H + 2 Hk) Dh], or the k|v of several layers; [T, D] before a
+                          * norm */
+    skv_rows o;          /* [T, H Dh]: what attention returns; [T, D] in ffn_skip.c */
+    skv_rows h;          /* [T, F]; also [T n_active, F] */
+    skv_rows router;     /* [T, E], or [T, E + 1] */
+    skv_rows expert_out; /* [T n_active, D], sorted by expert; then [T, D] of a shared one */
+    skv_rows gates;      /* [T, 2 nv]: b|a of layers that keep a state */
+    skv_rows ffn_sum;    /* [T, D]: of experts and the dense block beside them */
+    skv_rows logits;     /* [logit_rows, V]; also [logit_rows, D] behind the final norm */
+    size_t qkv_columns;  /* columns that qkv has room for */
     skv_area *areas[SKV_WORKSPACE_AREAS]; /* owned: what the rows lie in */
     size_t n_areas;
     skv_backend_step *step; /* owned */
@@ -68,9 +68,7 @@ typedef struct skv_workspace {
     skv_attention_item *items[SKV_SET_COUNT]; /* [T] each; not of WANTED */
     uint32_t *gathered;                       /* [T]: rows of x to keep */
     bool *unread;                             /* [T]: rows whose embedding could not be read */
-    size_t *kv_rows;                          /* [T] */
-    const skv_table **tables;                 /* [T]: of the rows' sequences */
-    skv_state_span *state_spans; /* [T]: the step's spans, in the states of their sequences */
+    uint32_t *positions;                      /* [T]: where rows have dropped out of spans */
     uint32_t *chosen;         /* [T, n_active]: experts of a row, then places of what they make, and
                                * of what a shared one makes */
     float *expert_weights;    /* [T, n_active], and that of a shared one */

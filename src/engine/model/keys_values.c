@@ -7,25 +7,36 @@ size_t skv_pass_tracks(const skv_pass *p, size_t i)
     return p->f->plan->by_query_head ? shape->n_heads : shape->n_kv_heads;
 }
 
-void skv_pass_store_kv(const skv_pass *p, size_t i, skv_rows k, skv_rows v, skv_vec k_norm)
+/* The norm of queries or keys. */
+static skv_norm head_norm(const skv_config *c, skv_vec weight)
 {
-    const skv_layer_shape *shape = &p->c->layers[i];
-    p->be->store(p->be, &(skv_store_args){
-                            .k = k,
-                            .v = v,
-                            .n_rows = p->n_rows,
-                            .n_heads = shape->n_kv_heads,
-                            .head_dim = skv_config_head_dim(p->c, i),
-                            .n_rot = 2 * p->m->ropes[shape->i_rope].n,
-                            .cos = p->ws->cos[shape->i_rope],
-                            .sin = p->ws->sin[shape->i_rope],
-                            .norm = skv_pass_head_norm(p, k_norm),
-                            .v_eps = p->c->v_norm ? (float)p->c->norm_eps : 0,
-                            .tables = p->ws->tables,
-                            .slot = p->f->plan->layers[i].slot,
-                            .kv_rows = p->ws->kv_rows,
-                            .n_copies = skv_pass_tracks(p, i) / shape->n_kv_heads,
-                        });
+    return (skv_norm){weight, c->norm_offset_one ? 1.0f : 0.0f, (float)c->norm_eps,
+                      c->qk_norm_joined};
+}
+
+void skv_place_layer(const skv_model *m, const skv_plan *plan, size_t i, const skv_projections *by,
+                     skv_place_args args)
+{
+    const skv_config *c = m->config;
+    const skv_layer_shape *shape = &c->layers[i];
+    args.head_dim = skv_config_head_dim(c, i);
+    args.n_heads = shape->n_heads;
+    args.q_norm = head_norm(c, by->q_norm);
+    args.q_angles = shape->i_rope + shape->i_rope_q;
+    args.n_kv_heads = shape->n_kv_heads;
+    args.k_norm = head_norm(c, by->k_norm);
+    args.k_angles = shape->i_rope;
+    args.v_eps = c->v_norm ? (float)c->norm_eps : 0;
+    args.slot = plan->layers[i].slot;
+    args.n_copies = plan->by_query_head ? shape->n_heads / shape->n_kv_heads : 1;
+    m->be->place(m->be, &args);
+}
+
+void skv_pass_place(const skv_pass *p, size_t i, const skv_projections *by, skv_rows q, skv_rows k,
+                    skv_rows v)
+{
+    skv_place_layer(p->m, p->f->plan, i, by,
+                    (skv_place_args){.step = p->ws->step, .q = q, .set = p->set, .k = k, .v = v});
 }
 
 size_t skv_pass_kv_columns(const skv_pass *p, size_t i)
@@ -78,7 +89,8 @@ void skv_pass_make_stack(const skv_pass *p, size_t i, size_t end, skv_vec norm)
         skv_rows k = args.y;
         for (; i < range.end; i = skv_plan_next_in_stack(plan, i + 1)) {
             size_t n = skv_pass_kv_columns(p, i);
-            skv_pass_store_kv(p, i, k, skv_rows_from(k, 0, n / 2), p->m->layers[i].stacked.k_norm);
+            skv_pass_place(p, i, &p->m->layers[i].stacked, (skv_rows){0}, k,
+                           skv_rows_from(k, 0, n / 2));
             k = skv_rows_from(k, 0, n);
         }
     }

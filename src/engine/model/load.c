@@ -18,6 +18,7 @@ static void set_part(skv_load_part *part, size_t i_layer, const char *what, size
     part->n_rows = n_rows;
     part->bias = bias;
     part->row0 = part->n_all = 0;
+    part->times = 0;
 }
 
 /* A rank's rows of a part, of which each has as many. */
@@ -79,6 +80,7 @@ static skv_status visit_attention(skv_loader *ld, size_t i, skv_layer *layer, sk
         SKV_TRY(ld->visit(ld, &job, err));
     }
     set_part(&parts[0], i, "self_attn.o_proj", c->hidden, c->o_bias);
+    parts[0].times = c->part_scales[SKV_SCALE_ATTENTION_OUT];
     job.out = &layer->o;
     job.n_parts = 1;
     job.K = n_q;
@@ -93,16 +95,23 @@ static skv_status visit_delta(skv_loader *ld, size_t i, skv_layer *layer, skv_er
     const skv_mixer_shape *m = &ld->config->mixer;
     const size_t n_keys = skv_mixer_key_columns(m), n_values = skv_mixer_value_columns(m);
     const size_t D = ld->config->hidden;
+    static const skv_part_scale scales[] = {[SKV_DELTA_Q] = SKV_SCALE_Q,
+                                            [SKV_DELTA_K] = SKV_SCALE_K,
+                                            [SKV_DELTA_V] = SKV_SCALE_V,
+                                            [SKV_DELTA_Z] = SKV_SCALE_Z};
+    const double *times = ld->config->part_scales;
     skv_load_part parts[SKV_DELTA_END];
     set_part(&parts[SKV_DELTA_Q], i, "linear_attn.in_proj_q", n_keys, false);
     set_part(&parts[SKV_DELTA_K], i, "linear_attn.in_proj_k", n_keys, false);
     set_part(&parts[SKV_DELTA_V], i, "linear_attn.in_proj_v", n_values, false);
     set_part(&parts[SKV_DELTA_Z], i, "linear_attn.in_proj_z", n_values, false);
+    for (size_t j = 0; j < SKV_DELTA_END; j++) parts[j].times = times[scales[j]];
     skv_load_job job = {.out = &layer->delta.in, .parts = parts, .n_parts = SKV_DELTA_END, .K = D};
     SKV_TRY(ld->visit(ld, &job, err));
     const bool writes = ld->config->layers[i].mixer == SKV_MIXER_DELTA;
     set_part(&parts[0], i, "linear_attn.in_proj_b", m->n_value_heads, false);
     set_part(&parts[writes], i, "linear_attn.in_proj_a", m->n_value_heads, false);
+    parts[writes].times = times[SKV_SCALE_DT];
     job = (skv_load_job){.out = &layer->delta.gates,
                          .parts = parts,
                          .n_parts = writes ? 2 : 1,
@@ -110,7 +119,11 @@ static skv_status visit_delta(skv_loader *ld, size_t i, skv_layer *layer, skv_er
                          .care = SKV_CARE_FLOATS};
     SKV_TRY(ld->visit(ld, &job, err));
     set_part(&parts[0], i, "linear_attn.out_proj", D, false);
-    job = (skv_load_job){.out = &layer->o, .parts = parts, .n_parts = 1, .K = n_values};
+    parts[0].times = times[SKV_SCALE_STATE_OUT];
+    job = (skv_load_job){.out = skv_config_attends(ld->config, i) ? &layer->delta.out : &layer->o,
+                         .parts = parts,
+                         .n_parts = 1,
+                         .K = n_values};
     return ld->visit(ld, &job, err);
 }
 
@@ -133,23 +146,27 @@ static skv_status visit_conv(skv_loader *ld, size_t i, skv_layer *layer, skv_err
     return ld->visit(ld, &job, err);
 }
 
-/* gate|up and down of a layer's block, or of one of its experts: `prefix` is "mlp". */
-static skv_status visit_block(skv_loader *ld, size_t i, const char *prefix, size_t F,
+/* gate|up and down of a layer's block, or of one of its experts: `prefix` is "mlp". They read and
+ * write D columns. */
+static skv_status visit_block(skv_loader *ld, size_t i, const char *prefix, size_t F, size_t D,
                               skv_expert *out, skv_error *err)
 {
     const skv_config *c = ld->config;
+    const bool gated = skv_config_block_matrices(c) == 3;
     const bool bias = c->layers[i].n_experts ? c->expert_bias : c->mlp_bias;
     skv_load_part parts[2];
     char name[64];
     (void)snprintf(name, sizeof name, "%s.gate_proj", prefix);
     set_part(&parts[0], i, name, F, bias);
+    parts[0].times = c->part_scales[SKV_SCALE_GATE];
     (void)snprintf(name, sizeof name, "%s.up_proj", prefix);
-    set_part(&parts[1], i, name, F, bias);
+    set_part(&parts[gated], i, name, F, bias);
     divide_rows(ld, parts, 2);
-    skv_load_job job = {&out->gate_up, NULL, parts, 2, c->hidden, true, SKV_CARE_NONE, 0, 0};
+    skv_load_job job = {&out->gate_up, NULL, parts, gated ? 2 : 1, D, gated, SKV_CARE_NONE, 0, 0};
     SKV_TRY(ld->visit(ld, &job, err));
     (void)snprintf(name, sizeof name, "%s.down_proj", prefix);
-    set_part(&parts[0], i, name, c->hidden, bias);
+    set_part(&parts[0], i, name, D, bias);
+    parts[0].times = c->part_scales[SKV_SCALE_DOWN];
     job = (skv_load_job){&out->down, NULL, parts, 1, F, false, SKV_CARE_NONE, 0, 0};
     divide_columns(ld, &job);
     return ld->visit(ld, &job, err);
@@ -196,6 +213,19 @@ static skv_status visit_embed_parts(skv_loader *ld, skv_error *err)
     return status;
 }
 
+/* The products before and behind experts that work in fewer columns. */
+static skv_status visit_latent(skv_loader *ld, size_t i, skv_layer *layer, skv_error *err)
+{
+    const size_t D = ld->config->hidden, columns = ld->config->moe_latent;
+    skv_load_part part;
+    set_part(&part, i, "mlp.latent_in", columns, false);
+    skv_load_job job = {.out = &layer->latent_in, .parts = &part, .n_parts = 1, .K = D};
+    SKV_TRY(ld->visit(ld, &job, err));
+    set_part(&part, i, "mlp.latent_out", D, false);
+    job = (skv_load_job){.out = &layer->latent_out, .parts = &part, .n_parts = 1, .K = columns};
+    return ld->visit(ld, &job, err);
+}
+
 static skv_status visit_mlp(skv_loader *ld, size_t i, skv_layer *layer, skv_error *err)
 {
     const skv_config *c = ld->config;
@@ -203,7 +233,7 @@ static skv_status visit_mlp(skv_loader *ld, size_t i, skv_layer *layer, skv_erro
     const size_t F = skv_config_dense_ffn(c, i);
     if (F > 0) {
         skv_expert block = {layer->gate_up, layer->down};
-        skv_status status = visit_block(ld, i, "mlp", F, &block, err);
+        skv_status status = visit_block(ld, i, "mlp", F, c->hidden, &block, err);
         layer->gate_up = block.gate_up;
         layer->down = block.down;
         SKV_TRY(status);
@@ -220,8 +250,9 @@ static skv_status visit_mlp(skv_loader *ld, size_t i, skv_layer *layer, skv_erro
                         .care = SKV_CARE_F32};
     SKV_TRY(ld->visit(ld, &job, err));
     if (n_shared > 0) {
-        SKV_TRY(visit_block(ld, i, "mlp.shared_expert", n_shared, &layer->shared, err));
+        SKV_TRY(visit_block(ld, i, "mlp.shared_expert", n_shared, c->hidden, &layer->shared, err));
     }
+    if (c->moe_latent > 0) SKV_TRY(visit_latent(ld, i, layer, err));
     if (ld->loads) layer->experts = skv_alloc_zero(n_experts, sizeof *layer->experts);
     SKV_REQUIRE(!ld->loads || layer->experts, err, SKV_MEMORY, "weights: no memory for %zu experts",
                 n_experts);
@@ -230,7 +261,8 @@ static skv_status visit_mlp(skv_loader *ld, size_t i, skv_layer *layer, skv_erro
         skv_expert counted;
         (void)snprintf(prefix, sizeof prefix, "mlp.experts.%zu", e);
         skv_expert *expert = layer->experts ? &layer->experts[e] : &counted;
-        SKV_TRY(visit_block(ld, i, prefix, c->layers[i].ffn, expert, err));
+        SKV_TRY(visit_block(ld, i, prefix, c->layers[i].ffn, skv_config_expert_columns(c), expert,
+                            err));
     }
     return SKV_OK;
 }
@@ -278,9 +310,8 @@ static skv_status visit_products(skv_loader *ld, skv_error *err)
             SKV_TRY(visit_conv(ld, i, layer, err));
         } else if (skv_config_keeps_state(c, i)) {
             SKV_TRY(visit_delta(ld, i, layer, err));
-        } else if (makes_kv) {
-            SKV_TRY(visit_attention(ld, i, layer, err));
         }
+        if (skv_config_attends(c, i) && makes_kv) SKV_TRY(visit_attention(ld, i, layer, err));
         if (!is_run(ld, i)) continue;
         SKV_TRY(visit_mlp(ld, i, layer, err));
         SKV_TRY(visit_embed(ld, i, layer, err));
@@ -306,7 +337,7 @@ static const skv_quant_form *part_form(const skv_loader *ld, const skv_load_job 
                                        const skv_load_part *part)
 {
     char name[SKV_LOAD_NAME_BYTES + 16];
-    if (!ld->source || !ld->options->keep_codes) return NULL;
+    if (!ld->source || !ld->options->keep_codes || part->times != 0) return NULL;
     (void)snprintf(name, sizeof name, "%s.weight", part->name);
     const skv_tensor *t = skv_source_find(ld->source, name);
     return t ? skv_tensor_form_of(t, job->n_columns ? job->column0 : 0, job->K) : NULL;
@@ -394,6 +425,7 @@ static skv_status open_part(const skv_loader *ld, const skv_load_job *job, size_
     SKV_TRY(skv_load_find_matrix(ld, name, n_all, job->n_columns ? job->n_columns : job->K,
                                  &data->matrix, err));
     data->matrix.row0 = part->row0;
+    data->matrix.times = (float)part->times;
     SKV_TRY(take_columns(ld, job, &data->matrix, err));
     if (!part->bias) return SKV_OK;
     (void)snprintf(name, sizeof name, "%s.bias", part->name);
@@ -495,12 +527,9 @@ static skv_status load_exit_ids(skv_loader *ld, skv_error *err)
     return read_exit_ids(ld, model->exit_ids, W, err);
 }
 
-static skv_status load_all(skv_loader *ld, skv_error *err)
+/* Tables of the ropes that layers use, and their angles in the back end. */
+static skv_status load_ropes(skv_model *model, const skv_config *c, skv_error *err)
 {
-    skv_model *model = ld->model;
-    const skv_config *c = ld->config;
-    model->layers = skv_alloc_zero(c->n_layers, sizeof *model->layers);
-    SKV_REQUIRE(model->layers, err, SKV_MEMORY, "weights: no memory for %zu layers", c->n_layers);
     for (size_t i = 0; i < 2; i++) {
         SKV_TRY(skv_rope_table_init(&model->ropes[i], &c->ropes[i], err));
     }
@@ -509,6 +538,20 @@ static skv_status load_all(skv_loader *ld, skv_error *err)
         model->n_ropes =
             skv_max_size(model->n_ropes, c->layers[i].i_rope + c->layers[i].i_rope_q + 1);
     }
+    for (size_t i = 0; i < model->n_ropes; i++) {
+        const skv_angles_spec spec = {skv_rope_read_angles, &model->ropes[i], model->ropes[i].n};
+        SKV_TRY(model->be->angles_create(model->be, &spec, &model->angles[i], err));
+    }
+    return SKV_OK;
+}
+
+static skv_status load_all(skv_loader *ld, skv_error *err)
+{
+    skv_model *model = ld->model;
+    const skv_config *c = ld->config;
+    model->layers = skv_alloc_zero(c->n_layers, sizeof *model->layers);
+    SKV_REQUIRE(model->layers, err, SKV_MEMORY, "weights: no memory for %zu layers", c->n_layers);
+    SKV_TRY(load_ropes(model, c, err));
     SKV_TRY(skv_load_find_matrix(ld, "model.embed_tokens.weight", c->vocab, c->hidden,
                                  &model->embedding, err));
     if (c->per_layer > 0) {
@@ -542,6 +585,7 @@ static void release_layer(skv_backend *be, skv_layer *layer, size_t n_experts)
     be->linear_free(be, layer->gate);
     be->linear_free(be, layer->delta.in);
     be->linear_free(be, layer->delta.gates);
+    be->linear_free(be, layer->delta.out);
     be->linear_free(be, layer->conv.in);
     be->linear_free(be, layer->o);
     be->linear_free(be, layer->gate_up);
@@ -557,6 +601,9 @@ static void release_layer(skv_backend *be, skv_layer *layer, size_t n_experts)
     }
     skv_free(layer->experts);
     skv_free(layer->expert_scale);
+    skv_free(layer->choice_bias);
+    be->linear_free(be, layer->latent_in);
+    be->linear_free(be, layer->latent_out);
 }
 
 void skv_model_release(skv_model *model)
@@ -571,8 +618,10 @@ void skv_model_release(skv_model *model)
     be->linear_free(be, model->exit_head);
     be->linear_free(be, model->embed_part);
     be->areas_free(be, &model->vectors, 1);
-    skv_rope_table_release(&model->ropes[0]);
-    skv_rope_table_release(&model->ropes[1]);
+    for (size_t i = 0; i < 2; i++) {
+        be->angles_free(be, model->angles[i]);
+        skv_rope_table_release(&model->ropes[i]);
+    }
     skv_free(model->exit_ids);
     skv_free(model->layers);
     *model = (skv_model){0};

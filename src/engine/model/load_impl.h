@@ -20,6 +20,7 @@ typedef struct skv_load_part {
     size_t n_rows;
     bool bias;
     size_t row0, n_all; /* its rows begin at row0 of the tensor's n_all; 0, 0: they are all */
+    double times;       /* its weights are multiplied by it; 0: by 1 */
 } skv_load_part;
 
 typedef struct skv_load_job {

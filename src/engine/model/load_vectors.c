@@ -150,12 +150,30 @@ static skv_status load_scalar(const skv_loader *ld, size_t i, float *out, skv_er
 
 /* What stands around the experts: nothing but in Gemma 4. Its router's input is normed without a
  * weight, then multiplied by a vector and by 1 / sqrt(D): one norm. */
+/* Numbers of a layer's experts, for skv_free. */
+static skv_status load_expert_numbers(const skv_loader *ld, size_t i, const char *what, float **out,
+                                      skv_error *err)
+{
+    const size_t E = ld->config->layers[i].n_experts;
+    char name[SKV_LOAD_NAME_BYTES];
+    (void)snprintf(name, sizeof name, "model.layers.%zu.%s.weight", i, what);
+    SKV_TRY(skv_load_read_vector(ld, name, 0, E, out, err));
+    for (size_t e = 0; e < E; e++) {
+        SKV_REQUIRE(isfinite((*out)[e]), err, SKV_FORMAT,
+                    "%s: expert %zu: %g, expected finite weights", name, e, (double)(*out)[e]);
+    }
+    return SKV_OK;
+}
+
 static skv_status load_expert_norms(const skv_loader *ld, vector_cursor *cursor, size_t i,
                                     skv_layer *layer, skv_error *err)
 {
     const skv_config *c = ld->config;
-    const size_t D = c->hidden, E = c->layers[i].n_experts;
+    const size_t D = c->hidden;
     layer->router_norm = layer->expert_norm = layer->ffn_norm;
+    if (c->layers[i].n_experts > 0 && c->choice_bias) {
+        SKV_TRY(load_expert_numbers(ld, i, "mlp.choice_bias", &layer->choice_bias, err));
+    }
     if (c->layers[i].ffn_beside == 0) return SKV_OK;
     SKV_TRY(load_layer_vector(ld, cursor, i, "pre_feedforward_layernorm_2", D, &layer->expert_norm,
                               err));
@@ -165,19 +183,7 @@ static skv_status load_expert_norms(const skv_loader *ld, vector_cursor *cursor,
                               &layer->post_expert_norm, err));
     SKV_TRY(load_layer_vector(ld, cursor, i, "router.norm", D, &layer->router_norm, err));
     divide_vector(ld, layer->router_norm, D, sqrt((double)D));
-    char name[SKV_LOAD_NAME_BYTES];
-    skv_matrix matrix;
-    (void)snprintf(name, sizeof name, "model.layers.%zu.router.expert_scale.weight", i);
-    SKV_TRY(skv_load_find_matrix(ld, name, 1, E, &matrix, err));
-    layer->expert_scale = skv_alloc(E, sizeof *layer->expert_scale);
-    SKV_REQUIRE(layer->expert_scale, err, SKV_MEMORY, "weights: no memory for %s", name);
-    SKV_TRY(skv_matrix_fetch_row(&matrix, 0, layer->expert_scale, err));
-    for (size_t e = 0; e < E; e++) {
-        SKV_REQUIRE(isfinite(layer->expert_scale[e]), err, SKV_FORMAT,
-                    "%s: expert %zu: %g, expected finite weights", name, e,
-                    (double)layer->expert_scale[e]);
-    }
-    return SKV_OK;
+    return load_expert_numbers(ld, i, "router.expert_scale", &layer->expert_scale, err);
 }
 
 /* How fast the heads of layer i forget: -exp(A_log), which GGUF has done already. */
@@ -226,20 +232,44 @@ static skv_vec put_channels(const skv_loader *ld, vector_cursor *cursor, const f
     return out;
 }
 
+/* Rows of a convolution's weights, to out [n, K]. */
+static skv_status read_rows(const skv_loader *ld, const char *name, size_t n, float *out,
+                            skv_error *err)
+{
+    skv_matrix matrix;
+    SKV_TRY(skv_load_find_matrix(ld, name, n, ld->config->mixer.conv_rows, &matrix, err));
+    SKV_TRY(skv_matrix_check(&matrix, err));
+    skv_matrix_read(&matrix, 0, n, out);
+    return skv_matrix_check(&matrix, err);
+}
+
+/* The same of q, k and v, each of which has a tensor (OLMo Hybrid), to out [C, K]. */
+static skv_status read_parted(const skv_loader *ld, size_t i, float *out, skv_error *err)
+{
+    const skv_mixer_shape *m = &ld->config->mixer;
+    for (size_t part = 0; part < 3; part++) {
+        const size_t n = part < 2 ? skv_mixer_key_columns(m) : skv_mixer_value_columns(m);
+        char name[SKV_LOAD_NAME_BYTES];
+        (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.%c_conv1d.weight", i,
+                       "qkv"[part]);
+        SKV_TRY(read_rows(ld, name, n, out, err));
+        out += n * m->conv_rows;
+    }
+    return SKV_OK;
+}
+
 /* The weights [C, K] of a convolution, for skv_free. */
 static skv_status read_taps(const skv_loader *ld, size_t i, const char *what, float **out,
                             skv_error *err)
 {
     const size_t C = skv_config_conv_columns(ld->config, i), K = ld->config->mixer.conv_rows;
     char name[SKV_LOAD_NAME_BYTES];
-    skv_matrix matrix;
     (void)snprintf(name, sizeof name, "model.layers.%zu.%s.weight", i, what);
-    SKV_TRY(skv_load_find_matrix(ld, name, C, K, &matrix, err));
-    SKV_TRY(skv_matrix_check(&matrix, err));
     float *host = skv_alloc(C * K, sizeof *host);
     SKV_REQUIRE(host, err, SKV_MEMORY, "weights: no memory for %s", name);
-    skv_matrix_read(&matrix, 0, C, host);
-    const skv_status status = skv_matrix_check(&matrix, err);
+    const bool whole = !ld->source || skv_source_find(ld->source, name);
+    const skv_status status =
+        whole ? read_rows(ld, name, C, host, err) : read_parted(ld, i, host, err);
     if (status == SKV_OK) {
         *out = host;
     } else {
@@ -295,11 +325,12 @@ static skv_status load_delta(const skv_loader *ld, vector_cursor *cursor, size_t
                              skv_delta *delta, skv_error *err)
 {
     const skv_mixer_shape *m = &ld->config->mixer;
-    const bool mamba = ld->config->layers[i].mixer == SKV_MIXER_MAMBA;
-    const size_t n_values = skv_mixer_value_columns(m);
+    const bool mamba = skv_config_is_mamba(ld->config, i);
+    const size_t n_norm = mamba ? skv_mixer_value_columns(m) : m->value_dim;
     SKV_TRY(load_channels(ld, cursor, i, delta, mamba, err));
-    SKV_TRY(load_layer_vector(ld, cursor, i, "linear_attn.norm", mamba ? n_values : m->value_dim,
-                              &delta->norm, err));
+    if (!m->no_norm) {
+        SKV_TRY(load_layer_vector(ld, cursor, i, "linear_attn.norm", n_norm, &delta->norm, err));
+    }
     SKV_TRY(load_heads(ld, cursor, i, "dt_bias", &delta->dt_bias, err));
     if (mamba) SKV_TRY(load_heads(ld, cursor, i, "D", &delta->skip, err));
     return load_rate(ld, cursor, i, &delta->rate, err);
@@ -311,12 +342,15 @@ static skv_status load_layer_norms(const skv_loader *ld, vector_cursor *cursor, 
     const skv_config *c = ld->config;
     skv_layer *layer = &ld->model->layers[i];
     size_t D = c->hidden;
-    if (!c->no_pre_norms) {
+    const bool mixes = c->layers[i].mixer != SKV_MIXER_NONE, posts = skv_config_post_normed(c, i);
+    if (skv_config_pre_normed(c, i) && mixes) {
         SKV_TRY(load_layer_vector(ld, cursor, i, "input_layernorm", D, &layer->attn_norm, err));
     }
-    skv_vec *second = c->post_norms ? &layer->post_attn_norm : &layer->ffn_norm;
-    SKV_TRY(load_layer_vector(ld, cursor, i, "post_attention_layernorm", D, second, err));
-    if (c->post_norms) {
+    skv_vec *second = posts ? &layer->post_attn_norm : &layer->ffn_norm;
+    if (c->layers[i].ffn > 0) {
+        SKV_TRY(load_layer_vector(ld, cursor, i, "post_attention_layernorm", D, second, err));
+    }
+    if (posts) {
         if (!c->no_pre_norms) {
             SKV_TRY(load_layer_vector(ld, cursor, i, "pre_feedforward_layernorm", D,
                                       &layer->ffn_norm, err));
@@ -339,13 +373,9 @@ static skv_status load_layer_norms(const skv_loader *ld, vector_cursor *cursor, 
         const skv_ranks_ids heads = {skv_ranks_rank(ranks) * n, n, skv_ranks_size(ranks) * n};
         SKV_TRY(load_part_of(ld, cursor, name, &heads, &layer->sinks, err));
     }
-    switch (c->layers[i].mixer) {
-    case SKV_MIXER_DELTA:
-    case SKV_MIXER_MAMBA: return load_delta(ld, cursor, i, &layer->delta, err);
-    case SKV_MIXER_CONV: return load_conv(ld, cursor, i, &layer->conv, err);
-    case SKV_MIXER_ATTENTION: break;
-    }
-    return load_head_norms(ld, cursor, i, layer, err);
+    if (c->layers[i].mixer == SKV_MIXER_CONV) return load_conv(ld, cursor, i, &layer->conv, err);
+    if (skv_config_keeps_state(c, i)) SKV_TRY(load_delta(ld, cursor, i, &layer->delta, err));
+    return skv_config_attends(c, i) ? load_head_norms(ld, cursor, i, layer, err) : SKV_OK;
 }
 
 /* The final norm, divided by what logits are divided by. */

@@ -29,6 +29,7 @@ void skv_matrix_read(const void *matrix, size_t row0, size_t n, float *out)
     if (m->tensor) {
         skv_tensor_read_part(m->tensor, row0, n, m->column0, m->n_columns, out);
         skv_tensor_forget_rows(m->tensor, row0, n);
+        for (size_t i = 0; m->times != 0 && i < n * m->n_columns; i++) out[i] *= m->times;
         return;
     }
     for (size_t i = 0; i < n; i++) random_row(m, row0 + i, out + i * m->n_columns);

@@ -35,7 +35,7 @@ static delta delta_of(const skv_pass *p, size_t i)
                    .layer = &p->m->layers[i],
                    .m = m,
                    .i = i,
-                   .mamba = p->c->layers[i].mixer == SKV_MIXER_MAMBA,
+                   .mamba = skv_config_is_mamba(p->c, i),
                    .n_gates = skv_config_gate_columns(p->c, i),
                    .n_keys = skv_mixer_key_columns(m),
                    .n_values = skv_mixer_value_columns(m),
@@ -66,22 +66,20 @@ static void run_gates(const delta *d)
                                             .norm = skv_pass_norm(p, d->layer->attn_norm)});
 }
 
-/* The convolution of n channels from `column0` on: of x [T, ..], for the rows of a list. */
+/* The convolution of n channels from `column0` on: of x [T, ..], for the rows of a set. */
 static void convolve(const delta *d, size_t column0, size_t n, skv_rows x, skv_rows y,
-                     const uint32_t *rows, size_t n_rows)
+                     skv_row_set set)
 {
     const skv_pass *p = d->p;
     const skv_delta *w = &d->layer->delta;
-    p->be->conv(p->be, &(skv_conv_args){.states = p->f->states,
+    p->be->conv(p->be, &(skv_conv_args){.step = p->ws->step,
+                                        .set = set,
+                                        .states = p->f->states,
                                         .layer = p->f->plan->layers[d->i].state,
-                                        .spans = p->ws->state_spans,
-                                        .n_spans = p->f->n_spans,
                                         .column0 = column0,
                                         .n = n,
                                         .x = x,
                                         .y = y,
-                                        .rows = rows,
-                                        .n_rows = n_rows,
                                         .weight = column0 ? w->conv_kv : w->conv_q,
                                         .bias = column0 ? w->conv_kv_bias : w->conv_q_bias,
                                         .silu = true});
@@ -90,13 +88,13 @@ static void convolve(const delta *d, size_t column0, size_t n, skv_rows x, skv_r
 /* Of q, for the rows that are left. */
 static void convolve_q(const delta *d, skv_rows x, skv_rows y)
 {
-    convolve(d, 0, d->n_keys, x, y, skv_pass_rows(d->p), d->p->n_alive);
+    convolve(d, 0, d->n_keys, x, y, d->p->set);
 }
 
 /* Of k|v, in place, for all rows. */
 static void convolve_kv(const delta *d, skv_rows kv)
 {
-    convolve(d, d->n_keys, d->n_conv - d->n_keys, kv, kv, NULL, d->p->n_rows);
+    convolve(d, d->n_keys, d->n_conv - d->n_keys, kv, kv, SKV_SET_ALL);
 }
 
 /* o of the rows that are left; q is theirs, k|v are all rows'. */
@@ -105,18 +103,16 @@ static void scan(const delta *d, skv_rows q, skv_rows k)
     const skv_pass *p = d->p;
     const size_t nv = d->m->n_value_heads;
     const skv_rows gates = skv_rows_as(p->ws->gates, d->n_gates);
-    p->be->scan(p->be, &(skv_scan_args){.states = p->f->states,
+    p->be->scan(p->be, &(skv_scan_args){.step = p->ws->step,
+                                        .set = p->set,
+                                        .states = p->f->states,
                                         .layer = p->f->plan->layers[d->i].state,
-                                        .spans = p->ws->state_spans,
-                                        .n_spans = p->f->n_spans,
                                         .q = q,
                                         .k = k,
                                         .v = skv_rows_from(k, 0, d->n_keys),
                                         .decay = skv_rows_from(gates, 0, d->mamba ? 0 : nv),
                                         .write = d->mamba ? (skv_rows){0} : gates,
                                         .out = skv_rows_as(p->ws->o, d->n_values),
-                                        .rows = skv_pass_rows(p),
-                                        .n_rows = p->n_alive,
                                         .rate = d->layer->delta.rate,
                                         .dt_bias = d->layer->delta.dt_bias,
                                         .skip = d->layer->delta.skip,
@@ -137,7 +133,7 @@ static void gate(const delta *d, skv_rows z)
                                                     .n = d->n_values / n_groups,
                                                     .norm = norm,
                                                     .weight_per_group = d->mamba,
-                                                    .gate_first = d->mamba});
+                                                    .gate_first = d->m->gate_first});
 }
 
 /* Operations of n_rows rows of which n_out come out. */
@@ -220,17 +216,15 @@ static size_t mix_conv(skv_pass *p, size_t i, bool wanted_only)
         out_gate = skv_rows_as(p->ws->h, D);
         if (p->n_alive > 0) run_conv_parts(p, i, SKV_CONV_C, SKV_CONV_END, out_gate);
     }
-    p->be->conv(p->be, &(skv_conv_args){.states = p->f->states,
+    p->be->conv(p->be, &(skv_conv_args){.step = p->ws->step,
+                                        .set = p->set,
+                                        .states = p->f->states,
                                         .layer = p->f->plan->layers[i].state,
-                                        .spans = p->ws->state_spans,
-                                        .n_spans = p->f->n_spans,
                                         .n = D,
                                         .x = skv_rows_from(in, 0, SKV_CONV_X * D),
                                         .gate_in = in,
                                         .y = skv_rows_as(p->ws->o, D),
                                         .gate_out = out_gate,
-                                        .rows = skv_pass_rows(p),
-                                        .n_rows = p->n_alive,
                                         .weight = p->m->layers[i].conv.taps});
     p->work->attention += (double)p->n_rows * skv_config_state_work(p->c, i, true);
     return D;
@@ -241,15 +235,4 @@ size_t skv_pass_mix(skv_pass *p, size_t i, bool wanted_only)
     assert(p->set == SKV_SET_ALL && p->f->states);
     if (p->c->layers[i].mixer == SKV_MIXER_CONV) return mix_conv(p, i, wanted_only);
     return mix_delta(p, i, wanted_only);
-}
-
-void skv_pass_describe_states(const skv_pass *p)
-{
-    size_t row0 = 0;
-    for (size_t s = 0; p->f->states && s < p->f->n_spans; s++) {
-        const skv_forward_span *span = &p->spans[s];
-        p->ws->state_spans[s] = (skv_state_span){
-            .state = span->state, .row0 = row0, .n = span->n, .n_past = span->n_past};
-        row0 += span->n;
-    }
 }

@@ -22,6 +22,7 @@ typedef struct skv_matrix {
     float scale;              /* random: uniform in (-scale, scale) around `center` */
     float center;
     size_t n_rows, n_columns;
+    float times;    /* what is read is multiplied by it; 0: by 1 */
     size_t row0;    /* row 0 of what is read is this one */
     size_t column0; /* and column 0 this one: n_columns are read, of a tensor that may have more */
 } skv_matrix;
@@ -62,13 +63,17 @@ bool skv_rope_table_same(const skv_rope_table *a, const skv_rope_table *b);
 /** cos, sin [n] of one position; `context` is the length the sequence was made for. */
 void skv_rope_angles(const skv_rope_table *table, size_t position, size_t context, float *cos_out,
                      float *sin_out);
+/** The same, for skv_angles_spec; `table` is a const skv_rope_table *. */
+void skv_rope_read_angles(const void *table, size_t position, size_t context, float *cos_out,
+                          float *sin_out);
 
 /* ---- moe.c ---- */
 
-/** The n_active experts of a row by logits [n_experts]: chosen [n_active], the most likely first,
+/** The n_active experts of a row by logits [n_experts] and, where the model has any, numbers of the
+ * experts: chosen [n_active], the most likely first,
  * and what each counts, weights [n_active]. */
-void skv_experts_choose(const skv_config *c, const float *logits, size_t n_experts,
-                        uint32_t *chosen, float *weights);
+void skv_experts_choose(const skv_config *c, const float *logits, const float *choice_bias,
+                        size_t n_experts, uint32_t *chosen, float *weights);
 
 /* ---- load.c ---- */
 
@@ -83,7 +88,7 @@ typedef struct skv_projections {
 } skv_projections;
 
 typedef struct skv_expert {
-    skv_linear *gate_up; /* paired [2 F, D] */
+    skv_linear *gate_up; /* paired [2 F, D]; RELU2: up alone, [F, D] */
     skv_linear *down;    /* [D, F] */
 } skv_expert;
 
@@ -98,6 +103,7 @@ typedef struct skv_delta {
     skv_vec norm;                      /* [dv]; Mamba-2: [nv dv] */
     skv_vec rate, dt_bias;             /* [nv] */
     skv_vec skip;                      /* Mamba-2: [nv] */
+    skv_linear *out;                   /* [D, nv dv], where the layer has attention too; or NULL */
 } skv_delta;
 
 /* Parts of skv_delta.in. */
@@ -124,7 +130,7 @@ typedef struct skv_layer {
     skv_delta delta;         /* in place of the four before, */
     skv_conv_layer conv;     /* or this */
     skv_linear *o;           /* [D, H Dh], [D, nv dv] or [D, D] */
-    skv_linear *gate_up;     /* paired [2 F, D]; NULL where experts stand alone, as the next */
+    skv_linear *gate_up;     /* as an expert's; NULL where these stand alone, as the next */
     skv_linear *down;        /* [D, F] */
 
     /* Gemma 4: what the token's embedding of this layer adds, and a number times all of x. */
@@ -143,6 +149,9 @@ typedef struct skv_layer {
     skv_vec post_expert_norm; /* [D] or none */
     skv_vec post_dense_norm;  /* [D] or none */
     float *expert_scale;      /* owned, the host's, [E]: of each expert's result; or NULL */
+    float *choice_bias;       /* owned, the host's, [E]: added when experts are chosen; or NULL */
+    skv_linear *latent_in;    /* [Dl, D], before the experts of such models, */
+    skv_linear *latent_out;   /* [D, Dl], and behind them; or NULL */
 } skv_layer;
 
 /* The keys and values of several layers, as one product of one normed hidden state. */
@@ -171,11 +180,12 @@ typedef struct skv_model {
     int32_t *exit_ids;       /* owned, the host's, [W]: of its rows, ascending; NULL: all, W is V */
     size_t n_exit_ids;       /* W */
     skv_rope_table ropes[2];
-    size_t n_ropes;      /* that layers use: 1 or 2 */
-    skv_area *vectors;   /* owned: every norm above lies in it */
-    size_t weight_bytes; /* of the packed matrices */
-    skv_ranks *ranks;    /* borrowed: that have the other parts; NULL: the model is whole */
-    skv_ranks_ids ids;   /* of the head's rows; alone: all */
+    size_t n_ropes;        /* that layers use: 1 or 2 */
+    skv_angles *angles[2]; /* owned, [n_ropes]: those of the back end */
+    skv_area *vectors;     /* owned: every norm above lies in it */
+    size_t weight_bytes;   /* of the packed matrices */
+    skv_ranks *ranks;      /* borrowed: that have the other parts; NULL: the model is whole */
+    skv_ranks_ids ids;     /* of the head's rows; alone: all */
 } skv_model;
 
 typedef struct skv_load_options {

@@ -79,7 +79,13 @@ static skv_backend_step_spec describe(skv_pass *p)
     p->n_rows = 0;
     for (size_t s = 0; s < p->f->n_spans; s++) {
         const skv_forward_span *span = &p->spans[s];
-        ws->step_spans[s] = (skv_backend_span){span->n, span->n_past, span->cache->table};
+        ws->step_spans[s] = (skv_backend_span){.n = span->n,
+                                               .n_past = span->n_past,
+                                               .position0 = span->position0,
+                                               .context = span->context,
+                                               .table = span->cache->table,
+                                               .state = span->state,
+                                               .n_undo = span->n_undo};
         p->n_rows += span->n;
     }
     assert(p->n_rows <= ws->max_rows);
@@ -91,6 +97,9 @@ static skv_backend_step_spec describe(skv_pass *p)
     list_items(p, SKV_SET_KEPT);
     list_rows(p, SKV_SET_WANTED, skv_span_wanted);
     memcpy(spec.sets, p->sets, sizeof spec.sets);
+    spec.positions = p->positions;
+    spec.n_angles = p->m->n_ropes;
+    for (size_t r = 0; r < p->m->n_ropes; r++) spec.angles[r] = p->m->angles[r];
     return spec;
 }
 

@@ -16,9 +16,10 @@ struct skv_pass {
     skv_backend *be;
     skv_pool *pool; /* for work on the host */
     skv_workspace *ws;
-    skv_work *work; /* what is done is added here */
-    size_t n_rows;  /* T */
-    size_t n_alive; /* rows of x: those of `set` */
+    skv_work *work;            /* what is done is added here */
+    const uint32_t *positions; /* [T] of rows that do not follow each other; NULL: they do */
+    size_t n_rows;             /* T */
+    size_t n_alive;            /* rows of x: those of `set` */
     skv_row_set set;
     skv_set_spec sets[SKV_SET_COUNT]; /* as the back end knows them; the lists are ws's */
     bool adapts;                      /* some span has an adapter */
@@ -39,14 +40,6 @@ static inline size_t skv_pass_row(const skv_pass *p, size_t i)
 static inline skv_norm skv_pass_norm(const skv_pass *p, skv_vec weight)
 {
     return (skv_norm){weight, p->c->norm_offset_one ? 1.0f : 0.0f, (float)p->c->norm_eps, false};
-}
-
-/* The norm of queries or keys. */
-static inline skv_norm skv_pass_head_norm(const skv_pass *p, skv_vec weight)
-{
-    skv_norm norm = skv_pass_norm(p, weight);
-    norm.joined = p->c->qk_norm_joined;
-    return norm;
 }
 
 /* Operations of a product of n_rows rows. */
@@ -83,8 +76,13 @@ void skv_pass_keep_wanted(skv_pass *p);
 size_t skv_pass_tracks(const skv_pass *p, size_t i);
 /** Columns of the keys and values of layer i together. */
 size_t skv_pass_kv_columns(const skv_pass *p, size_t i);
-/** k, v [T] of layer i: norm, rotation, and into the layer's slot. */
-void skv_pass_store_kv(const skv_pass *p, size_t i, skv_rows k, skv_rows v, skv_vec k_norm);
+/** q of the rows that are left and k, v [T] of layer i, as the projections `by` have made them, or
+ * a part of them: norm, rotation, and k and v into the layer's slot. */
+void skv_pass_place(const skv_pass *p, size_t i, const skv_projections *by, skv_rows q, skv_rows k,
+                    skv_rows v);
+/** The same in a step that is not a pass's, of a set of its rows. */
+void skv_place_layer(const skv_model *m, const skv_plan *plan, size_t i, const skv_projections *by,
+                     skv_place_args args);
 /** Keys and values of those layers of [i, end) that write a part of the stack, from x, normed by
  * `norm` [D]; none: it is normed already. */
 void skv_pass_make_stack(const skv_pass *p, size_t i, size_t end, skv_vec norm);
@@ -94,13 +92,13 @@ void skv_pass_make_stack(const skv_pass *p, size_t i, size_t end, skv_vec norm);
 /** ws->o [n_alive, the columns that are returned] of layer i: what goes into its last product.
  * `wanted_only`: rows drop out here. */
 size_t skv_pass_mix(skv_pass *p, size_t i, bool wanted_only);
-/** The spans of the step as they are in their sequences' states, before its first layer. */
-void skv_pass_describe_states(const skv_pass *p);
 
 /* ---- the feed-forward block ---- */
 
 /** The block of layer i for rows x [n, D], n at most the step's. */
 void skv_pass_run_block(const skv_pass *p, size_t i, skv_rows x, size_t n);
+/** What follows a block's first product. */
+skv_epilogue skv_pass_activation(const skv_config *c);
 /** Its experts, without counting work: moe.c. Where a dense block stands beside them, the result is
  * ws->ffn_sum instead of being added to x. */
 void skv_pass_run_experts(const skv_pass *p, size_t i, skv_rows x, size_t n);

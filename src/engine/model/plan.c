@@ -12,7 +12,8 @@ static void find_boundaries(skv_plan *plan)
     plan->stack_boundary = plan->n_layers;
     for (size_t i = 0; i < plan->n_layers; i++) {
         const skv_plan_layer *layer = &plan->layers[i];
-        if (layer->kept == SKV_KEPT_STATE) plan->n_states++;
+        if (layer->kept == SKV_KEPT_NOTHING) continue;
+        if (layer->kept & SKV_KEPT_STATE) plan->n_states++;
         switch (layer->source) {
         case SKV_KV_SOURCE_OWN: assert(layer->kv_boundary == i && layer->writes); break;
         case SKV_KV_SOURCE_STACK:
@@ -65,12 +66,13 @@ void skv_fill_full(const skv_config *config, skv_plan_layer *layers)
 {
     size_t n_slots = 0, n_states = 0;
     for (size_t i = 0; i < config->n_layers; i++) {
-        const bool attends = skv_config_attends(config, i);
-        layers[i] = (skv_plan_layer){.kept = attends ? SKV_KEPT_PAGES : SKV_KEPT_STATE,
+        const bool pages = skv_config_attends(config, i), state = skv_config_keeps_state(config, i);
+        layers[i] = (skv_plan_layer){.kept = (pages ? SKV_KEPT_PAGES : SKV_KEPT_NOTHING) |
+                                             (state ? SKV_KEPT_STATE : SKV_KEPT_NOTHING),
                                      .source = SKV_KV_SOURCE_OWN,
                                      .kv_boundary = i,
-                                     .slot = attends ? n_slots++ : SKV_NO_SLOT,
-                                     .state = attends ? 0 : n_states++,
+                                     .slot = pages ? n_slots++ : SKV_NO_SLOT,
+                                     .state = state ? n_states++ : 0,
                                      .writes = true};
     }
 }
@@ -100,7 +102,7 @@ void skv_plan_state_layers(const skv_plan *plan, const skv_config *config, skv_s
 {
     const skv_mixer_shape *m = &config->mixer;
     for (size_t i = 0; i < plan->n_layers; i++) {
-        if (plan->layers[i].kept != SKV_KEPT_STATE) continue;
+        if (!(plan->layers[i].kept & SKV_KEPT_STATE)) continue;
         skv_state_layer *layer = &layers[plan->layers[i].state];
         *layer = (skv_state_layer){.kind = SKV_SCAN_NONE,
                                    .conv_columns = skv_config_conv_columns(config, i),

@@ -24,17 +24,19 @@ typedef enum skv_kv_source {
 
 /* What a layer keeps of the tokens before. */
 typedef enum skv_kept {
-    SKV_KEPT_PAGES, /* keys and values of each row */
-    SKV_KEPT_STATE  /* a state of one size, which every row changes, and the last inputs of its
-                     * convolution */
+    SKV_KEPT_NOTHING = 0, /* the layer looks at one row alone */
+    SKV_KEPT_PAGES = 1,   /* keys and values of each row */
+    SKV_KEPT_STATE = 2,   /* a state of one size, which every row changes, and the last inputs of
+                           * its convolution */
+    SKV_KEPT_BOTH = SKV_KEPT_PAGES | SKV_KEPT_STATE
 } skv_kept;
 
 typedef struct skv_plan_layer {
     skv_kept kept;
-    skv_kv_source source; /* STATE: OWN, and kv_boundary is what the state is fed from */
+    skv_kv_source source; /* STATE, BOTH: OWN, and kv_boundary feeds the state; NOTHING: not read */
     size_t kv_boundary;   /* OWN: i. STACK: the same boundary in all such layers. Else: not read */
-    size_t slot;          /* KV slot it reads; STATE: SKV_NO_SLOT */
-    size_t state;         /* STATE: which of the plan's states is its own */
+    size_t slot;          /* KV slot it reads; without pages: SKV_NO_SLOT */
+    size_t state;         /* STATE, BOTH: which of the plan's states is its own */
     bool writes;          /* it writes the slot; OWN: always. STACK: the first layer of a group */
     size_t group;         /* STACK: its keys and values are parts 2 group and 2 group + 1 */
 } skv_plan_layer;
@@ -43,7 +45,7 @@ typedef struct skv_plan_layer {
 
 typedef struct skv_plan {
     size_t n_layers;
-    size_t n_states;        /* layers with STATE */
+    size_t n_states;        /* layers with STATE or BOTH */
     skv_plan_layer *layers; /* [n_layers], owned */
     skv_kv_layout layout;
     size_t last_boundary;  /* of all kv_boundary: rows nobody wants stop before this layer */

@@ -103,3 +103,9 @@ void skv_rope_angles(const skv_rope_table *table, size_t position, size_t contex
         sin_out[i] = sinf(angle) * amplitude;
     }
 }
+
+void skv_rope_read_angles(const void *table, size_t position, size_t context, float *cos_out,
+                          float *sin_out)
+{
+    skv_rope_angles(table, position, context, cos_out, sin_out);
+}

@@ -8,11 +8,10 @@
 enum { SWIFTKV_COLUMNS = 8192 }; /* K,V columns of SwiftKV layers to make in one product */
 
 typedef struct workspace_shape {
-    size_t q_columns, qkv_columns, h_columns, rope_columns[2];
+    size_t q_columns, qkv_columns, h_columns;
     size_t experts; /* 0: no layer has any */
     size_t shared;  /* 1: some of these layers have an expert that every row meets */
     size_t gates;   /* of layers that keep matrices; 0: there are none */
-    bool states;    /* some layers keep a state */
     bool beside;    /* a layer has a dense block beside them */
 } workspace_shape;
 
@@ -24,7 +23,6 @@ static void add_delta(workspace_shape *s, const skv_mixer_shape *m, size_t n_gat
     s->q_columns = skv_max_size(s->q_columns, n_values);
     s->h_columns = skv_max_size(s->h_columns, skv_max_size(n_keys, n_values));
     s->gates = skv_max_size(s->gates, n_gates);
-    s->states = true;
 }
 
 /* Of a short convolution: B|x|C, what comes out, and of some rows C alone. */
@@ -32,7 +30,6 @@ static void add_conv(workspace_shape *s, size_t D)
 {
     s->qkv_columns = skv_max_size(s->qkv_columns, 3 * D);
     s->h_columns = skv_max_size(s->h_columns, D);
-    s->states = true;
 }
 
 static workspace_shape shape_of(const skv_config *c)
@@ -56,12 +53,12 @@ static workspace_shape shape_of(const skv_config *c)
     }
     s.q_columns = skv_max_size(s.q_columns, c->hidden);
     s.qkv_columns = skv_max_size(s.qkv_columns, skv_max_size(c->per_layer, c->hidden));
+    s.qkv_columns = skv_max_size(s.qkv_columns, 2 * c->moe_latent);
     s.h_columns = skv_max_size(s.h_columns, c->per_layer);
     if (c->swiftkv) {
         size_t all = 2 * (c->n_layers - c->kv_layers) * c->layers[0].n_kv_heads * c->head_dim;
         s.qkv_columns = skv_max_size(s.qkv_columns, skv_min_size(all, SWIFTKV_COLUMNS));
     }
-    for (size_t r = 0; r < 2; r++) s.rope_columns[r] = c->ropes[r].n_rot / 2;
     return s;
 }
 
@@ -82,20 +79,14 @@ static void add_area(area_list *list, skv_rows *rows, skv_area_kind kind, size_t
         (skv_area_spec){.kind = kind, .n_rows = n_rows, .n_columns = n_columns};
 }
 
-/* Numbers that are gathered. */
-static void add_moving(area_list *list, skv_rows *rows, size_t n_rows, size_t n_columns)
-{
-    add_area(list, rows, SKV_AREA_F32, n_rows, n_columns);
-    list->specs[list->n - 1].moves = true;
-}
-
 static area_list list_areas(skv_workspace *ws, const skv_config *c, size_t T)
 {
     const workspace_shape s = shape_of(c);
     const skv_area_kind numbers = SKV_AREA_F32, activations = SKV_AREA_ACTIVATIONS;
     const size_t D = c->hidden, n_logits = skv_min_size(T, SKV_LOGIT_ROWS);
     area_list list = {.n = 0};
-    add_moving(&list, &ws->x, T, D);
+    add_area(&list, &ws->x, numbers, T, D);
+    list.specs[0].moves = true;
     if (c->per_layer > 0) {
         add_area(&list, &ws->x0, numbers, T, D);
         add_area(&list, &ws->embeds, numbers, T, c->n_layers * c->per_layer);
@@ -110,10 +101,6 @@ static area_list list_areas(skv_workspace *ws, const skv_config *c, size_t T)
     if (s.gates > 0) add_area(&list, &ws->gates, numbers, T, s.gates);
     if (s.beside) add_area(&list, &ws->ffn_sum, numbers, T, D);
     add_area(&list, &ws->logits, numbers, n_logits, skv_max_size(c->vocab, D));
-    for (size_t r = 0; r < 2; r++) {
-        add_moving(&list, &ws->cos[r], T, s.rope_columns[r]);
-        add_moving(&list, &ws->sin[r], T, s.rope_columns[r]);
-    }
     ws->qkv_columns = s.qkv_columns;
     ws->max_rows = T;
     return list;
@@ -137,9 +124,7 @@ static size_t lay_out_lists(skv_workspace *ws, const skv_config *c, size_t T, un
     }
     TAKE(ws->unread, T);
     TAKE(ws->gathered, T);
-    TAKE(ws->kv_rows, T);
-    TAKE(ws->tables, T);
-    if (s.states) TAKE(ws->state_spans, T);
+    TAKE(ws->positions, T);
     if (s.experts == 0) return used;
     TAKE(ws->chosen, T * (c->n_active + s.shared));
     TAKE(ws->expert_weights, T * (c->n_active + s.shared));
@@ -149,11 +134,16 @@ static size_t lay_out_lists(skv_workspace *ws, const skv_config *c, size_t T, un
 }
 #undef TAKE
 
+static skv_backend_step_limits step_limits(const skv_config *c, size_t max_rows)
+{
+    return (skv_backend_step_limits){max_rows, (c->ropes[0].n_rot + c->ropes[1].n_rot) / 2};
+}
+
 skv_bytes skv_workspace_bytes(const skv_config *config, const skv_backend *be, size_t max_rows)
 {
     skv_workspace counted = {0};
     const area_list list = list_areas(&counted, config, max_rows);
-    const skv_backend_step_limits limits = {max_rows};
+    const skv_backend_step_limits limits = step_limits(config, max_rows);
     const skv_bytes lists = {.host = lay_out_lists(&counted, config, max_rows, NULL)};
     return skv_bytes_add(be->areas_bytes(be, list.specs, list.n),
                          skv_bytes_add(be->step_bytes(be, &limits), lists));
@@ -164,7 +154,7 @@ skv_status skv_workspace_init(skv_workspace *ws, const skv_config *config, skv_b
 {
     *ws = (skv_workspace){0};
     const area_list list = list_areas(ws, config, max_rows);
-    const skv_backend_step_limits limits = {max_rows};
+    const skv_backend_step_limits limits = step_limits(config, max_rows);
     skv_status status = be->areas_create(be, list.specs, list.n, ws->areas, err);
     if (status != SKV_OK) {
         *ws = (skv_workspace){0};

@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "base/size.h"
 #include "model/model.h"
+#include "model/pass.h"
 #include "prefill/method.h"
 
 enum { NAME_MAX_BYTES = 96 };
@@ -21,7 +22,8 @@ static size_t kv_width(const skv_config *c, size_t i)
 void skv_fill_predicted(const skv_config *config, skv_plan_layer *layers)
 {
     for (size_t i = 0; i < config->n_layers; i++) {
-        layers[i] = (skv_plan_layer){.source = SKV_KV_SOURCE_MODEL, .slot = i};
+        layers[i] =
+            (skv_plan_layer){.kept = SKV_KEPT_PAGES, .source = SKV_KV_SOURCE_MODEL, .slot = i};
     }
 }
 
@@ -284,93 +286,50 @@ void skv_kvpred_release(skv_kvpred *p)
 
 /* ---- a step ---- */
 
-typedef struct angle_job {
-    const skv_kvpred_step *step;
-    const skv_forward_span *span;
-    size_t row0;
-    skv_mapped cos[2], sin[2]; /* [T, n_rot / 2]; NULL: they are the auxiliary's */
-} angle_job;
-
-static void set_angles(void *arg, size_t i, size_t i_thread)
+/* The base's rows stand where the auxiliary's do: angles that are the same are taken from there. */
+static void begin(void *user, skv_pass *pass)
 {
-    const angle_job *job = arg;
-    (void)i_thread;
-    const skv_model *base = job->step->base;
-    for (size_t r = 0; r < base->n_ropes; r++) {
-        if (!job->cos[r].at) continue;
-        const size_t row = job->row0 + i;
-        skv_rope_angles(&base->ropes[r], job->span->position0 + i, job->span->context,
-                        job->cos[r].at + row * job->cos[r].ld,
-                        job->sin[r].at + row * job->sin[r].ld);
-    }
-}
-
-/* The base's angles of a step are the auxiliary's where their frequencies are the same. Maps those
- * that are not, for n_rows; returns whether there are any. */
-static bool find_angles(skv_kvpred_step *step, size_t n_rows, angle_job *job)
-{
+    skv_kvpred_step *step = user;
     skv_backend *be = step->base->be;
-    bool own = false;
-    for (size_t r = 0; r < step->base->n_ropes; r++) {
-        bool same = r < step->auxiliary->n_ropes &&
-                    skv_rope_table_same(&step->base->ropes[r], &step->auxiliary->ropes[r]);
-        const skv_workspace *ws = same ? step->auxiliary_ws : step->ws;
-        step->cos[r] = ws->cos[r];
-        step->sin[r] = ws->sin[r];
-        if (same) continue;
-        const size_t n = step->base->ropes[r].n;
-        job->cos[r] = be->map(be, step->cos[r], n_rows, n, SKV_MAP_WRITE);
-        job->sin[r] = be->map(be, step->sin[r], n_rows, n, SKV_MAP_WRITE);
-        own = true;
-    }
-    return own;
-}
-
-void skv_kvpred_begin(skv_kvpred_step *step)
-{
-    skv_backend *be = step->base->be;
-    angle_job job = {.step = step};
+    skv_backend_step_spec spec = {.spans = step->ws->step_spans,
+                                  .n_spans = step->n_spans,
+                                  .n_angles = step->base->n_ropes,
+                                  .angles_of = pass->ws->step};
     size_t n_rows = 0;
-    for (size_t s = 0; s < step->n_spans; s++) n_rows += step->spans[s].n;
-    const bool own_angles = find_angles(step, n_rows, &job);
-    step->n_rows = 0;
     for (size_t s = 0; s < step->n_spans; s++) {
         const skv_forward_span *span = &step->spans[s];
-        job.span = span;
-        job.row0 = step->n_rows;
-        if (own_angles) skv_pool_run(step->base->pool, span->n, set_angles, &job);
-        for (size_t i = 0; i < span->n; i++) {
-            step->ws->tables[step->n_rows] = span->cache->table;
-            step->ws->kv_rows[step->n_rows++] = span->n_past + i;
-        }
+        step->ws->step_spans[s] = (skv_backend_span){.n = span->n,
+                                                     .n_past = span->n_past,
+                                                     .position0 = span->position0,
+                                                     .context = span->context,
+                                                     .table = span->cache->table};
+        step->ws->items[SKV_SET_ALL][s] =
+            (skv_attention_item){.row0 = n_rows, .n_q = span->n, .n_past = span->n_past, .span = s};
+        n_rows += span->n;
     }
+    spec.sets[SKV_SET_ALL] =
+        (skv_set_spec){NULL, n_rows, step->ws->items[SKV_SET_ALL], step->n_spans};
     for (size_t r = 0; r < step->base->n_ropes; r++) {
-        if (job.cos[r].at) be->unmap(be, job.cos[r]);
-        if (job.sin[r].at) be->unmap(be, job.sin[r]);
+        const bool same =
+            r < pass->m->n_ropes && skv_rope_table_same(&step->base->ropes[r], &pass->m->ropes[r]);
+        spec.angles[r] = same ? pass->m->angles[r] : step->base->angles[r];
     }
+    step->begun = be->step_begin(be, step->ws->step, &spec, NULL) == SKV_OK;
+}
+
+skv_status skv_kvpred_end(skv_kvpred_step *step, skv_error *err)
+{
+    skv_backend *be = step->base->be;
+    const bool begun = step->begun;
+    step->begun = false;
+    return begun ? be->step_wait(be, step->ws->step, err) : SKV_OK;
 }
 
 /* Predicted keys and values of layer i of the base, as its own projections would leave them. */
 static void store(const skv_kvpred_step *step, size_t i, skv_rows k, skv_rows v)
 {
-    const skv_config *c = step->base->config;
-    const skv_layer_shape *shape = &c->layers[i];
-    skv_backend *be = step->base->be;
-    skv_norm norm = {step->base->layers[i].own.k_norm, c->norm_offset_one ? 1.0f : 0.0f,
-                     (float)c->norm_eps, c->qk_norm_joined};
-    be->store(be, &(skv_store_args){.k = k,
-                                    .v = v,
-                                    .n_rows = step->n_rows,
-                                    .n_heads = shape->n_kv_heads,
-                                    .head_dim = skv_config_head_dim(c, i),
-                                    .n_rot = 2 * step->base->ropes[shape->i_rope].n,
-                                    .cos = step->cos[shape->i_rope],
-                                    .sin = step->sin[shape->i_rope],
-                                    .norm = norm,
-                                    .tables = step->ws->tables,
-                                    .slot = step->plan->layers[i].slot,
-                                    .kv_rows = step->ws->kv_rows,
-                                    .n_copies = 1});
+    skv_place_layer(step->base, step->plan, i, &step->base->layers[i].own,
+                    (skv_place_args){.step = step->ws->step, .k = k, .v = v});
 }
 
 static void predict(void *user, size_t j, skv_rows k, skv_rows v, size_t n_rows)
@@ -378,7 +337,7 @@ static void predict(void *user, size_t j, skv_rows k, skv_rows v, size_t n_rows)
     const skv_kvpred_step *step = user;
     const skv_kvpred *p = step->predictor;
     size_t n, at = 0;
-    if (count_served(p->base, j, &n) == 0) return;
+    if (!step->begun || count_served(p->base, j, &n) == 0) return;
     const skv_rows keys = {.area = p->predicted, .ld = 2 * n};
     skv_linear_args args = {.w = p->keys[j], .y = keys, .x = k, .n_rows = n_rows};
     p->be->linear(p->be, &args);
@@ -399,5 +358,5 @@ static void predict(void *user, size_t j, skv_rows k, skv_rows v, size_t n_rows)
 
 skv_hook skv_kvpred_hook(skv_kvpred_step *step)
 {
-    return (skv_hook){.user = step, .on_kv = predict};
+    return (skv_hook){.user = step, .start = begin, .on_kv = predict};
 }

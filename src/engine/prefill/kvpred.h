@@ -62,22 +62,20 @@ void skv_kvpred_release(skv_kvpred *p);
 typedef struct skv_kvpred_step {
     const skv_kvpred *predictor;
     const skv_model *base;
-    const skv_plan *plan; /* the base's */
-    skv_workspace *ws;    /* the base's, which nobody else is using */
-    skv_work *work;       /* added to; may be NULL */
-    const skv_model *auxiliary;
-    const skv_workspace *auxiliary_ws; /* of the pass that calls skv_kvpred_write */
-    const skv_forward_span *spans;     /* of the base: n rows from n_past on, which are there; the
-                                        * auxiliary's are the same, but for the cache */
+    const skv_plan *plan;          /* the base's */
+    skv_workspace *ws;             /* the base's, which nobody else is using */
+    skv_work *work;                /* added to; may be NULL */
+    const skv_forward_span *spans; /* of the base: n rows from n_past on, which are there; the
+                                    * auxiliary's are the same, but for the cache */
     size_t n_spans;
-    size_t n_rows;           /* from here on: skv_kvpred_begin's */
-    skv_rows cos[2], sin[2]; /* [n_rows, n] of each of the base's ropes */
+    bool begun; /* the base's step is under way: the hook's */
 } skv_kvpred_step;
 
-/** Finds places and angles of the rows; once a step, before the auxiliary's pass. */
-void skv_kvpred_begin(skv_kvpred_step *step);
-/** A hook of the auxiliary's pass, whose rows are those of the spans: predicts the layers that each
- * of the auxiliary's serves, and writes them to the base's caches. The step is borrowed. */
+/** A hook of the auxiliary's pass, whose rows are those of the spans: begins a step of the base,
+ * predicts the layers that each of the auxiliary's serves, and writes them to the base's caches.
+ * The step is borrowed. */
 skv_hook skv_kvpred_hook(skv_kvpred_step *step);
+/** Ends the base's step, after the auxiliary's pass, however that went. */
+SKV_MUST_CHECK skv_status skv_kvpred_end(skv_kvpred_step *step, skv_error *err);
 
 #endif

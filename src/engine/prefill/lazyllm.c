@@ -62,14 +62,19 @@ static void start(void *user, skv_pass *p)
     assert(p->f->n_spans == 1);
     l->span = p->spans[0];
     p->spans = &l->span;
+    for (size_t r = 0; r < p->n_rows; r++) {
+        p->ws->positions[r] = (uint32_t)(l->span.position0 + r);
+    }
+    p->positions = p->ws->positions;
 }
 
-/* The places of the rows in a slot that has rows of its own. */
+/* The places of the rows that are left in a slot that has rows of its own. */
 static void place_rows(void *user, skv_pass *p, size_t i)
 {
     skv_lazy *l = user;
-    l->span.n_past = l->slot_rows[p->f->plan->layers[i].slot];
-    for (size_t r = 0; r < p->n_rows; r++) p->ws->kv_rows[r] = l->span.n_past + r;
+    const size_t n_past = l->slot_rows[p->f->plan->layers[i].slot];
+    if (n_past == l->span.n_past && l->span.n == p->n_rows) return;
+    l->span.n_past = n_past;
     skv_pass_change(p);
 }
 
@@ -82,12 +87,7 @@ static void drop_rows(void *user, skv_pass *p, size_t i)
     size_t n = choose(l, i + 1, p->n_rows, p->ws->gathered);
     if (n == p->n_rows) return;
     skv_pass_keep(p, n);
-    for (size_t r = 0; r < p->m->n_ropes; r++) {
-        p->be->gather(p->be, p->ws->step, p->ws->cos[r], p->m->ropes[r].n, SKV_SET_ALL,
-                      SKV_SET_CHOSEN);
-        p->be->gather(p->be, p->ws->step, p->ws->sin[r], p->m->ropes[r].n, SKV_SET_ALL,
-                      SKV_SET_CHOSEN);
-    }
+    for (size_t r = 0; r < n; r++) p->ws->positions[r] = p->ws->positions[p->ws->gathered[r]];
     l->span.n = n;
 }
 

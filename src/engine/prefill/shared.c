@@ -15,8 +15,9 @@ void skv_fill_shared(const skv_config *config, skv_plan_layer *layers)
 {
     skv_fill_full(config, layers);
     for (size_t i = config->n_layers - config->n_shared; i < config->n_layers; i++) {
-        layers[i] =
-            (skv_plan_layer){.source = SKV_KV_SOURCE_DONOR, .slot = skv_config_donor(config, i)};
+        layers[i] = (skv_plan_layer){.kept = SKV_KEPT_PAGES,
+                                     .source = SKV_KV_SOURCE_DONOR,
+                                     .slot = skv_config_donor(config, i)};
     }
 }
 

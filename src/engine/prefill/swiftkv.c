@@ -13,7 +13,8 @@ static void fill_swiftkv(const skv_config *config, skv_plan_layer *layers)
     size_t l = config->kv_layers, g = config->kv_group;
     skv_fill_full(config, layers);
     for (size_t i = l; i < config->n_layers; i++) {
-        layers[i] = (skv_plan_layer){.source = SKV_KV_SOURCE_STACK,
+        layers[i] = (skv_plan_layer){.kept = SKV_KEPT_PAGES,
+                                     .source = SKV_KV_SOURCE_STACK,
                                      .kv_boundary = l,
                                      .slot = l + (i - l) / g,
                                      .writes = (i - l) % g == 0,

@@ -17,7 +17,7 @@ typedef struct skv_code_range {
 typedef struct skv_code_set {
     skv_code_range *at; /* owned */
     size_t n, capacity;
-    skv_budget *budget; /* borrowed: counts the memory; NULL: nobody does */
+    skv_budget *budget; /* borrowed: counts the memory; NULL: not counted */
     bool failed;        /* out of memory, or too many ranges */
 } skv_code_set;
 
@@ -25,11 +25,11 @@ void skv_code_set_release(skv_code_set *set);
 /** Adds lo..hi; the set is in order again after skv_code_set_tidy. */
 void skv_code_set_add(skv_code_set *set, uint32_t lo, uint32_t hi);
 void skv_code_set_add_all(skv_code_set *set, const skv_code_range *ranges, size_t n);
-/** Sorts, joins what touches, and leaves out the surrogates, which no text holds. */
+/** Sorts, joins adjacent ranges, and removes the surrogates, which valid text cannot contain. */
 void skv_code_set_tidy(skv_code_set *set);
 /** Everything but the set, which must be tidy; the result is. */
 void skv_code_set_invert(skv_code_set *set);
-/** The code points of a that lie in lo..hi, added to out. */
+/** Adds the code points of a within lo..hi to out. */
 void skv_code_set_cut(const skv_code_set *a, uint32_t lo, uint32_t hi, skv_code_set *out);
 
 /* Classes of the ASCII text that \d, \w and \s name. */

@@ -6,7 +6,7 @@
  *     ws    ::= [ \t]?
  *
  * Literals and classes take the escapes \n \r \t \\ \" \[ \] \xHH \uHHHH \UHHHHHHHH; '.' is any
- * character. A rule goes on in the next line inside parentheses, after '|', and before it.
+ * character. A rule continues in the next line inside parentheses, after '|', and before it.
  */
 #include <string.h>
 
@@ -58,7 +58,7 @@ static bool is_name_byte(char c)
            c == '_';
 }
 
-/* Blanks and comments; line ends too where the rule may go on behind them. */
+/* Skips blanks and comments; also line ends if the rule may continue after them. */
 static void skip_space(parser *p, bool lines)
 {
     for (; p->at < p->n; p->at++) {
@@ -266,7 +266,7 @@ static skv_status take_repetitions(parser *p, skv_expr *out)
     }
 }
 
-/* Whether the next line goes on with "|". */
+/* Joins the next line if it continues with "|". */
 static void join_lines(parser *p)
 {
     parser ahead = *p;

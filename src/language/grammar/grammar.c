@@ -17,7 +17,7 @@ static skv_status read_text(skv_exprs *exprs, const skv_grammar_source *source, 
     return skv_fail(err, SKV_ARGUMENT, "grammar: unknown kind %d", (int)source->kind);
 }
 
-/* Each text's first rule stands for it. */
+/* Each text is represented by its first rule. */
 static skv_status read_both(skv_exprs *exprs, const skv_grammar_source *source, skv_error *err)
 {
     if (!source->lead.text) return read_text(exprs, source, err);
@@ -32,7 +32,8 @@ static skv_status read_both(skv_exprs *exprs, const skv_grammar_source *source, 
     return SKV_OK;
 }
 
-/* A limit of the budget is what went wrong, whatever the code that met it has made of it. */
+/* If a limit of the budget was exceeded, that is the error, whatever status the caller made of
+ * it. */
 static skv_status compile(skv_exprs *exprs, const skv_grammar_source *source, skv_grammar **out,
                           skv_error *err)
 {

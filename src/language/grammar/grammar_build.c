@@ -1,10 +1,11 @@
 /*
- * From expressions to states. An expression is built backwards: given the state that follows it,
- * it becomes the state that it begins with, so that most edges are complete when they are made.
+ * Builds states from expressions. An expression is built backwards: from the state that follows it
+ * to its own first state, so that most edges are complete when they are made.
  *
- * What is repeated is built without the empty text: X{m,n} of an X that may be empty is (X'){0,n},
- * X' being X without it. The copies of X would else all begin at the same place of the text, and
- * the readings of nested repetitions multiply. So an expression, and a rule, has two forms.
+ * Repeated expressions are built without the empty text: X{m,n} of an X that may be empty is
+ * (X'){0,n}, where X' is X without the empty text. Otherwise all copies of X could begin at the
+ * same place of the text, and the parses of nested repetitions would multiply. Expressions and
+ * rules therefore have two forms.
  */
 #include <assert.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 #include "grammar/grammar_impl.h"
 
 enum {
-    SUFFIXES_MAX = 64, /* looked at for a UTF-8 ending that is there already */
+    SUFFIXES_MAX = 64, /* states searched for an existing UTF-8 ending */
     UNROLLED_MIN = 8,  /* copies from which a repetition is remembered */
     UNROLLED_MAX = 1 << 16,
     SUFFIXES_A_UNIT = 8,  /* looked at for one unit of work */
@@ -37,7 +38,7 @@ typedef struct frame {
     uint8_t form;
     bool again;          /* REPEAT: a copy has been built. SEQ without "": the part, with "", has */
     bool required;       /* REPEAT: the copies that must be there are being built */
-    uint32_t next;       /* the state behind it; SEQ: behind the part that is built next */
+    uint32_t next;       /* the state after it; SEQ: after the part that is built next */
     uint32_t i;          /* parts or copies that are left */
     uint32_t pending;    /* where its own pending edges begin */
     uint32_t tail;       /* REPEAT: the state that the copies so far begin with */
@@ -63,7 +64,7 @@ typedef struct builder {
     suffix suffixes[SUFFIXES_MAX];
     size_t n_suffixes;
     uint32_t suffix_next; /* the state that the suffixes lead to */
-    uint32_t work;        /* units that the budget has not been told of */
+    uint32_t work;        /* units not yet counted in the budget */
     skv_status status;
     const char *why;
 } builder;
@@ -163,8 +164,8 @@ static void put_spelling(void *user, const skv_utf8_spelling *s)
     push(b, (skv_edge){.kind = SKV_EDGE_BYTES, .target = target, .lo = s->lo[0], .hi = s->hi[0]});
 }
 
-/* The states behind first bytes are made while the first bytes are still pending, which is why
- * pending edges are a stack. */
+/* The states after first bytes are made while the first bytes are still pending; pending edges are
+ * therefore a stack. */
 static uint32_t build_set(builder *b, const skv_expr_node *node, uint32_t next)
 {
     size_t base = b->n_pending;
@@ -202,8 +203,8 @@ static void begin_copies(const builder *b, frame *top, uint32_t count)
     top->unrolled = (uint32_t)b->g->n_unrolled;
 }
 
-/* The copies that may be left out stand behind those that must be there, and are built first. A
- * loop is one of them, with a way back that is filled in when its body is there. */
+/* Optional copies follow the required ones, and are built first. A loop counts as an optional copy;
+ * its back edge is filled in once its body exists. */
 static void open_repeat(builder *b, frame *top, const skv_expr_node *node)
 {
     bool is_loop = node->max == SKV_REPEAT_MANY;
@@ -283,9 +284,9 @@ static void open_frame(builder *b, skv_expr e, form f, uint32_t next)
 }
 
 /*
- * Builds e before the state `next`: at once, and then `built` is the state that it begins with, or
- * as a new frame. What has no text of the form is DEAD, whatever it is made of: so each state that
- * is built on the way to it is one of a text that ends.
+ * Builds e before the state `next`: either at once, setting `built` to the first state of e, or as
+ * a new frame. An expression without a text of the form yields DEAD, whatever its parts are; so
+ * every state that is built on the way to `next` belongs to a text that ends.
  */
 static void build(builder *b, skv_expr e, form f, uint32_t next)
 {
@@ -385,7 +386,7 @@ static void step_alt(builder *b, frame *top, const skv_expr_node *node)
     }
 }
 
-/* Goes on with the innermost frame, whose part has been built. */
+/* Continues with the innermost frame, after one of its parts has been built. */
 static void step(builder *b)
 {
     frame *top = &b->frames[b->n_frames - 1];
@@ -458,7 +459,7 @@ static skv_status build_all(builder *b, skv_error *err)
     return skv_grammar_finish(b->g, exprs, &b->facts, b->starts, err);
 }
 
-/* Frees everything but the grammar, whose memory is the caller's from now on. */
+/* Frees everything except the grammar, which now belongs to the caller. */
 static void release(builder *b)
 {
     skv_budget *budget = b->exprs->budget;

@@ -370,7 +370,8 @@ static void open_branch(text_trie *t, size_t i, size_t end, size_t at)
     t->branches[t->n++] = (branch){i, end, at};
 }
 
-/* The next texts of a branch that go on with one byte: what they share, then a branch. */
+/* Collects the next texts of a branch that share their next byte: their common part, then a
+ * branch. */
 static void grow_branch(text_trie *t, branch *b)
 {
     skv_exprs *exprs = t->groups.exprs;

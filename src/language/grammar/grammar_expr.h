@@ -1,10 +1,10 @@
 /*
- * What every front end makes of a grammar: rules whose right sides are expressions over bytes.
+ * The output of every front end: rules with right-hand sides that are expressions over bytes.
  *
- * skv_exprs holds all expressions of a grammar, and an expression is an index into it. It keeps a
- * failure (out of memory, a limit), and all expressions made after that are SKV_EXPR_NEVER; so a
- * front end builds as if nothing could fail, and whoever compiles them asks once. Work and memory
- * count in its budget.
+ * skv_exprs holds all expressions of a grammar, and an expression is an index into it. It remembers
+ * a failure (out of memory, a limit); all later expressions are SKV_EXPR_NEVER. A front end can
+ * therefore build as if nothing could fail, and the compiler checks once. Work and memory count in
+ * its budget.
  */
 #ifndef SKV_GRAMMAR_EXPR_H
 #define SKV_GRAMMAR_EXPR_H
@@ -58,7 +58,7 @@ typedef struct skv_rule {
 } skv_rule;
 
 typedef struct skv_exprs {
-    skv_budget *budget;     /* borrowed: counts what is read, made and held */
+    skv_budget *budget;     /* borrowed: counts work and memory */
     skv_expr_node *nodes;   /* owned, [n_nodes] */
     uint32_t *kids;         /* owned, [n_kids] */
     skv_code_range *ranges; /* owned, [n_ranges] */
@@ -82,8 +82,8 @@ bool skv_expr_reserve(skv_exprs *exprs, void *array, size_t *capacity, size_t ne
                       size_t max, const char *why);
 
 skv_expr skv_expr_bytes(skv_exprs *exprs, const char *bytes, size_t n);
-/** A text in pieces: each is put behind the one before, then skv_expr_bytes_end makes the text of
- * all bytes from exprs->bytes[first] on. Nothing else is made in between. */
+/** Builds a text in pieces: each call appends one, then skv_expr_bytes_end makes the text of all
+ * bytes from exprs->bytes[first] on. No other expression may be made in between. */
 void skv_expr_bytes_put(skv_exprs *exprs, const char *bytes, size_t n);
 skv_expr skv_expr_bytes_end(skv_exprs *exprs, size_t first);
 /** A zero-terminated text. */
@@ -126,8 +126,8 @@ skv_expr skv_expr_list_seq(skv_expr_list *list);
 skv_expr skv_expr_list_alt(skv_expr_list *list);
 
 /*
- * Groups inside groups on their way to become expressions: what a parser that must not recurse
- * keeps instead of its call stack. A group is a choice of sequences of items.
+ * Nested groups under construction: the explicit stack of a parser that must not recurse. A group
+ * is a choice of sequences of items.
  *
  *     items  [ways of group 1 | its sequence][ways of group 2 | its sequence] ...
  */
@@ -150,7 +150,7 @@ void skv_expr_groups_open(skv_expr_groups *groups, size_t at);
 void skv_expr_groups_add(skv_expr_groups *groups, skv_expr item);
 /** Ends a sequence; the next item begins another one. */
 void skv_expr_groups_next(skv_expr_groups *groups);
-/** Ends the group: what it is, and where it began. */
+/** Ends the group. Returns its expression, and its starting offset in *at. */
 skv_expr skv_expr_groups_close(skv_expr_groups *groups, size_t *at);
 
 #endif

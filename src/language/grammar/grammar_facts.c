@@ -1,4 +1,4 @@
-/* What is known of expressions: see grammar_impl.h. */
+/* Derives facts about expressions: see grammar_impl.h. */
 
 #include "base/budget_mem.h"
 #include "base/size.h"
@@ -9,10 +9,11 @@ enum { STEPS_A_UNIT = 4 };
 typedef struct finder {
     const skv_exprs *exprs;
     size_t n, n_links;
-    uint32_t *first;   /* owned, [n + 1]: links[first[e] .. first[e + 1]) are what e is a part of */
+    uint32_t *first;   /* owned, [n + 1]: links[first[e] .. first[e + 1]) are the wholes that e is a
+                        * part of */
     uint32_t *links;   /* owned, [n_links] */
     uint32_t *missing; /* owned, [n]: parts that the fact has not been found for */
-    skv_expr *todo;    /* owned, [n]: expressions whose wholes are to be looked at, a stack */
+    skv_expr *todo;    /* owned, [n]: stack of expressions whose wholes are still to be updated */
     size_t n_todo;
     skv_grammar_facts *out;
 } finder;
@@ -100,7 +101,7 @@ static uint8_t capped(uint64_t cost)
     return (uint8_t)(cost > SKV_COST_MAX ? SKV_COST_MAX + 1 : cost);
 }
 
-/* What an expression costs beside its parts. */
+/* Returns the cost of an expression without its parts. */
 static uint64_t own_cost(const finder *f, skv_expr e)
 {
     switch (kind_of(f, e)) {
@@ -112,14 +113,14 @@ static uint64_t own_cost(const finder *f, skv_expr e)
     }
 }
 
-/* What a part of this cost adds to the whole. */
+/* Returns the amount that a part of this cost adds to the whole. */
 static uint64_t added_cost(const finder *f, skv_expr whole, uint8_t cost)
 {
     const skv_expr_node *node = &f->exprs->nodes[whole];
     return node->kind == SKV_EXPR_KIND_REPEAT ? (uint64_t)node->max * cost : cost;
 }
 
-/* A whole is known when all its parts are; what never becomes known calls itself. */
+/* A whole is known once all its parts are; recursive expressions never become known. */
 static void find_costs(finder *f)
 {
     uint8_t *costs = f->out->costs;

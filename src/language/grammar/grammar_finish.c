@@ -1,4 +1,4 @@
-/* What is done to the states of a grammar when all of them are there: see grammar_impl.h. */
+/* The final passes over the complete states of a grammar: see grammar_impl.h. */
 #include "base/budget_mem.h"
 #include "base/mem.h"
 #include "base/size.h"
@@ -68,8 +68,8 @@ static bool list_all(first_calls *f)
     return true;
 }
 
-/* A rule is open while what it calls first is looked at: whoever calls an open one closes a
- * circle. The rule where it closes; n_rules: there is none. */
+/* Depth-first search for left recursion: a rule is open while its first calls are visited, and a
+ * call to an open rule closes a circle. Returns the rule where it closes; n_rules: none. */
 static size_t find_circle(first_calls *f)
 {
     enum { NEW, OPEN, DONE };

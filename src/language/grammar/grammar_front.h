@@ -1,4 +1,4 @@
-/* Front ends: what reads a text of one kind and makes expressions of it, and what they share. */
+/* Front ends: the parsers that turn a text of one kind into expressions, and their shared code. */
 #ifndef SKV_GRAMMAR_FRONT_H
 #define SKV_GRAMMAR_FRONT_H
 
@@ -26,18 +26,18 @@ SKV_MUST_CHECK skv_status skv_schema_read_json(skv_exprs *exprs, const json_t *j
                                                skv_error *err);
 
 /*
- * Regular expressions: the part that describes sets of texts and nothing else.
+ * Regular expressions: only the part that describes sets of texts.
  *
  * Literals, '.', classes with ranges and negation, \d \w \s and their opposites (ASCII), escapes,
  * groups (named ones too), alternatives, and the repetitions * + ? {m} {m,} {,n} {m,n}, also in
- * their lazy spelling, which describes the same texts. ^ and $ stand at the ends only. What looks
- * around or back (lookahead, lookbehind, backreferences, \b) is refused by its name.
+ * their lazy spelling, which describes the same texts. ^ and $ are only allowed at the ends.
+ * Lookahead, lookbehind, backreferences and \b are refused by name.
  */
 typedef struct skv_regex_options {
     const char *name; /* of the text, for messages */
     /* How one character of a tidy set is written, inside a JSON string for one. */
     skv_expr (*spell)(skv_exprs *exprs, const skv_code_set *set);
-    bool search; /* the pattern may stand anywhere, as far as ^ and $ do not hold it */
+    bool search; /* the pattern may match anywhere, unless ^ or $ anchor it */
 } skv_regex_options;
 
 SKV_MUST_CHECK skv_status skv_regex_parse(skv_exprs *exprs, const char *text, size_t n,

@@ -1,9 +1,9 @@
 /*
  * A compiled grammar: a pushdown automaton over bytes.
  *
- * Every rule is a graph of states. An edge reads a byte of a range, or reads nothing, or calls a
- * rule and goes on at its target when that one has ended. All rules end in the one state
- * SKV_STATE_END. A call whose target is SKV_STATE_END is a jump: right recursion takes no stack.
+ * Every rule is a graph of states. An edge reads a byte of a range, reads nothing, or calls a rule
+ * and continues at its target when the rule has ended. All rules end in the one state
+ * SKV_STATE_END. A call with the target SKV_STATE_END is a jump: right recursion takes no stack.
  *
  * From every state the end of its rule can be reached: the builder makes no others.
  */
@@ -46,21 +46,21 @@ struct skv_grammar {
     skv_unrolled *unrolled; /* owned, [n_unrolled], by base */
     size_t n_states, n_edges, n_unrolled;
     uint32_t start;        /* of the first rule */
-    uint8_t classes[256];  /* of each byte: bytes that no edge tells apart share one */
+    uint8_t classes[256];  /* of each byte: bytes that all edges treat alike share one */
     uint8_t examples[256]; /* a byte of each class */
     uint16_t sizes[256];   /* bytes in each class */
     size_t n_classes;
 };
 
 /*
- * What the builder has to know of every expression before it builds any: whether it may be the
- * empty text, whether it may be another text, and how large it is.
+ * Facts that the builder needs about every expression before it builds any: whether it may match
+ * the empty text, whether it may match another text, and how large it is.
  *
- * Facts of an expression follow from those of its parts, and of a call from those of its rule. So
- * they spread from parts to wholes, each expression being looked at once for each of its parts:
- * the time is linear, and nothing recurses.
+ * The facts of an expression follow from those of its parts, and those of a call from its rule's.
+ * They are propagated from parts to wholes, visiting each expression once for each of its parts:
+ * linear time, without recursion.
  */
-enum { SKV_COST_MAX = 64 /* of what is copied into a loop */ };
+enum { SKV_COST_MAX = 64 /* of a body that is copied into a loop */ };
 
 typedef enum skv_fact {
     SKV_FACT_EMPTY = 1, /* it may be the empty text */
@@ -70,8 +70,9 @@ typedef enum skv_fact {
 
 typedef struct skv_grammar_facts {
     uint8_t *facts; /* owned, [n] bits of skv_fact */
-    uint8_t *costs; /* owned, [n] expressions it is when its rules are copied, at most
-                       SKV_COST_MAX + 1: what calls itself, and long repetitions, are that */
+    uint8_t *costs; /* owned, [n] number of expressions after its rules are copied, at most
+                     * SKV_COST_MAX + 1, the cost of recursive expressions and of long
+                     * repetitions */
     size_t n;       /* expressions, never and empty among them */
 } skv_grammar_facts;
 
@@ -79,14 +80,13 @@ typedef struct skv_grammar_facts {
 SKV_MUST_CHECK bool skv_grammar_facts_find(skv_grammar_facts *facts, const skv_exprs *exprs);
 void skv_grammar_facts_release(skv_grammar_facts *facts, skv_budget *budget);
 
-/** Makes the automaton of expressions whose first rule is the root. */
+/** Builds the automaton of expressions; the first rule is the root. */
 SKV_MUST_CHECK skv_status skv_grammar_build(skv_exprs *exprs, skv_grammar **out, skv_error *err);
 
 /**
  * Refuses rules that call themselves before they read anything, lets calls lead to first states
- * instead of rules, and finds the classes of bytes. starts: [2 * exprs->n_rules], 0 for rules that
- * are not used; a rule stands there twice, as it is and, n_rules further on, without the empty
- * text.
+ * instead of rules, and finds the classes of bytes. starts: [2 * exprs->n_rules], 0 for unused
+ * rules; each rule has two entries, [i] as it is and [n_rules + i] without the empty text.
  */
 SKV_MUST_CHECK skv_status skv_grammar_finish(skv_grammar *g, const skv_exprs *exprs,
                                              const skv_grammar_facts *facts, const uint32_t *starts,
@@ -96,7 +96,7 @@ SKV_MUST_CHECK skv_status skv_grammar_finish(skv_grammar *g, const skv_exprs *ex
  * to the last one; NULL: there is none. */
 const skv_unrolled *skv_grammar_far(const skv_grammar *g, uint32_t state, size_t n_bytes,
                                     uint32_t *copy);
-/** The state that stands for it where no more than n_bytes are to be read. */
+/** Returns the state's stand-in, valid if at most n_bytes will be read. */
 uint32_t skv_grammar_alias(const skv_grammar *g, uint32_t state, size_t n_bytes);
 
 #endif

@@ -1,11 +1,11 @@
 /*
  * Multiples of a number: see json_rules.h.
  *
- * A number with f digits behind its point is a whole number of units of 10^-f, so the multiples
- * with f digits are whole multiples of one step. Digits are written from the left while it is known
- * which rest the number so far leaves when it is divided by the step: the last digit has to make it
- * 0. Where a number is off its bounds, what may follow depends on that rest and the digits that are
- * left, and is a rule of its own.
+ * A number with f digits after the decimal point is a whole number of units of 10^-f, so the
+ * multiples with f digits are whole multiples of one step. Digits are generated from the left,
+ * tracking the remainder of the number so far modulo the step; the last digit must make it 0. Once
+ * a number has left its bounds, the continuation depends only on that remainder and on the number
+ * of digits left, and is a rule of its own.
  */
 #include <string.h>
 
@@ -22,8 +22,8 @@ static const int64_t UNITS_MAX = 999999999999999999; /* 18 digits */
 typedef struct multiples {
     skv_exprs *exprs;
     uint64_t step;       /* in units of the last digit */
-    size_t n_fraction;   /* digits behind the point */
-    size_t n_zeros;      /* zeros that every number ends with, behind the digits made here */
+    size_t n_fraction;   /* digits after the decimal point */
+    size_t n_zeros;      /* zeros that every number ends with, after the digits made here */
     skv_expr digits[10]; /* each digit */
     skv_expr *off;       /* owned, [DIGITS + 1][step] by digits left and rest */
     bool *made;          /* owned, the same: whether that was looked for */
@@ -59,7 +59,7 @@ static int64_t units_of(const skv_decimal *d, size_t f, bool open, bool upper)
 
 /* ---- digits ---- */
 
-/* One digit and what follows it; the point stands in front of the last n_fraction digits. */
+/* One digit and its continuation; the decimal point precedes the last n_fraction digits. */
 static skv_expr one_digit(const multiples *m, size_t n_left, unsigned digit, skv_expr then)
 {
     const bool point = m->n_fraction > 0 && n_left == m->n_fraction;
@@ -120,8 +120,8 @@ static skv_expr bound_digits(multiples *m, const span *s, size_t i, uint64_t res
     return skv_expr_alt(m->exprs, ways, n);
 }
 
-/* All multiples from lo to hi units, both from 0 on, by the number of their digits: one at least
- * stands in front of the point. */
+/* All multiples from lo to hi units, both from 0 on, by the number of their digits: at least one
+ * precedes the decimal point. */
 static skv_expr magnitudes(multiples *m, int64_t lo, int64_t hi)
 {
     skv_expr_list list = {.exprs = m->exprs};
@@ -144,7 +144,7 @@ static skv_expr magnitudes(multiples *m, int64_t lo, int64_t hi)
 /* Those on both sides of 0, and 0 where every number ends with a digit that is made here. */
 static skv_expr both_sides(multiples *m, int64_t lo, int64_t hi)
 {
-    const bool zero = m->n_fraction == 0; /* stands by itself: no zeros follow it */
+    const bool zero = m->n_fraction == 0; /* 0 is a case of its own: no digits follow it */
     skv_expr positive = magnitudes(m, lo > 0 ? lo : zero, hi);
     skv_expr negative = magnitudes(m, hi < 0 ? -hi : 1, -lo);
     skv_expr ways[] = {positive, skv_expr_seq2(m->exprs, skv_expr_text(m->exprs, "-"), negative),
@@ -166,7 +166,7 @@ static size_t count_digits(int64_t n)
     return n_digits;
 }
 
-/* The multiples of m->step units with m->n_fraction digits behind the point. */
+/* Makes the multiples of m->step units with m->n_fraction digits after the decimal point. */
 static bool make(multiples *m, int64_t lo, int64_t hi, skv_expr *out)
 {
     skv_budget *budget = m->exprs->budget;

@@ -11,7 +11,7 @@
 #include "grammar/json_rules.h"
 
 enum {
-    EXACT_DIGITS = 15, /* so many digits never round onto a bound when they become a double */
+    EXACT_DIGITS = 15, /* numbers with this many digits never round onto a bound as a double */
     EXPONENT_MAX = 400 /* beyond those of a double */
 };
 
@@ -89,10 +89,10 @@ int skv_decimal_compare(const skv_decimal *a, const skv_decimal *b)
 
 typedef struct range {
     skv_exprs *exprs;
-    const skv_decimal *min, *max; /* max: NULL where there is none */
+    const skv_decimal *min, *max; /* max: NULL if there is none */
     bool open_min, open_max, whole;
     size_t n_whole;    /* digits before the point of the numbers being made */
-    size_t n_fraction; /* most digits behind it */
+    size_t n_fraction; /* the most digits after it */
 } range;
 
 static skv_expr one_digit(const range *r, char lo, char hi)
@@ -106,7 +106,7 @@ static skv_expr any_digits(const range *r, size_t min, size_t max)
     return skv_expr_repeat(r->exprs, one_digit(r, '0', '9'), (uint32_t)min, (uint32_t)max);
 }
 
-/* Whether a number may end with its i-th digit behind the point still to come. */
+/* Whether a number may end before its i-th digit after the decimal point. */
 static bool may_end(const range *r, size_t i, bool on_min, bool on_max)
 {
     if (on_min && (r->open_min || strlen(r->min->fraction) > i)) return false;
@@ -115,7 +115,7 @@ static bool may_end(const range *r, size_t i, bool on_min, bool on_max)
 
 typedef skv_expr digit_fn(const range *r, size_t i, bool on_min, bool on_max);
 
-/* Every digit from `lowest` on that stays within the bounds, and what follows it. */
+/* Every digit from `lowest` on that stays within the bounds, with its continuation. */
 static skv_expr each_digit(const range *r, size_t i, char min, char max, bool on_min, bool on_max,
                            digit_fn *then)
 {
@@ -136,7 +136,7 @@ static skv_expr each_digit(const range *r, size_t i, char min, char max, bool on
     return skv_expr_alt(r->exprs, choices, 3);
 }
 
-/* From the i-th digit behind the point on; the first one has to be there. */
+/* The digits from the i-th after the decimal point on; the first one is required. */
 static skv_expr fraction_digits(const range *r, size_t i, bool on_min, bool on_max)
 {
     if (!on_min && !on_max) return any_digits(r, i == 0 ? 1 : 0, r->n_fraction - i);

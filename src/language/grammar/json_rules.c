@@ -102,7 +102,7 @@ skv_expr skv_json_string(skv_json_rules *r)
     return skv_expr_call(exprs, r->string - 1);
 }
 
-/* The short escape's letter, 0 where there is none. */
+/* Returns the letter of the short escape, 0 if there is none. */
 static char short_escape(uint32_t code)
 {
     static const char codes[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
@@ -132,8 +132,8 @@ static skv_expr take_set(skv_exprs *exprs, skv_code_set *set)
     return out;
 }
 
-/* Escaped characters of a tidy set: their first characters stand once, however many there are,
- * since long strings are made of copies of this. */
+/* Escaped characters of a tidy set: common prefixes are shared, since long strings consist of
+ * copies of this. */
 static skv_expr escaped_chars(skv_exprs *exprs, const skv_code_set *special)
 {
     skv_code_set letters = {0}, digits_of[2] = {{0}, {0}};

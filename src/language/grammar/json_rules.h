@@ -1,9 +1,9 @@
 /*
- * JSON as rules: what json_object and JSON schemas are made of.
+ * JSON as rules: the building blocks of json_object and JSON schemas.
  *
- * Blanks are bounded, so that no answer can go on with them for ever: where they are allowed
- * (after '{', '[', ',' and ':', before '}' and ']') there may be one space, or one line end and
- * up to 32 spaces or 8 tabs of indentation.
+ * Blanks are bounded, so that no answer can consist of endless blanks: where they are allowed
+ * (after '{', '[', ',' and ':', before '}' and ']') there may be one space, or one line end and up
+ * to 32 spaces or 8 tabs of indentation.
  */
 #ifndef SKV_GRAMMAR_JSON_RULES_H
 #define SKV_GRAMMAR_JSON_RULES_H
@@ -12,7 +12,7 @@
 
 enum {
     SKV_JSON_DIGITS_MAX = 18,   /* of an integer, and of a number before its point */
-    SKV_JSON_FRACTION_MAX = 17, /* digits behind the point */
+    SKV_JSON_FRACTION_MAX = 17, /* digits after the decimal point */
     SKV_JSON_EXPONENT_MAX = 2,  /* digits of an exponent */
     SKV_JSON_CONTROL_MAX = 0x1f /* the last control character */
 };
@@ -37,12 +37,12 @@ void skv_json_cut_escaped(const skv_code_set *set, skv_code_set *out);
 skv_expr skv_json_char(skv_exprs *exprs, const skv_code_set *set);
 /** Any character in its canonical spelling. */
 skv_expr skv_json_any_char(skv_exprs *exprs);
-/** What is left of a canonical string: any characters and the quotation mark. */
+/** Returns the rest of a canonical string: any characters and the closing quotation mark. */
 skv_expr skv_json_string_rest(skv_json_rules *r);
 /** The string of a text, in its canonical spelling, with its quotation marks. */
 skv_expr skv_json_quoted(skv_exprs *exprs, const char *text, size_t n);
 
-/** open ws (items ws)? close; `items` may match "" and then only one ws stands there. */
+/** open ws (items ws)? close; if `items` matches "", there is only one ws. */
 skv_expr skv_json_bracket(skv_json_rules *r, const char *open, skv_expr items, bool may_be_empty,
                           const char *close);
 /** "," ws item */

@@ -1,6 +1,6 @@
 /*
- * JSON values of front ends, within a budget: reading them, comparing them, and sets of them. What
- * they hold, jansson's memory too, and look at counts there.
+ * JSON values of front ends, within a budget: reading them, comparing them, and sets of them. Their
+ * memory, including jansson's, and the work on them count there.
  */
 #ifndef SKV_GRAMMAR_JSON_SET_H
 #define SKV_GRAMMAR_JSON_SET_H
@@ -43,12 +43,12 @@ typedef struct skv_json_set {
 } skv_json_set;
 
 void skv_json_set_release(skv_json_set *set);
-/** Adds a value unless it is there, and tells where it is: *n before is the index of a new one.
- * False when the budget or the memory ends. */
+/** Adds a value unless it is present, and sets its index; a new value gets the previous set->n.
+ * False if out of budget or memory. */
 SKV_CHECKED bool skv_json_set_add(skv_json_set *set, const json_t *value, size_t *index);
 /** Where the value is; SKV_JSON_SET_NONE. */
 size_t skv_json_set_find(const skv_json_set *set, const json_t *value);
-/** The same of a string. */
+/** As above, for a string. */
 size_t skv_json_set_find_text(const skv_json_set *set, const char *text, size_t n);
 
 /** Whether two values are equal, as json_equal; false too when the budget ends. */

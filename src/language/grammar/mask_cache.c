@@ -5,7 +5,7 @@
 #include "base/rng.h"
 #include "grammar/mask_maker.h"
 
-enum { HEADS = 1024, BLOCK_BYTES = 16 /* what the allocator adds to an entry */ };
+enum { HEADS = 1024, BLOCK_BYTES = 16 /* the allocator's overhead for an entry */ };
 
 skv_parse_limit skv_mask_cache_init(skv_mask_cache *c, const skv_token_table *table,
                                     skv_account *account)
@@ -125,7 +125,7 @@ static size_t count_bits(const uint32_t *bits, size_t words)
     return n;
 }
 
-/* The bits, or their list where that is shorter. */
+/* Copies the bits, or the list of tokens if that is shorter. */
 static void copy_tokens(const skv_mask_cache *c, const uint32_t *bits, skv_mask_entry *e)
 {
     size_t words = skv_mask_words(c->table), n = 0;

@@ -104,7 +104,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The states of one stack, those of a long repetition by their stand-ins: what the cache knows. */
+/* Writes the cache key of one stack: its states, with stand-ins for those of long repetitions. */
 static size_t key_states(const skv_mask_maker *m, const skv_config *configs, size_t n,
                          uint32_t *states)
 {
@@ -128,10 +128,10 @@ static size_t edges_of_copy(const skv_grammar *g, const skv_unrolled *u)
 }
 
 /*
- * What a step takes beyond the load of the stand-ins: states far inside of long repetitions may
- * share a stand-in, but lead to copies of their own. A token goes from a copy to the next ones at
- * most, one a byte, so that all states of these copies are a bound; a step follows no edge of a
- * stack twice, before and behind its byte. configs: [n] sorted by state.
+ * Bounds the load of a step beyond that of the stand-ins. States deep inside long repetitions may
+ * share a stand-in but lead to different copies. A token advances by at most one copy a byte, so
+ * all states of the reachable copies are a bound; a step follows no edge of a stack twice, before
+ * and after its byte. configs: [n] sorted by state.
  */
 static uint32_t load_of_copies(const skv_mask_maker *m, const skv_config *configs, size_t n)
 {
@@ -177,7 +177,8 @@ static void next_stack(skv_mask_maker *m)
     m->stage = SKV_MAKING_STACK;
 }
 
-/* From where the rule of this stack ends a token goes on in the one below. */
+/* Begins the exits: where the rule of this stack ends inside a token, the token continues in the
+ * stack below. */
 static void begin_exits(skv_mask_maker *m, skv_mask_entry *entry, uint32_t rest)
 {
     m->entry = entry;
@@ -192,8 +193,8 @@ static void begin_exits(skv_mask_maker *m, skv_mask_entry *entry, uint32_t rest)
     m->stage = SKV_MAKING_EXITS;
 }
 
-/* Adds the tokens of an entry, and what they add to the load of a step: LOAD_BEYOND where a limit
- * is met or cannot be ruled out. Nothing has changed when it gets stuck. */
+/* Adds the tokens of an entry, and their share of the load of a step: LOAD_BEYOND if a limit is met
+ * or cannot be ruled out. Changes nothing if it gets stuck. */
 static void take_entry(skv_mask_maker *m, skv_mask_entry *entry, const skv_config *group)
 {
     uint32_t frame = group[0].frame, depth = m->space->frames[frame].depth + entry->toll.depth;
@@ -282,7 +283,7 @@ static void finish_entry(skv_mask_maker *m, uint32_t place)
     take_entry(m, entry, group);
 }
 
-/* Behind a step the rule goes on from each place of the token where it ended. */
+/* Continues the rule, after a step, from each place in a token where it ended. */
 static void next_exit(skv_mask_maker *m)
 {
     if (m->toll.cut || m->space->limit != SKV_LIMIT_NONE) {
@@ -325,7 +326,7 @@ static skv_walk_state go(skv_mask_maker *m, uint32_t place, skv_budget *budget)
         }
         advance(m, place);
         if (m->space->limit >= SKV_LIMIT_EDGES) return SKV_WALK_STUCK;
-        /* Stacks whose entries are known walk nowhere, and there may be a thousand. */
+        /* Stacks with known entries take no walk, but there may be a thousand of them. */
         bool spends = m->stage == SKV_MAKING_STACK && m->space->uncounted >= SPEND_EVERY;
         if (spends && !skv_parse_spend(m->space, budget)) return SKV_WALK_PAUSED;
     }

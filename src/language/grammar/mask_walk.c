@@ -65,8 +65,8 @@ static inline void add_tokens(const skv_mask_walk *w, const skv_token_node *node
     }
 }
 
-/* What is wanted besides the tokens, of node i behind which the position is `next`; false without
- * memory. */
+/* Records the wanted facts, besides tokens, of node i with the position `next` after it; false if
+ * out of memory. */
 static bool note_node(skv_mask_walk *w, uint32_t i, uint32_t next)
 {
     const skv_token_node *node = &w->table->nodes[i];
@@ -78,9 +78,9 @@ static bool note_node(skv_mask_walk *w, uint32_t i, uint32_t next)
 }
 
 /*
- * Nodes from i on, until the end, a step that failed, or about n_visits later; returns the node
- * that comes next. This is the inner loop of all masks: most steps are remembered, and then a node
- * takes a few loads.
+ * Visits nodes from i on, until the end, a failed step, or about n_visits nodes; returns the next
+ * node. This is the inner loop of all masks: most steps are cached, and then a node takes a few
+ * loads.
  */
 static uint32_t walk_some(skv_mask_walk *w, uint32_t i, uint32_t n_visits)
 {

@@ -7,7 +7,7 @@
 #include "base/size.h"
 #include "grammar/mask_maker.h"
 
-/* What a matcher and its copies share. */
+/* The state that a matcher and its copies share. */
 typedef struct skv_matcher_shared {
     skv_parse_space space;
     skv_mask_cache cache;
@@ -36,14 +36,14 @@ struct skv_matcher {
     skv_matcher_shared *shared;                /* owned by all that use it */
     skv_matcher *next;                         /* in the list of `shared` */
     skv_mask_maker maker;                      /* of the mask of now */
-    reading reading;                           /* of the token that comes next */
+    reading reading;                           /* of the next token */
     size_t n_past;                             /* moments that can be gone back to, */
     size_t n_past_max;                         /* and how many may be */
     size_t newest;                             /* in `past`: now */
     moment past[SKV_MATCHER_ROLLBACK_MAX + 1]; /* a ring */
 };
 
-enum { PAST = SKV_MATCHER_ROLLBACK_MAX + 1, BLOCK_BYTES = 16 /* what an allocator adds */ };
+enum { PAST = SKV_MATCHER_ROLLBACK_MAX + 1, BLOCK_BYTES = 16 /* an allocator's overhead */ };
 
 /* The units that a mask takes at most where the caller sets no limit. */
 static const uint64_t MASK_WORK_MAX = 50000000;
@@ -90,7 +90,7 @@ static skv_parse_limit make_shared(const skv_grammar *g, const skv_token_table *
     return limit;
 }
 
-/* What each matcher takes. */
+/* Returns the memory of each matcher on its own. */
 static size_t own_bytes(const skv_token_table *table)
 {
     return sizeof(skv_matcher) + skv_mask_maker_bytes(table) + (size_t)2 * BLOCK_BYTES;
@@ -195,7 +195,7 @@ static size_t list_kept(skv_matcher_shared *shared, uint32_t **kept)
     return n;
 }
 
-/* Drops positions that no matcher stands on or can go back to. */
+/* Drops positions that no matcher is at or can go back to. */
 static void tidy(skv_matcher_shared *shared)
 {
     size_t n = list_kept(shared, NULL);
@@ -208,7 +208,7 @@ static void tidy(skv_matcher_shared *shared)
     skv_free(kept);
 }
 
-/* Begins a call: what is not used any more may go. */
+/* Begins a call: unused positions may be dropped. */
 static void begin(skv_matcher_shared *shared)
 {
     skv_parse_space *space = &shared->space;
@@ -218,8 +218,8 @@ static void begin(skv_matcher_shared *shared)
     if (used >= SKV_PARSE_BYTES_TIDY && used >= 2 * shared->tidied_bytes) tidy(shared);
 }
 
-/* After a step that failed for want of memory: whether enough was given up to try it again. What is
- * tidied was made since the last time, so that it is worth its time. */
+/* After a step that failed for want of memory: frees unused memory. Returns whether to retry the
+ * step. Everything it tidies was made since the last time, so the time is well spent. */
 static bool make_room(skv_matcher_shared *shared)
 {
     skv_parse_space *space = &shared->space;
@@ -266,8 +266,9 @@ static uint32_t depth_of(const skv_parse_space *space, uint32_t place)
     return depth;
 }
 
-/* The limit that counts at a position that was reached across the limit `cut`. At the limit on
- * depth what would nest deeper is not there any more, so that it looks like the grammar's will. */
+/* Returns the limit that applies at a position that was reached across the limit `cut`. At the
+ * limit on depth, deeper nesting has already been dropped, so that its absence looks like the
+ * grammar's choice. */
 static skv_parse_limit limit_at(const skv_parse_space *space, uint32_t place, uint8_t cut)
 {
     if (space->limit != SKV_LIMIT_NONE) return space->limit;
@@ -318,8 +319,8 @@ static void make_empty(skv_matcher *m)
     m->maker.stage = SKV_MAKING_DONE;
 }
 
-/* Goes on with the mask of now. Where limits come near, the position is walked as it is, by the
- * very steps that accept takes; where memory runs out, it goes on without what is not used. */
+/* Continues with the current mask. Near a limit, walks the position as a whole, with the same steps
+ * as accept; if memory runs out, frees unused memory and retries. */
 static skv_status make_mask(skv_matcher *m, skv_budget *budget, bool *ready, skv_error *err)
 {
     skv_matcher_shared *shared = m->shared;
@@ -411,7 +412,7 @@ void skv_mask_logits(const uint32_t *bits, float *logits, size_t n)
 
 /* ---- going on ---- */
 
-/* What was under way from here is not wanted any more. */
+/* Discards unfinished work that started here. */
 static void forget_work(skv_matcher *m)
 {
     skv_mask_maker_reset(&m->maker);
@@ -439,7 +440,7 @@ static skv_status refuse_byte(const skv_parse_space *space, moment at, size_t i,
     return skv_fail(err, status, "grammar: byte %zu: %s", i, skv_parse_limit_text(limit));
 }
 
-/* Goes on with bytes as far as they fit and the budget reaches. */
+/* Reads bytes as far as they fit and the budget allows. */
 static skv_walk_state read_bytes(skv_matcher *m, const char *bytes, size_t n, skv_budget *budget)
 {
     skv_parse_space *space = &m->shared->space;
@@ -456,7 +457,7 @@ static skv_walk_state read_bytes(skv_matcher *m, const char *bytes, size_t n, sk
     return SKV_WALK_DONE;
 }
 
-/* Goes on by bytes, those of token `id` or, where it is -1, of none; a token in pieces. */
+/* Reads the bytes of token `id`, or of no token (-1). A token may be read in pieces. */
 static skv_status accept(skv_matcher *m, int32_t id, const char *bytes, size_t n,
                          skv_budget *budget, skv_error *err)
 {

@@ -66,8 +66,8 @@ static bool take(skv_parse_space *s, size_t more)
     return false;
 }
 
-/* Room for one more piece of so many bytes: twice as many as there are, or a quarter more where
- * memory is short. 0: there is none. */
+/* Returns the capacity for at least one more item of `size` bytes: twice the current one, or a
+ * quarter more if memory is short. 0: no memory. */
 static size_t grown_count(skv_parse_space *s, size_t capacity, size_t size)
 {
     skv_parse_limit before = s->limit;
@@ -348,7 +348,7 @@ static uint32_t intern(skv_parse_space *s, const skv_config *at, size_t n, bool 
     return add_place(s, at, n, hash, ends);
 }
 
-/* Keeps what the step that ends here has taken. n: configurations of the position. */
+/* Records the load of the step that ends here. n: configurations of the position. */
 static void note_load(skv_parse_space *s, uint32_t place, size_t n)
 {
     enum { LOOKED_SHARE = SCRATCH_MAX / SKV_PARSE_CONFIGS_MAX };
@@ -371,7 +371,7 @@ static void count_work(skv_parse_space *s, size_t n)
     s->uncounted += c->edges + 2 * c->n + n * (digits + 1) / 2 + 4;
 }
 
-/* Follows what reads nothing, and makes a position of the states that read a byte. */
+/* Follows edges that read nothing, and makes a position of the states that read a byte. */
 static uint32_t take_place(skv_parse_space *s)
 {
     skv_parse_scratch *c = &s->scratch;
@@ -440,7 +440,7 @@ uint32_t skv_parse_step(skv_parse_space *s, uint32_t place, uint8_t byte)
     return next;
 }
 
-/* ---- dropping what is not used ---- */
+/* ---- dropping unused positions ---- */
 
 /* Marks the stacks of a kept position. */
 static void mark_frames(const skv_parse_space *s, uint32_t place, uint32_t *frames)
@@ -501,7 +501,7 @@ static void tidy(skv_parse_space *s, uint32_t **kept, size_t n, uint32_t *frames
     for (size_t i = 0; i < n; i++) *kept[i] = places[*kept[i]];
 }
 
-/* Arrays keep their size: what was needed once is needed again. */
+/* Arrays keep their size, since the same room will be needed again. */
 bool skv_parse_tidy(skv_parse_space *s, uint32_t **kept, size_t n)
 {
     size_t n_bytes = (s->n_frames + s->n_places) * sizeof(uint32_t);

@@ -3,23 +3,22 @@
  *
  * A configuration is a state and a stack of return states; a position is the set of all
  * configurations that the bytes read so far can have led to, so ambiguity costs nothing but a
- * larger set. Stacks are linked frames, and both frames and positions are interned: equal ones
- * have one index. What byte leads from a position to which other is remembered, so that a
- * position that was visited before costs one look-up a byte.
+ * larger set. Stacks are linked frames, and both frames and positions are interned: equal ones have
+ * one index. Transitions are remembered, so a step from a known position costs one look-up a byte.
  *
  *     position -> (frame, state) (frame, state) ...     frame -> return state, frame below
  *
- * The bottom of a stack (frame 0) may be the bottom of the grammar, or of anything: a position
- * that was begun in the middle of a rule says with `ends` that the rule may have ended.
+ * The bottom of a stack (frame 0) may be the bottom of the grammar, or of anything: in a position
+ * that began in the middle of a rule, `ends` means that the rule may have ended.
  *
- * Everything is bounded. Frames of a stack and configurations of a position: what goes beyond them
- * is dropped, the same each time. Edges of one step and memory: the step fails. `limit` tells which
- * bound it was. A position keeps how near to the bounds its making came, so that who works on
- * parts of a position knows whether the whole would meet one.
+ * Everything is bounded. Frames of a stack and configurations of a position: those beyond the bound
+ * are dropped, deterministically. Edges of one step and memory: the step fails. `limit` names the
+ * bound. A position records how close to the bounds it came, so that code that works on parts of a
+ * position can tell whether the whole would meet one.
  *
- * A step is not interrupted, so its bound is small. What it took is added to `uncounted`, which
- * callers move to their budget between steps. A step that failed for want of memory can be tried
- * again after skv_parse_tidy.
+ * A step is not interrupted, so its bound is small. Its work is added to `uncounted`, which callers
+ * move to their budget between steps. A step that failed for want of memory can be retried after
+ * skv_parse_tidy.
  */
 #ifndef SKV_GRAMMAR_PARSE_SPACE_H
 #define SKV_GRAMMAR_PARSE_SPACE_H
@@ -35,11 +34,11 @@ enum {
 
 #define SKV_PARSE_EDGES_MAX ((size_t)1 << 18)   /* edges looked at by one step */
 #define SKV_PARSE_BYTES_MAX ((size_t)64 << 20)  /* memory of a space */
-#define SKV_PARSE_BYTES_TIDY ((size_t)16 << 20) /* from which what is unused is dropped */
+#define SKV_PARSE_BYTES_TIDY ((size_t)16 << 20) /* above which unused positions are dropped */
 /*
  * The load of a step is the largest of its shares of three bounds: configurations kept, states
- * looked at, edges followed. Loads add up: a step from the union of some positions takes at most
- * the sum of what steps from each of them take.
+ * looked at, edges followed. Loads are additive: a step from the union of several positions has at
+ * most the sum of the loads of steps from each of them.
  */
 #define SKV_PARSE_LOAD_MAX ((uint32_t)SKV_PARSE_CONFIGS_MAX)
 #define SKV_FRAME_BOTTOM ((uint32_t)0)
@@ -76,7 +75,7 @@ typedef struct skv_place {
     uint16_t depth; /* of the deepest frame that they pushed */
 } skv_place;
 
-/* What one step works with. */
+/* The working memory of one step. */
 typedef struct skv_parse_scratch {
     skv_config *at;  /* owned, [capacity]: those found so far */
     uint32_t *slots; /* owned, [2 * capacity] index + 1 of `at`, 0: free */
@@ -102,7 +101,7 @@ typedef struct skv_parse_space {
     skv_parse_limit limit; /* the gravest one that the call has met */
 } skv_parse_space;
 
-/** False without memory: `limit` tells whether it was the account's. */
+/** Returns false if out of memory: `limit` tells whether it was the account's. */
 SKV_MUST_CHECK bool skv_parse_space_init(skv_parse_space *space, const skv_grammar *g,
                                          skv_account *account);
 void skv_parse_space_release(skv_parse_space *space);
@@ -125,7 +124,7 @@ uint32_t skv_parse_start(skv_parse_space *space);
 uint32_t skv_parse_return(skv_parse_space *space, uint32_t frame);
 /** The position of these states, all of them kept by an earlier position, on the bottom. */
 uint32_t skv_parse_at(skv_parse_space *space, const uint32_t *states, size_t n);
-/** Computes what skv_parse_next has not remembered. */
+/** Computes a transition that skv_parse_next has not cached. */
 uint32_t skv_parse_step(skv_parse_space *space, uint32_t place, uint8_t byte);
 
 /** The position after one more byte; SKV_PLACE_DEAD when it does not fit. */
@@ -136,8 +135,8 @@ static inline uint32_t skv_parse_next(skv_parse_space *space, uint32_t place, ui
 }
 
 /**
- * Forgets all positions but those of `kept`, whose indices it changes; kept: n pointers. False
- * when out of memory, and nothing has changed.
+ * Drops all positions except those of `kept` (n pointers), and updates the kept indices. Returns
+ * false and changes nothing if out of memory.
  */
 SKV_MUST_CHECK bool skv_parse_tidy(skv_parse_space *space, uint32_t **kept, size_t n);
 /** Gives the memory back that nothing is kept in. */

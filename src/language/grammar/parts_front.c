@@ -1,20 +1,20 @@
 /*
- * Texts and JSON schemas put together. What comes one after the other is an array, the rest is
- * said by an object with one of these members:
+ * Combinations of texts and JSON schemas. A sequence is an array; everything else is an object with
+ * one of these members:
  *
  *     "text"                                              that text
  *     {"token": "text"}                                   the special token of this text
  *     [part, ...]                                         these, in order
  *     {"any": [part, ...]}                                one of these
  *     {"schema": {...}}                                   a JSON value
- *     {"schema": {...}, "loose": true}                    the same; what cannot be followed of the
- *                                                         schema is left out, not refused
+ *     {"schema": {...}, "loose": true}                    the same; unsupported parts of the schema
+ *                                                         are ignored, not refused
  *     {"repeat": part, "min": m, "max": n, "between": part}
  *     {"until": "mark"}                                   any text that ends with its first mark
  *     {"without": "mark"}                                 any text without the mark
  *     {"unlike": "text"}                                  any text that does not begin with it
  *
- * A mark is ASCII, and its first character comes in it once.
+ * A mark is ASCII, and its first character occurs in it once.
  */
 #include <string.h>
 
@@ -32,7 +32,7 @@ typedef struct parts {
 
 static skv_status read_part(parts *p, const json_t *part, skv_expr *out);
 
-/* A schema has its own references, so it is read by itself; its first rule stands for it. */
+/* A schema has its own references, so it is compiled separately; its first rule represents it. */
 static skv_status read_schema(parts *p, const json_t *schema, bool loose, skv_expr *out)
 {
     const size_t rule = p->exprs->n_rules;
@@ -66,7 +66,7 @@ static skv_status read_count(const parts *p, const json_t *object, const char *k
     return SKV_OK;
 }
 
-/* The part is a rule, so that it stands in the automaton once. */
+/* The part becomes a rule, so that the automaton contains it once. */
 static skv_status read_repeat(parts *p, const json_t *object, skv_expr *out)
 {
     uint32_t min = 0, max = 0;
@@ -115,8 +115,8 @@ static skv_status check_mark(const parts *p, const json_t *mark)
 }
 
 /*
- * A search for the mark: rule i stands where its first i characters have just been read. Since the
- * first one comes once, a character that does not fit leads to rule 0 or 1.
+ * A search for the mark: rule i applies after its first i characters. Since the first character
+ * occurs only once, a mismatch leads to rule 0 or 1.
  */
 static skv_status read_search(const parts *p, const json_t *mark, bool until, skv_expr *out)
 {

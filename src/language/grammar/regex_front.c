@@ -104,7 +104,7 @@ static bool take_class_letter(char letter, skv_code_set *set)
     return true;
 }
 
-/* An escape that stands for one code point. */
+/* Parses an escape for one code point. */
 static skv_status take_code_escape(parser *p, size_t begin, uint32_t *code)
 {
     static const char letters[] = "nrtfv", codes[] = "\n\r\t\f\v";
@@ -211,7 +211,7 @@ static skv_status take_group_name(parser *p, size_t begin)
     return SKV_OK;
 }
 
-/* What stands behind "(?" . */
+/* Parses the characters after "(?" . */
 static skv_status take_group_kind(parser *p, size_t begin)
 {
     if (looking_at(p, ":")) {
@@ -285,7 +285,7 @@ static skv_status take_atom(parser *p, skv_expr *out)
     return SKV_OK;
 }
 
-/* A number, at most SKV_REPEAT_COUNT_MAX + 1; `fallback` where no digit stands. */
+/* Reads a number, at most SKV_REPEAT_COUNT_MAX + 1; `fallback` if there are no digits. */
 static uint32_t read_number(const char *text, size_t n, size_t *at, uint32_t fallback)
 {
     if (*at >= n || text[*at] < '0' || text[*at] > '9') return fallback;

@@ -37,7 +37,7 @@
 #define EMAIL                                                                                      \
     "(?:" LOCAL "(?:\\." LOCAL                                                                     \
     "){0,3}|[A-Za-z0-9_%+-]{16,64})@" LABEL(28) "(?:\\." LABEL(28) "){0,3}\\.[A-Za-z]{2,12}"
-/* A scheme and what is in front of a path: URI_HEAD_MAX characters at most. */
+/* A scheme and the parts before a path: URI_HEAD_MAX characters at most. */
 #define SCHEME "[A-Za-z][A-Za-z0-9+.-]{0,19}"
 #define LAST_LABEL "[A-Za-z](?:[A-Za-z0-9-]{0,28}[A-Za-z0-9])?"
 #define PORT                                                                                       \
@@ -60,7 +60,7 @@
     "(?:" letters "{4})*(?:" letters "{2}" pad pad "|" letters "{3}" pad ")?"
 
 enum {
-    URI_HEAD_MAX = 20 + 1 + 2 + 65 + 247 + 6 + 1 + 1, /* "/" behind it and "#" included */
+    URI_HEAD_MAX = 20 + 1 + 2 + 65 + 247 + 6 + 1 + 1, /* "/" after it and "#" included */
     URI_FRAGMENT_MAX = 64,
     ESCAPED_LENGTH = 3
 };
@@ -133,7 +133,7 @@ bool skv_schema_format_holds(int format, uint32_t min, uint32_t max)
     return min <= f->min && (max >= f->max || (is_uri(f) && max >= URI_HEAD_MAX));
 }
 
-/* Each character behind the host may take three, so a length holds for a third of them. */
+/* Each character after the host may take three, so only a third of the length is allowed. */
 static void print_uri(uint32_t max, char *out, size_t size)
 {
     char rest[32] = "*", fragment[32] = "*";
@@ -161,8 +161,9 @@ void skv_schema_format_pattern(int format, uint32_t max, char out[SKV_FORMAT_PAT
 
 #define DECIMAL "^(?!^[-+.]*$)[+-]?0*"
 
-/* They write lookahead, and an end that holds the last of two ways only. Here both are numbers: a
- * digit at least, zeros in front of and behind the digits that count. */
+/* They write lookahead, and an end that matches only the last of two alternatives. Here both
+ * alternatives are numbers: at least one digit, with zeros before and after the significant
+ * digits. */
 
 /* Digits in front of a point: zeros, and at most n others. */
 static void print_whole(skv_buf *out, unsigned n)
@@ -176,7 +177,7 @@ static void print_fraction(skv_buf *out, unsigned n)
     skv_buf_printf(out, n > 0 ? "\\.(?:\\d{1,%u}0*|0+)" : "\\.0+", n);
 }
 
-/* Numbers of at most n digits, of them n_behind behind the point. */
+/* Numbers of at most n digits, n_behind of them after the decimal point. */
 static void print_places(skv_buf *out, unsigned n, unsigned n_behind)
 {
     print_whole(out, n - n_behind);
@@ -184,7 +185,7 @@ static void print_places(skv_buf *out, unsigned n, unsigned n_behind)
     print_fraction(out, n_behind);
 }
 
-/* Numbers of at most n digits, wherever the point stands. */
+/* Numbers of at most n digits, with the decimal point at any place. */
 static void print_digits(skv_buf *out, unsigned n)
 {
     print_whole(out, n);
@@ -197,7 +198,7 @@ static void print_digits(skv_buf *out, unsigned n)
     print_fraction(out, n);
 }
 
-/* Whether the pattern is this form; its numbers stand where the form has '#'. */
+/* Whether the pattern has this form; numbers replace the form's '#'. */
 static bool read_form(const char *pattern, const char *form, unsigned *numbers)
 {
     for (; *form; form++) {
@@ -213,7 +214,7 @@ static bool read_form(const char *pattern, const char *form, unsigned *numbers)
     return *pattern == 0;
 }
 
-/* Digits and a point in all, those in front of it, and those behind. */
+/* Reads the total number of digits, and the number after the decimal point. */
 static bool read_places(const char *pattern, unsigned *n, unsigned *n_behind)
 {
     unsigned numbers[4];

@@ -1,6 +1,6 @@
 /*
- * JSON schemas to rules. A schema becomes the expression of every value that it allows, spelled
- * as json_rules.h says; what an expression cannot say is refused by the keyword's name.
+ * JSON schemas to rules. A schema becomes the expression of every value that it allows, spelled as
+ * in json_rules.h; keywords that an expression cannot represent are refused by name.
  *
  * oneOf is taken as anyOf. Schemas that are joined (allOf, keywords beside $ref and anyOf) become
  * one new schema first (schema_join.c).
@@ -25,7 +25,7 @@ enum {
 
 /* ---- rules that are filled later ---- */
 
-/* Remembers what a rule is made of, and the path of the schema. */
+/* Queues the definition of a rule, with the path of its schema. */
 static skv_status add_task(skv_schema *s, skv_schema_task task, const char *path, size_t n)
 {
     skv_budget *budget = s->exprs->budget;
@@ -59,8 +59,9 @@ static skv_status compile_nested(skv_schema *s, const json_t *node, skv_schema_p
     return add_task(s, task, s->path.data, s->path.size);
 }
 
-/* A schema that is referred to has one rule; so it may refer to itself. `ref`: what names it. Its
- * depth begins anew: there are only as many as the text has. */
+/* A schema that is the target of a reference has one rule, so it may refer to itself. `ref` is the
+ * reference. Its depth starts from zero: there are only as many such rules as the text has
+ * references. */
 static skv_status compile_as_rule(skv_schema *s, const json_t *node, const char *ref, skv_expr *out)
 {
     size_t n = s->refs.n, i;
@@ -81,7 +82,7 @@ static skv_status compile_as_rule(skv_schema *s, const json_t *node, const char 
     return SKV_OK;
 }
 
-/* Whether a schema says anything besides one keyword and notes. */
+/* Whether a schema has keywords besides one and annotations. */
 static bool says_more_than(const json_t *node, const char *keyword)
 {
     const char *key;
@@ -162,7 +163,7 @@ skv_status skv_schema_allowed_types(skv_schema *s, const json_t *node, unsigned 
     return SKV_OK;
 }
 
-/* enum and const: what else the schema says must be about types, or about none of the values. */
+/* enum and const: all other keywords must concern types, or none of the values. */
 static skv_status compile_values(skv_schema *s, const json_t *node, skv_expr *out)
 {
     const json_t *only = json_object_get(node, "const"), *list = json_object_get(node, "enum");

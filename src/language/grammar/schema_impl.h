@@ -1,10 +1,10 @@
 /*
- * What the files that read JSON schemas share: see docs/reference/grammar.md for what a schema may
- * say.
+ * Declarations shared by the files that read JSON schemas. docs/reference/grammar.md describes the
+ * supported keywords.
  *
  * Everything counts in the budget of `exprs`: work, the values of jansson, depth. Objects, arrays
- * and what a $ref names become rules that are filled one after the other (tasks), so that schemas
- * inside them take no stack. What does recurse, a choice in a choice, enters the budget's depth.
+ * and targets of $ref become rules that are filled one after the other (tasks), so that schemas
+ * inside them take no stack. Nested choices do recurse, and count in the budget's depth.
  */
 #ifndef SKV_GRAMMAR_SCHEMA_IMPL_H
 #define SKV_GRAMMAR_SCHEMA_IMPL_H
@@ -15,7 +15,7 @@
 #include "grammar/json_rules.h"
 #include "grammar/json_set.h"
 
-/* What of a schema a rule is. */
+/* The part of a schema that a rule represents. */
 typedef enum skv_schema_part {
     SKV_SCHEMA_ALL,    /* every value */
     SKV_SCHEMA_OBJECT, /* the objects */
@@ -28,7 +28,7 @@ typedef struct skv_schema_task {
     skv_schema_part part;
     uint32_t rule;
     size_t depth;        /* schemas around it */
-    size_t path, n_path; /* where it stands: a part of s->paths */
+    size_t path, n_path; /* its path: a part of s->paths */
 } skv_schema_task;
 
 /* Strings of a length or a format, which have a rule for all that ask for the same. */
@@ -40,12 +40,13 @@ typedef struct skv_shared_string {
 typedef struct skv_schema {
     skv_exprs *exprs; /* borrowed */
     skv_json_rules rules;
-    bool loose;                 /* what cannot be followed is left out, not refused */
+    bool loose;                 /* unsupported keywords are ignored, not refused */
     const json_t *root;         /* borrowed */
     json_t **made;              /* owned, [n_made] the joined schemas, all kept to the end */
     skv_schema_task *tasks;     /* owned, [n_tasks], done in order */
     char *paths;                /* owned, [n_paths] */
-    skv_json_set refs;          /* by identity: the schemas that have a rule, what a $ref names */
+    skv_json_set refs;          /* by identity: the schemas with a rule, which are targets of
+                                 * $ref */
     uint32_t *ref_rules;        /* owned, [refs.n] */
     skv_shared_string *strings; /* owned, [n_strings] */
     size_t n_made, n_tasks, n_paths, n_strings;
@@ -58,24 +59,24 @@ typedef struct skv_schema {
     skv_error *err;
 } skv_schema;
 
-/** Fails with the path in front: "json schema: /items: what". */
+/** Fails with the path as prefix: "json schema: /items: MESSAGE". */
 SKV_MUST_CHECK skv_status skv_schema_fail(skv_schema *s, skv_status status, const char *format, ...)
     SKV_PRINTF(3, 4);
-/** The same for a keyword that is known but cannot be had here. */
+/** As skv_schema_fail, for a known keyword that is not supported here. */
 SKV_MUST_CHECK skv_status skv_schema_refuse(skv_schema *s, const char *keyword);
 /** Counts work, and memory of jansson that is held to the end; fails when a limit is exceeded. */
 SKV_MUST_CHECK skv_status skv_schema_count(skv_schema *s, uint64_t work, size_t n_bytes);
-/** Why something that the budget may have refused could not be had. */
+/** Returns the error of an allocation that the budget may have refused. */
 SKV_MUST_CHECK skv_status skv_schema_no_memory(skv_schema *s);
 
-/** The expression of a schema that stands at path/key (key NULL: at the path itself). */
+/** Compiles a schema at path/key (key NULL: at the path itself) to an expression. */
 SKV_MUST_CHECK skv_status skv_schema_compile(skv_schema *s, const json_t *node, const char *key,
                                              skv_expr *out);
 /** Only the keywords that concern one type. */
 SKV_MUST_CHECK skv_status skv_schema_object(skv_schema *s, const json_t *node, skv_expr *out);
-/** An object without declared names, where the schema says something of all its names or of their
- * number; `followed` false: it does not, or that is left out. `declares`: names are declared, and
- * what is said beside them is refused. */
+/** An object without declared names, if the schema restricts all its names or their number.
+ * `followed` false: it does not, or the restriction is ignored. `declares`: there are declared
+ * names, and such restrictions beside them are refused. */
 SKV_MUST_CHECK skv_status skv_schema_map(skv_schema *s, const json_t *node, bool declares,
                                          bool *followed, skv_expr *out);
 SKV_MUST_CHECK skv_status skv_schema_array(skv_schema *s, const json_t *node, skv_expr *out);
@@ -85,17 +86,18 @@ SKV_MUST_CHECK skv_status skv_schema_number(skv_schema *s, const json_t *node, b
 
 /** One value, spelled canonically, blanks where JSON has them. */
 skv_expr skv_schema_literal(skv_schema *s, const json_t *value);
-/* A declared name; NEVER after it: it may not stand where undeclared members do. */
+/* A declared name; NEVER after it: not allowed among undeclared members. */
 typedef struct skv_schema_name {
     const char *text; /* borrowed, zero-terminated, [n] */
     size_t n;
     skv_expr after; /* the colon and the value */
 } skv_schema_name;
-/** The rest of a member behind its first quotation mark: a canonical name that is none of the names
- * with `after`, or one of them with what belongs to it. Sorts them; no two are equal. */
+/** The rest of a member after its first quotation mark: a canonical name that is none of `names`,
+ * followed by `after`, or one of `names` with its own continuation. Sorts names; no two are
+ * equal. */
 skv_expr skv_schema_other_member(skv_schema *s, skv_schema_name *names, size_t n, skv_expr after);
 
-/** What the "$ref" of a schema names. */
+/** Returns the target of a schema's "$ref". */
 SKV_MUST_CHECK skv_status skv_schema_resolve(skv_schema *s, const json_t *referrer,
                                              const json_t **out);
 /**
@@ -109,8 +111,8 @@ SKV_MUST_CHECK skv_status skv_schema_join(skv_schema *s, const json_t *node, con
 /** {"pattern": text}, borrowed from s. */
 SKV_MUST_CHECK skv_status skv_schema_new_pattern(skv_schema *s, const char *text, json_t **out);
 
-/** Whether the keyword says something about a value that this program can follow, nothing at all
- * (annotations), or something that it cannot. */
+/** Whether the keyword constrains values in a way that this program supports, is an annotation, or
+ * is unsupported. */
 typedef enum skv_keyword_use {
     SKV_KEYWORD_USED,
     SKV_KEYWORD_NOTE,
@@ -122,7 +124,7 @@ const char *skv_schema_keyword_type(const char *keyword);
 
 /* The formats of strings: schema_formats.c. */
 enum { SKV_FORMAT_UNKNOWN = -1, SKV_FORMAT_PATTERN_MAX = 4096 };
-/** SKV_FORMAT_UNKNOWN where there is none of this name. */
+/** Finds a format by name; SKV_FORMAT_UNKNOWN if there is none. */
 int skv_schema_format_find(const char *name);
 /** Whether any string is of it. */
 bool skv_schema_format_is_free(int format);
@@ -131,8 +133,8 @@ bool skv_schema_format_holds(int format, uint32_t min, uint32_t max);
 /** The pattern of a format that is not free, for strings of at most max characters. */
 void skv_schema_format_pattern(int format, uint32_t max, char out[SKV_FORMAT_PATTERN_MAX]);
 
-/** A pattern without lookahead: what pydantic writes for decimals says the same without one, and is
- * written to `out`; any other stays as it is. */
+/** Returns an equivalent pattern without lookahead for pydantic's patterns of decimals, written to
+ * `out`; returns any other pattern unchanged. */
 const char *skv_schema_plain_pattern(const char *pattern, char out[SKV_FORMAT_PATTERN_MAX]);
 
 /* Strings of all these expressions over characters (of skv_expr_set), with min to max of them. */

@@ -1,21 +1,20 @@
 /*
- * Schemas that are asked for together become one: allOf, $ref, and keywords beside it and beside
- * anyOf.
+ * Joins schemas that apply together into one: allOf, $ref, and keywords beside $ref and anyOf.
  *
- * One that adds nothing is left out, and one that stands alone stays as it is. Where two say
- * something, the joined schema holds the values of both, and a copy only of what they share: of the
- * list of properties, say. What jansson counts one reference for was made here and may be changed;
- * values of the text that was read have another one there.
+ * A schema that adds nothing is left out, and a single schema is used unchanged. The join of two
+ * schemas holds the values of both, and copies only the values that they share, such as the list of
+ * properties. A value with one jansson reference was made here and may be changed; values of the
+ * original text have another reference from there.
  *
- * Schemas inside (of a property that both have) become an allOf of the two, which is joined when
- * it is read. What cannot be joined, two patterns for one, is refused by its name.
+ * Nested schemas (of a property that both have) become an allOf of the two, which is joined when it
+ * is read. Keywords that cannot be joined, such as two patterns, are refused by name.
  */
 #include <string.h>
 
 #include "base/budget_mem.h"
 #include "grammar/schema_impl.h"
 
-/* What jansson takes, as in base/budget_json.c. */
+/* The memory that jansson takes, as in base/budget_json.c. */
 enum {
     OBJECT_BYTES = 240,
     ARRAY_BYTES = 144,
@@ -32,7 +31,7 @@ typedef struct join {
     size_t n_waiting, i_waiting, waiting_capacity;
     const json_t *part;    /* the schema that is read without one of its keywords; NULL: none */
     const json_t *only;    /* the one schema that asks for something; NULL: none, or several */
-    json_t *own;           /* what several ask for; in s->made */
+    json_t *own;           /* the join of several schemas; in s->made */
     skv_json_set seen;     /* by identity: schemas that were added */
     skv_json_set required; /* names of several lists, which become one at the end */
     bool never;            /* no value can agree with all */
@@ -89,7 +88,7 @@ static skv_status add_to(join *j, json_t *list, const json_t *value)
     return skv_schema_fail(j->s, SKV_MEMORY, "no memory");
 }
 
-/* Whether a value in j->own is there alone. */
+/* Whether a value in j->own has no other owner. */
 static bool is_ours(const json_t *value)
 {
     return value->refcount == 1;
@@ -139,7 +138,7 @@ static skv_status new_both(join *j, const json_t *a, const json_t *b, json_t **o
     return *out ? SKV_OK : skv_schema_fail(j->s, SKV_MEMORY, "no memory");
 }
 
-/* What both ask for: a new reference. in_own: a stands in j->own. */
+/* Intersects two values: a new reference. in_own: a is in j->own. */
 static skv_status both(join *j, const json_t *a, bool in_own, const json_t *b, json_t **out)
 {
     *out = NULL;
@@ -196,7 +195,7 @@ static skv_status join_rest(join *j, json_t *to, const json_t *named, const json
     return SKV_OK;
 }
 
-/* The properties of one schema, each joined with what the other one says of it. */
+/* Joins each property of one schema with the other schema's declaration of it. */
 static skv_status join_properties(join *j, const json_t *node)
 {
     const json_t *mine = json_object_get(j->own, "properties"), *value;
@@ -424,7 +423,7 @@ static skv_status merge(join *j, const json_t *node, const char *without)
     return SKV_OK;
 }
 
-/* What a schema says itself. */
+/* Adds the schema's own keywords. */
 static skv_status add_keywords(join *j, const json_t *node, const char *without)
 {
     bool whole = true, says = false;
@@ -456,7 +455,7 @@ static skv_status add_keywords(join *j, const json_t *node, const char *without)
     return merge(j, node, without);
 }
 
-/* Adds a schema: what its $ref names first, then what stands beside that. */
+/* Adds a schema: the target of its $ref first, then its own keywords. */
 static skv_status add_schema(join *j, const json_t *schema, const char *without)
 {
     if (without) j->part = schema;

@@ -14,7 +14,7 @@ typedef struct keyword {
     skv_keyword_use use;
 } keyword;
 
-/* What is not in this table is refused by its name. */
+/* Keywords that are not in this table are refused by name. */
 static const keyword keywords[] = {
     {"type", NULL, SKV_KEYWORD_USED},
     {"enum", NULL, SKV_KEYWORD_USED},

@@ -1,11 +1,11 @@
 /*
  * Objects that are maps: no name is declared, and names, values and their number follow schemas.
  *
- * Names are not remembered, so one may come twice: two members are not known to be two properties.
+ * Names are not remembered, so one may be repeated: two members need not be two properties.
  */
 #include "grammar/schema_impl.h"
 
-/* What a schema says of a map. */
+/* The keywords of a schema that restrict a map. */
 typedef struct map {
     const json_t *names;    /* propertyNames; NULL: nothing */
     const json_t *patterns; /* patternProperties; NULL: nothing */
@@ -14,7 +14,7 @@ typedef struct map {
     uint32_t min, max;
 } map;
 
-/* Left out where that is allowed. */
+/* Ignores the keyword in loose mode, and refuses it otherwise. */
 static skv_status give_up(skv_schema *s, const char *keyword)
 {
     return s->loose ? SKV_OK : skv_schema_refuse(s, keyword);
@@ -33,7 +33,8 @@ static skv_status read_map(skv_schema *s, const json_t *node, map *m)
     return skv_schema_integer(s, node, "maxProperties", SKV_REPEAT_MANY, &m->max);
 }
 
-/* A pattern stands alone: others, and names that match none, would take the product of automata. */
+/* A pattern must be the only one: several, or names that match none, would need the product of
+ * automata. */
 static skv_status take_pattern(skv_schema *s, map *m)
 {
     if (!m->patterns) return SKV_OK;
@@ -59,7 +60,7 @@ static skv_expr listed_names(skv_schema *s, const json_t *list)
     return skv_expr_list_alt(&names);
 }
 
-/* The names that a schema allows, which are strings whatever it says. */
+/* Compiles the names that a schema allows; they are strings regardless of its type. */
 static skv_status compile_names(skv_schema *s, const json_t *schema, skv_expr *out)
 {
     const json_t *joined = NULL;

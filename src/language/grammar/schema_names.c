@@ -1,12 +1,12 @@
 /*
- * Members that a schema does not declare, as an automaton over their names: at every character of a
- * declared name the others may leave it. A declared name that may still come ends there with what
- * belongs to it, so that nothing begins like a name and cannot be ended.
+ * An automaton over the names of undeclared members, which may branch off at every character of a
+ * declared name. A declared name that is still allowed ends with its own continuation, so that
+ * every name that has begun can be completed.
  *
  * Names are a tree of characters. It is built from the last name back and from the leaves to the
- * root, over a stack of the places on the way to the current name, so a long name takes no deeper
- * calls than a short one. What follows a place is a rule of its own at every RULE_EVERY-th
- * character, which keeps expressions flat.
+ * root, over a stack of the places on the way to the current name, so the depth of calls does not
+ * grow with the length of a name. At every RULE_EVERY-th character the continuation becomes a rule
+ * of its own, which keeps expressions flat.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -26,11 +26,11 @@ enum {
 typedef struct place {
     uint32_t code;  /* the character before it */
     bool ends;      /* a declared name ends here */
-    skv_expr after; /* then: what may follow it; NEVER: it may not stand here */
+    skv_expr after; /* then: its continuation; NEVER: it is not allowed here */
     size_t first;   /* of its branches */
 } place;
 
-/* What may follow a place: a character, and the rest of the names that go on with it. */
+/* A branch of a place: a character, and the rest of the names that continue with it. */
 typedef struct branch {
     uint32_t code;
     skv_expr rest;
@@ -38,14 +38,15 @@ typedef struct branch {
 
 typedef struct names {
     skv_schema *s;
-    skv_expr end;     /* the end of a name that is not declared, and what follows it */
+    skv_expr end;     /* the end of an undeclared name, with its continuation */
     skv_expr rest;    /* any rest of such a name, and the same */
     place *places;    /* owned, [n_places] on the way to the current name */
     branch *branches; /* owned, [n_branches] those of the last place last */
     size_t n_places, n_branches, places_capacity, branches_capacity;
     skv_expr escaped;           /* a character that is escaped, and the rest; NEVER: not made */
     skv_expr chars[ASCII];      /* each character; NEVER: not made */
-    skv_expr leaves[ASCII + 1]; /* what leaves a name before it; the last: what leaves its end */
+    skv_expr leaves[ASCII + 1]; /* the exits from a name before each character; the last: the exit
+                                 * at its end */
 } names;
 
 /* ---- leaving a name ---- */
@@ -110,8 +111,8 @@ static skv_expr leave_any(names *t, const branch *branches, size_t n)
     return skv_expr_alt2(exprs, plain, leave_escaped(t, branches, n));
 }
 
-/* What may follow a place other than its branches. At most places one ASCII character goes on with
- * a name, or none: these share a rule for each character. */
+/* Returns the exits from a place, besides its branches. At most places a single ASCII character
+ * continues a name, or none: these places share a rule for each character. */
 static skv_expr leave(names *t, const branch *branches, size_t n, bool ends)
 {
     skv_exprs *exprs = t->s->exprs;
@@ -134,7 +135,7 @@ static skv_expr one_char(names *t, uint32_t code)
 
 /* ---- the tree ---- */
 
-/* What may follow the last place, which is left: its branches are complete. */
+/* Returns the continuation of the last place and removes it: its branches are complete. */
 static skv_expr close_place(names *t)
 {
     skv_exprs *exprs = t->s->exprs;
@@ -156,7 +157,7 @@ static skv_expr close_place(names *t)
     return skv_expr_call(exprs, rule);
 }
 
-/* Closes the places behind the first n, each of which becomes a branch of the one before it. */
+/* Closes the places after the first n; each becomes a branch of the previous one. */
 static bool close_to(names *t, size_t n)
 {
     while (t->n_places > n) {
@@ -182,7 +183,7 @@ static bool open_place(names *t, uint32_t code)
     return true;
 }
 
-/* The place 0 is the beginning; the place i stands after i characters. */
+/* Place 0 is the beginning; place i follows i characters. */
 static bool add_name(names *t, const skv_schema_name *name)
 {
     size_t at = 0, depth = 1;

@@ -1,11 +1,11 @@
 /*
  * Objects and arrays of JSON schemas.
  *
- * Properties come in the order in which the schema declares them, optional ones may be left out,
- * and those that it does not declare, where allowed, come last: any order would take a state for
- * every set of properties that has been written. Optional properties may also come among these,
- * since a model that begins such a name there must be able to end it. Names of undeclared
- * properties are spelled canonically, so that none can be a declared one in disguise.
+ * Properties come in the order of their declarations, and optional ones may be left out. Undeclared
+ * ones, if allowed, come last: arbitrary order would need a state for every set of properties
+ * written so far. Optional properties may also come among these, since a model that begins such a
+ * name there must be able to end it. Names of undeclared properties are spelled canonically, so
+ * that none can be a declared one in disguise.
  */
 #include <string.h>
 
@@ -29,10 +29,10 @@ typedef struct object {
     skv_schema_name *names; /* owned; [n] */
     size_t n;
     bool open;     /* members that are not declared may be allowed */
-    skv_expr more; /* one of those that come last; SKV_EXPR_NEVER: none allowed */
+    skv_expr more; /* an undeclared member; SKV_EXPR_NEVER: none allowed */
 } object;
 
-/* A rule, so that what stands at several places is built once. */
+/* Wraps an expression in a rule, so that it is built once for several uses. */
 static skv_expr as_rule(skv_schema *s, const char *name, skv_expr expr)
 {
     if (expr == SKV_EXPR_NEVER) return expr;
@@ -134,7 +134,7 @@ static skv_status add_more(skv_schema *s, const json_t *node, object *o)
 
 /* ---- members in order ---- */
 
-/* What may follow when members stand already: each with its comma. */
+/* A member after others, with its comma. */
 static skv_expr later_member(skv_schema *s, const property *p)
 {
     skv_expr one = skv_json_after_comma(&s->rules, p->member);
@@ -146,7 +146,7 @@ static skv_expr later_more(skv_schema *s, const object *o)
     return skv_expr_repeat(s->exprs, skv_json_after_comma(&s->rules, o->more), 0, SKV_REPEAT_MANY);
 }
 
-/* All members from the i-th on, where another one stands before them. */
+/* All members from the i-th on, after another one. */
 static skv_expr later_members(skv_schema *s, const object *o, size_t i)
 {
     skv_expr_list list = {.exprs = s->exprs};
@@ -156,9 +156,9 @@ static skv_expr later_members(skv_schema *s, const object *o, size_t i)
 }
 
 /*
- * All members where any of the first ones may be missing: which one comes first decides what may
- * still follow, and what follows the i-th is a rule of its own, so that it is not written again
- * for every choice of a first one.
+ * All members if any of the first ones may be missing. The first present member determines the
+ * members that may follow it; the continuation after the i-th is a rule of its own, shared by all
+ * choices of a first member.
  */
 static skv_expr skipping_members(skv_schema *s, const object *o, bool *may_be_empty)
 {
@@ -252,7 +252,7 @@ static skv_expr rest_items(skv_schema *s, const array *a, skv_expr item, uint32_
     return skv_expr_repeat(s->exprs, skv_json_after_comma(&s->rules, item), min, max);
 }
 
-/* From the last position to the first: what may follow each. */
+/* Builds the continuation of each position, from the last to the first. */
 static skv_status compile_items(skv_schema *s, const array *a, skv_expr *out)
 {
     uint32_t n_first = (uint32_t)json_array_size(a->first);
@@ -303,8 +303,8 @@ static skv_status list_values(skv_schema *s, const json_t *items, const json_t *
     return SKV_OK;
 }
 
-/* Some of the values, at least one, in the order of the list: what may follow is a rule for each
- * place in the list and each number of values that stand already. */
+/* A subset of the values, at least one, in the order of the list. The continuation is a rule for
+ * each place in the list and each number of values so far. */
 static skv_expr distinct_items(skv_schema *s, const array *a, const json_t *list)
 {
     const uint32_t n = (uint32_t)json_array_size(list), most = a->max < n ? a->max : n;

@@ -1,6 +1,6 @@
 /*
  * Strings that several patterns and a length describe at once: the product of their automata over
- * characters. Each of its states becomes a rule: a character, and the rule of the state behind it.
+ * characters. Each of its states becomes a rule: a character, and the rule of the next state.
  */
 #include <string.h>
 
@@ -96,7 +96,7 @@ static void push_repeat(tasks *t, const skv_expr_node *node, skv_expr kid, task 
         push(t, kid, at, next);
         at = next;
     }
-    if (many) { /* a state of its own: what leads to `at` must not lead round */
+    if (many) { /* a state of its own: paths to `at` must not enter the loop */
         const uint32_t loop = add_state(a, false, STATES_MAX);
         add_edge(a, at, loop, NULL, 0);
         push(t, kid, loop, loop);
@@ -174,7 +174,7 @@ static void release_edges(skv_budget *budget, leaving *l)
     if (l->order) skv_budget_free(budget, l->order, l->n_edges + 1, sizeof *l->order);
 }
 
-/* What is known while states are taken over. */
+/* Working state while states are taken over. */
 typedef struct closing {
     const automaton *a;
     leaving edges;
@@ -318,7 +318,7 @@ static void cross(const automaton *a, const automaton *b, automaton *out)
 
 /* ---- rules ---- */
 
-/* The states with each number of characters that is told apart: from `min` on, or up to `max`. */
+/* The states for each distinguished number of characters: from `min` on, or up to `max`. */
 typedef struct unrolled {
     skv_exprs *exprs; /* borrowed */
     const automaton *a;
@@ -326,7 +326,7 @@ typedef struct unrolled {
     uint32_t min, max;
     skv_expr *spelled; /* owned, [n_edges]: the characters of each edge */
     uint32_t *rule;    /* owned, [n_states * n_counts]: the rule + 1 */
-    uint32_t *states;  /* owned, [the same]: where each rule stands, in the order they were made */
+    uint32_t *states;  /* owned, [the same]: the state of each rule, in the order they were made */
     size_t n_counts, n_made;
 } unrolled;
 

@@ -44,7 +44,7 @@ static skv_status compile_pattern(skv_schema *s, const char *pattern, bool searc
     return SKV_OK;
 }
 
-/* Names a rule by the place where it is asked for first. */
+/* Names a rule after the place of its first use. */
 static uint32_t declare_here(skv_schema *s, const char *what)
 {
     char name[SKV_RULE_NAME_MAX];
@@ -111,7 +111,7 @@ static skv_status compile_length(skv_schema *s, uint32_t min, uint32_t max, skv_
                            (unsigned)count_chars(min, max), LENGTHS_MAX);
 }
 
-/* The format that a string must have; UNKNOWN: none, or one that says nothing. */
+/* Reads the format of a string; UNKNOWN: none, or one without constraints. */
 static skv_status read_format(skv_schema *s, const json_t *node, int *out)
 {
     const json_t *format = json_object_get(node, "format");
@@ -128,7 +128,7 @@ static skv_status read_format(skv_schema *s, const json_t *node, int *out)
     return SKV_OK;
 }
 
-/* What a string must be: each is optional. */
+/* The constraints of a string; each is optional. */
 typedef struct string_rules {
     const char *pattern;
     int format;
@@ -176,7 +176,7 @@ static skv_status compile_together(skv_schema *s, const string_rules *r, bool *d
     return SKV_OK;
 }
 
-/* One rule, or as much of several as can be had: the pattern, else the format. */
+/* Compiles the constraint of a string. Of several, only the pattern or else the format counts. */
 static skv_status compile_string(skv_schema *s, const string_rules *r, bool holds, skv_expr *out)
 {
     char plain[SKV_FORMAT_PATTERN_MAX];
@@ -267,7 +267,7 @@ static skv_status read_bounds(skv_schema *s, const json_t *node, bool upper, boo
     return SKV_OK;
 }
 
-/* What a number is a multiple of; *given false: nothing that has to be followed. */
+/* Reads the "multipleOf" of a number; *given false: none that has to be followed. */
 static skv_status read_multiple(skv_schema *s, const json_t *node, bool *given, skv_decimal *out)
 {
     SKV_TRY(read_bound(s, node, "multipleOf", given, out));

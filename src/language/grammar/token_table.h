@@ -1,6 +1,6 @@
 /*
- * The tokens of a vocabulary as a trie over their bytes, laid out in the order of a walk:
- * children stand behind their parent, and `skip` jumps over all of them.
+ * The tokens of a vocabulary as a trie over their bytes, laid out in the order of a walk: children
+ * follow their parent, and `skip` jumps over all of them.
  */
 #ifndef SKV_GRAMMAR_TOKEN_TABLE_H
 #define SKV_GRAMMAR_TOKEN_TABLE_H
@@ -15,7 +15,7 @@ enum {
 };
 
 typedef struct skv_token_node {
-    uint32_t skip;     /* the first node behind all that begin with this one */
+    uint32_t skip;     /* the first node after all that begin with this one */
     uint32_t first_id; /* in `ids` */
     uint16_t n_ids;    /* tokens that are exactly these bytes */
     uint8_t byte;

@@ -116,7 +116,7 @@ void skv_bpe_work_release(skv_bpe_work *work)
     *work = (skv_bpe_work){0};
 }
 
-/* Short words: ranks[i] belongs to the pair (i, i + 1), SKV_BPE_NONE where there is none. */
+/* Short words: ranks[i] belongs to the pair (i, i + 1), SKV_BPE_NONE if there is none. */
 
 static void look_up(const skv_bpe *bpe, const uint32_t *symbols, size_t i, uint32_t *ranks,
                     uint32_t *ids)
@@ -235,7 +235,7 @@ static void join(const skv_bpe *bpe, skv_bpe_work *work, uint32_t i, size_t *n_h
     if (node->previous != SKV_BPE_NONE) look_up_node(bpe, work, node->previous, n_heap);
 }
 
-/* Merges what stands in the nodes' list; false: the budget says no. */
+/* Merges the symbols in the nodes' list; false: the budget is used up. */
 static bool merge_nodes(const skv_bpe *bpe, skv_bpe_work *work, size_t n)
 {
     size_t n_heap;

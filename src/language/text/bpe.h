@@ -19,20 +19,19 @@
 typedef struct skv_bpe_pair {
     uint64_t key;  /* left << 32 | right */
     uint32_t rank; /* the lower the earlier */
-    uint32_t id;   /* what the two become; SKV_BPE_NONE marks an empty slot */
+    uint32_t id;   /* the merged symbol; SKV_BPE_NONE marks an empty slot */
 } skv_bpe_pair;
 
 typedef struct skv_bpe {
     skv_bpe_pair *pairs; /* owned; [mask + 1] open addressing */
     size_t mask, n_pairs, limit;
-    /* Symbols in front of the end of a text of which what follows can still change something; 0: of
-     * any number it may. */
+    /* The number of symbols at the end of a text that later text can still change; 0: unlimited. */
     size_t margin;
 } skv_bpe;
 
 /* Working memory of one call. */
 typedef struct skv_bpe_work {
-    uint32_t *symbols; /* owned; [capacity] in: the symbols, out: what they became */
+    uint32_t *symbols; /* owned; [capacity] in: the symbols, out: the merged symbols */
     size_t capacity;
     struct skv_bpe_node *nodes; /* owned, [long_capacity]; used for long words only */
     uint64_t *heap;             /* owned, [heap_capacity]: rank << 32 | position */
@@ -43,18 +42,18 @@ typedef struct skv_bpe_work {
 /** Room for n_pairs. */
 SKV_MUST_CHECK bool skv_bpe_init(skv_bpe *bpe, size_t n_pairs);
 void skv_bpe_release(skv_bpe *bpe);
-/** Sets what a pair becomes; the last of two equal pairs counts. At most n_pairs times. */
+/** Sets the result of a pair; the last of two equal pairs counts. At most n_pairs times. */
 void skv_bpe_put(skv_bpe *bpe, uint32_t left, uint32_t right, uint32_t rank, uint32_t id);
 
 /**
- * Sets `margin`. What follows a text's end changes symbols in front of it by a chain of merges,
- * each of which takes the symbol to the left of the one before. Where every merge has a higher rank
- * than those that made its two symbols (as training writes them), all merges of a rank are done
- * before those of the next one, from left to right: so ranks rise along the chain, no rank is in it
- * twice, and the chain is not longer than the left symbols of one merge for each rank together.
- * That is at most those of all merges; or, where the merges that make a token have one rank, all
- * tokens. lengths [n_ids]: symbols of a text that a token stands for, at most. `made` [n_ids] is
- * scratch.
+ * Sets `margin`. Text after the end changes earlier symbols through a chain of merges, each of
+ * which takes the symbol to the left of the previous one. If every merge has a higher rank than
+ * those that made its two symbols (as training writes them), all merges of a rank are done before
+ * those of the next, from left to right. Ranks then rise along the chain, no rank occurs twice, and
+ * the chain is at most as long as the left symbols of one merge for each rank together. This is
+ * bounded by the left symbols of all merges or, if all merges that make a token have one rank, by
+ * all tokens. lengths [n_ids]: symbols of a text that a token stands for, at most. `made` [n_ids]
+ * is scratch.
  */
 void skv_bpe_find_margin(skv_bpe *bpe, const uint32_t *lengths, uint32_t *made, size_t n_ids);
 
@@ -62,13 +61,13 @@ void skv_bpe_find_margin(skv_bpe *bpe, const uint32_t *lengths, uint32_t *made, 
 SKV_MUST_CHECK bool skv_bpe_reserve(skv_bpe_work *work, size_t n);
 void skv_bpe_work_release(skv_bpe_work *work);
 /**
- * Merges work->symbols[0..*n) in place. Short words by scanning for the lowest rank, long ones
- * with a heap in O(n log n). False when out of memory, or when the budget says no.
+ * Merges work->symbols[0..*n) in place. Short words are scanned for the lowest rank, long ones use
+ * a heap in O(n log n). False when out of memory or budget.
  */
 SKV_MUST_CHECK bool skv_bpe_merge(const skv_bpe *bpe, skv_bpe_work *work, size_t *n);
 /**
- * The same of a word's beginning, more than two margins long: leaves the symbols that what follows
- * cannot change, *n of them, made of the first *n_taken.
+ * As skv_bpe_merge, for the beginning of a word, more than two margins long: leaves the symbols
+ * that later text cannot change, *n of them, made from the first *n_taken.
  */
 SKV_MUST_CHECK bool skv_bpe_merge_front(const skv_bpe *bpe, skv_bpe_work *work, size_t *n,
                                         size_t *n_taken);

@@ -40,7 +40,7 @@ void skv_template_free(skv_template *t)
 
 /* ---- one rendering ---- */
 
-/* The variables, and what they count for. */
+/* The variables of a rendering, and the accounting of their memory. */
 typedef struct rendering {
     const skv_template *t;
     skv_template_options options;
@@ -162,7 +162,7 @@ static void run(skv_jrun *r, const rendering *x, skv_jout *text)
     if (r->scope) skv_j_exec(r, r->t->body, r->t->n_body);
 }
 
-/* The marks of a text that stands behind `before` bytes. */
+/* Writes the marks of a text that follows `before` bytes. */
 static bool write_marks(const skv_jout *text, size_t before, skv_buf *out)
 {
     const size_t size = text->text.size, n = skv_jmarker_count(&text->marks, size);

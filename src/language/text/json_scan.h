@@ -1,7 +1,7 @@
 /*
- * JSON that comes byte by byte: is it still the beginning of a value, and has the value ended?
- * It checks what a parser would (but not UTF-8, doubled names and the range of numbers), and
- * takes no memory.
+ * Incremental validation of JSON, byte by byte: whether the text is still the beginning of a value,
+ * and whether the value has ended. It makes the checks of a parser (except UTF-8, duplicate names
+ * and the range of numbers), and allocates no memory.
  */
 #ifndef SKV_TEXT_JSON_SCAN_H
 #define SKV_TEXT_JSON_SCAN_H
@@ -20,10 +20,10 @@ typedef enum skv_json_place {
     SKV_JSON_FIRST_VALUE, /* a value, or ']' */
     SKV_JSON_NAME,        /* a name comes */
     SKV_JSON_FIRST_NAME,  /* a name, or '}' */
-    SKV_JSON_COLON,       /* behind a name */
-    SKV_JSON_BEHIND,      /* behind a value: ',', '}' or ']' */
+    SKV_JSON_COLON,       /* after a name */
+    SKV_JSON_BEHIND,      /* after a value: ',', '}' or ']' */
     SKV_JSON_STRING,
-    SKV_JSON_ESCAPE, /* behind a backslash */
+    SKV_JSON_ESCAPE, /* after a backslash */
     SKV_JSON_HEX,    /* `left` digits of \uXXXX */
     SKV_JSON_WORD,   /* inside true, false, null */
     SKV_JSON_NUMBER,
@@ -36,7 +36,7 @@ typedef struct skv_json_scan {
     uint8_t number;   /* which part of a number */
     bool in_name;     /* the string is a name */
     unsigned left;    /* of HEX */
-    const char *word; /* what is left of WORD */
+    const char *word; /* the rest of WORD */
     size_t depth;     /* open objects and arrays */
     uint64_t objects; /* bit d: level d + 1 is an object */
 } skv_json_scan;
@@ -49,7 +49,7 @@ skv_json_place skv_json_scan_byte(skv_json_scan *scan, char byte);
 /** Whether a text is one whole object or array. */
 bool skv_json_scan_is_whole(const char *text, size_t n);
 
-/** Appends what the inside of a string of JSON says; half of a surrogate pair becomes U+FFFD. */
+/** Appends the decoded content of a JSON string; half of a surrogate pair becomes U+FFFD. */
 void skv_json_unescape(const char *text, size_t n, skv_buf *out);
 
 #endif

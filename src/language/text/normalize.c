@@ -103,7 +103,7 @@ static bool order_marks(int32_t *codes, size_t n, int32_t *spare)
     return true;
 }
 
-/* text -> decomposed code points in work->codes; bad bytes stand as -1 - byte. */
+/* text -> decomposed code points in work->codes; a bad byte becomes -1 - byte. */
 static bool decompose(skv_norm_work *work, const char *text, size_t n, bool compatible,
                       size_t *n_codes)
 {
@@ -140,8 +140,9 @@ static bool decompose(skv_norm_work *work, const char *text, size_t n, bool comp
 }
 
 /*
- * What the forms work between: bad bytes have no properties; and U+11A7 (one before the first
- * final consonant) composes with nothing, but utf8proc takes it into the syllable before it.
+ * Whether a character separates the stretches that the Unicode forms work on. Bad bytes have no
+ * properties. U+11A7 (one before the first final consonant) composes with nothing, but utf8proc
+ * joins it to the syllable before it.
  */
 static bool stands_apart(int32_t code)
 {
@@ -350,9 +351,9 @@ bool skv_norm_work_mark(skv_norm_work *work, size_t n)
     return true;
 }
 
-/* Moves marks to where they are in a step's result, stretch by stretch. A step that joins two
- * stretches (an accent behind the letter of another, a pattern of several characters) makes another
- * length of them together: the caller compares the sum, *n_made. */
+/* Moves marks to where they are in a step's result, stretch by stretch. A step that works across
+ * two stretches (an accent after the letter of another, a pattern of several characters) gives a
+ * different total length: the caller compares it with the sum, *n_made. */
 static skv_status move_marks(const skv_norm_step *step, skv_norm_work *work, const char *text,
                              size_t n, size_t *n_made, skv_error *err)
 {

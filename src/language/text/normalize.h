@@ -1,6 +1,4 @@
-/*
- * Normalisation: what is done to the text before it is split into words.
- */
+/* Normalisation: transforms a text before it is split into words. */
 #ifndef SKV_TEXT_NORMALIZE_H
 #define SKV_TEXT_NORMALIZE_H
 
@@ -48,29 +46,29 @@ typedef struct skv_norm_work {
     int32_t *codes;     /* owned; for the Unicode forms */
     size_t n_codes;
     skv_regex_work regex;
-    /* Offsets into the text, [n_marks], that rise: where they are in the result, afterwards. No
-     * marks, and marks_lost, where that cannot be told. */
+    /* Rising offsets into the text, [n_marks]; afterwards, offsets into the result. If these are
+     * unknown, there are no marks, and marks_lost is set. */
     size_t *marks; /* owned */
     size_t n_marks, marks_room;
     bool marks_lost;
     skv_buf spare; /* a stretch between two of them */
 } skv_norm_work;
 
-/** The most that a text of n bytes may become on its way to the model: what Unicode's forms and
- * published tokenizers make is far below it, what chained replacements can make is not. */
+/** Returns the largest size that a text of n bytes may reach on its way to the model. The Unicode
+ * forms and published tokenizers stay far below it; chained replacements may exceed it. */
 size_t skv_text_growth(size_t n);
 
 void skv_normalizer_release(skv_normalizer *normalizer);
-/** budget: what the steps may take; NULL: no limit. */
+/** budget: NULL: no limit. */
 void skv_norm_work_init(skv_norm_work *work, skv_budget *budget);
 void skv_norm_work_release(skv_norm_work *work);
-/** Makes room for n marks, and sets n_marks; false: no memory, or the budget says no. */
+/** Makes room for n marks, and sets n_marks; false: out of memory or budget. */
 bool skv_norm_work_mark(skv_norm_work *work, size_t n);
 
 /**
- * Normalises text[0..n). The result lies in one of the work's buffers, or is the text itself
- * where no step changes it; it is good until the next call. SKV_RANGE when a step makes more than
- * skv_text_growth(n) bytes of it.
+ * Normalises text[0..n). The result lies in one of the work's buffers, or is the text itself if no
+ * step changes it; it is valid until the next call. Fails with SKV_RANGE if a step makes more than
+ * skv_text_growth(n) bytes.
  */
 SKV_MUST_CHECK skv_status skv_normalize(const skv_normalizer *normalizer, skv_norm_work *work,
                                         const char *text, size_t n, const char **out, size_t *n_out,

@@ -105,7 +105,8 @@ static skv_status flush(run *r, skv_error *err)
     return hand_on(r, r->held_start, r->held_end, err);
 }
 
-/* One stretch, match or not, in order; joins it to the held one as the behaviour says. */
+/* Handles one stretch, match or not, in order; joins it to the held one according to the
+ * behaviour. */
 static skv_status stretch(run *r, size_t start, size_t end, bool match, skv_error *err)
 {
     const skv_pre_step *step = &r->work->pre->steps[r->i_step];

@@ -17,7 +17,7 @@
 /** The length of the match at text[0..n), n >= 1; never 0: these patterns cover every text. */
 typedef size_t skv_scan_fn(const char *text, size_t n);
 
-/** The scanner that does what this pattern does; NULL when there is none. */
+/** Returns the scanner that implements a pattern; NULL if there is none. */
 skv_scan_fn *skv_scan_for_pattern(const char *pattern, size_t n);
 
 skv_scan_fn skv_scan_gpt2;
@@ -26,8 +26,8 @@ typedef enum skv_split_behavior {
     SKV_SPLIT_ISOLATED,             /* every match is a word */
     SKV_SPLIT_REMOVED,              /* matches go */
     SKV_SPLIT_CONTIGUOUS,           /* neighbouring matches are one word */
-    SKV_SPLIT_MERGED_WITH_PREVIOUS, /* a match joins what is before it */
-    SKV_SPLIT_MERGED_WITH_NEXT      /* a match joins what is after it */
+    SKV_SPLIT_MERGED_WITH_PREVIOUS, /* a match joins the text before it */
+    SKV_SPLIT_MERGED_WITH_NEXT      /* a match joins the text after it */
 } skv_split_behavior;
 
 typedef enum skv_pre_kind {
@@ -45,7 +45,7 @@ typedef enum skv_prepend { SKV_PREPEND_ALWAYS, SKV_PREPEND_FIRST, SKV_PREPEND_NE
 typedef struct skv_pre_step {
     skv_pre_kind kind;
     skv_split_behavior behavior;
-    bool invert;         /* what is between the matches counts as match */
+    bool invert;         /* the text between matches counts as match */
     bool ascii_punct;    /* CLASS: ASCII punctuation is of the class too */
     bool split;          /* METASPACE */
     unsigned classes;    /* CLASS: skv_unicode flags */
@@ -70,9 +70,9 @@ typedef struct skv_pre_work {
     const skv_pretokenizer *pre;
     skv_word_fn *word;
     void *arg;
-    skv_buf texts[SKV_PRE_STEPS_MAX]; /* what a step made of its piece */
+    skv_buf texts[SKV_PRE_STEPS_MAX]; /* the output of each step for its piece */
     skv_regex_work
-        regexes[SKV_PRE_STEPS_MAX]; /* one a step: a search goes on while later ones run */
+        regexes[SKV_PRE_STEPS_MAX]; /* one a step: a search continues while later ones run */
 } skv_pre_work;
 
 void skv_pretokenizer_release(skv_pretokenizer *pre);
@@ -92,7 +92,7 @@ SKV_MUST_CHECK skv_status skv_pretokenizer_add_regex(skv_pretokenizer *pre, cons
 /** Adds an empty step; NULL when there are too many. */
 skv_pre_step *skv_pretokenizer_add(skv_pretokenizer *pre, skv_pre_kind kind);
 
-/** GPT-2's alphabet: the character that stands for a byte; the byte of a character, -1: none. */
+/** GPT-2's alphabet: the character that represents a byte; the byte of a character, -1: none. */
 uint32_t skv_alphabet_char(unsigned char byte);
 int skv_alphabet_byte(uint32_t code);
 

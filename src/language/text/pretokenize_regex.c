@@ -1,4 +1,5 @@
-/* PCRE2 behind pretokenize_regex.h: rewriting Oniguruma's patterns for it, and matching. */
+/* The implementation of pretokenize_regex.h with PCRE2: rewrites Oniguruma's patterns for it, and
+ * matches. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/pretokenize_regex.h"
 
@@ -123,7 +124,7 @@ static void put_escape(rewriter *r)
     r->at += 2;
 }
 
-/* Copies one character inside [..]; false for what PCRE2 has no words for. */
+/* Copies one character inside [..]; false if PCRE2 cannot express it. */
 static bool put_class_char(rewriter *r)
 {
     const char *at = r->pattern + r->at;
@@ -169,7 +170,7 @@ static void put_group_start(rewriter *r)
     }
 }
 
-/* Appends the rewritten pattern; SKV_UNSUPPORTED names what PCRE2 cannot say. */
+/* Appends the rewritten pattern; SKV_UNSUPPORTED names the construct that PCRE2 cannot express. */
 static skv_status rewrite(const char *pattern, size_t n, const char *name, skv_buf *out,
                           skv_error *err)
 {

@@ -1,8 +1,8 @@
 /*
  * Regular expressions of tokenizer.json that no hand-written scanner knows, through PCRE2.
  *
- * The files are written for Oniguruma: what PCRE2 would read differently is rewritten (\s, \h,
- * Unicode classes, line anchors) or refused (class operations). Matching is bounded.
+ * The files are written for Oniguruma: constructs that PCRE2 reads differently are rewritten (\s,
+ * \h, Unicode classes, line anchors) or refused (class operations). Matching is bounded.
  */
 #ifndef SKV_TEXT_PRETOKENIZE_REGEX_H
 #define SKV_TEXT_PRETOKENIZE_REGEX_H
@@ -20,7 +20,7 @@ SKV_MUST_CHECK skv_status skv_regex_create(const char *pattern, size_t n, const 
                                            skv_regex **out, skv_error *err);
 void skv_regex_free(skv_regex *regex);
 
-/* What matching needs, made at its first use. */
+/* Working memory of matching, made at its first use. */
 typedef struct skv_regex_work {
     struct skv_regex_state *state; /* owned */
     skv_buf valid;                 /* a copy of text that was not UTF-8 */

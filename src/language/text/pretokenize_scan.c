@@ -1,6 +1,6 @@
 /*
- * The scanners. Each follows its pattern alternative by alternative; what backtracking would find
- * is worked out beforehand and said beside the code.
+ * The scanners. Each follows its pattern alternative by alternative; comments beside the code
+ * derive the results that backtracking would give.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -44,7 +44,7 @@ static inline size_t run_of(const char *text, size_t n, size_t at, unsigned flag
     return at;
 }
 
-/* The same for characters with none of these flags. */
+/* As above, for characters with none of these flags. */
 static inline size_t run_without(const char *text, size_t n, size_t at, unsigned flags)
 {
     size_t length;
@@ -259,7 +259,8 @@ static const struct {
     skv_scan_fn *scan;
 } known_patterns[] = {
     {CONTRACTIONS GPT2_TAIL "|\\s+", skv_scan_gpt2},
-    {CONTRACTIONS GPT2_TAIL, skv_scan_gpt2}, /* what it leaves out is one space, a piece anyway */
+    {CONTRACTIONS GPT2_TAIL, skv_scan_gpt2}, /* it only omits a single space, which is a piece
+                                              * anyway */
     {"'(?:[sdmt]|ll|ve|re)" GPT2_TAIL "|\\s+", skv_scan_gpt2},
     {"(?i:" CONTRACTIONS ")|" LEAD "\\p{L}+|\\p{N}{1,3}" OTHERS, scan_llama3},
     {"'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,3}"

@@ -33,7 +33,7 @@ typedef struct spm_spec {
     bool byte_fallback, space_as_suffix;
     int32_t unk, bos, eos;
     bool add_prefix, merge_spaces, escape;
-    const char *unk_surface; /* what the unknown piece decodes to */
+    const char *unk_surface; /* the decoded text of the unknown piece */
     size_t n_unk_surface;
     const unsigned char *charsmap;
     size_t n_charsmap;

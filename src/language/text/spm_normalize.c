@@ -56,7 +56,7 @@ static size_t offset_of(uint32_t unit)
     return (size_t)(unit >> 10) << ((unit & (1u << 9)) >> 6);
 }
 
-/* Bytes of text[0..n), n >= 1, that the map replaces (0: none), and what by. */
+/* Returns the bytes of text[0..n), n >= 1, that the map replaces (0: none), and the replacement. */
 static size_t find_replacement(const skv_charsmap *map, const char *text, size_t n, const char **to,
                                size_t *n_to)
 {
@@ -81,7 +81,7 @@ static size_t find_replacement(const skv_charsmap *map, const char *text, size_t
     return length;
 }
 
-/* What the beginning of the text becomes; returns the bytes it takes. */
+/* Returns the bytes that the first piece of the text takes, and its replacement. */
 static size_t next_piece(const skv_spm_rules *rules, const char *text, size_t n, const char **to,
                          size_t *n_to)
 {
@@ -146,7 +146,7 @@ static void normalize_pieces(const skv_spm_rules *rules, const char *text, size_
     }
 }
 
-/* The offset behind the spaces that the text begins with, as the map sees them. */
+/* Returns the offset after the leading spaces, as the map sees them. */
 static size_t leading_spaces(const skv_spm_rules *rules, const char *text, size_t n)
 {
     size_t at = 0;

@@ -19,7 +19,7 @@ typedef struct walk {
     skv_buf bytes;     /* of one token */
 } walk;
 
-/* What was done to the text where a piece of it begins. */
+/* Changes by the tokenizer at the start of a piece of the text. */
 typedef struct piece_start {
     bool drops_space;  /* the first token has a space that the text has not */
     bool skips_blanks; /* the text has white space that no token has */
@@ -131,7 +131,7 @@ static bool spell(walk *w, size_t i)
     return skv_tokenizer_bytes(w->t, w->ids[i], &w->bytes);
 }
 
-/* Walks from token `first` to behind the next mark; returns the token where it stopped. */
+/* Walks from token `first` past the next mark; returns the token where it stopped. */
 static size_t walk_piece(walk *w, size_t first, size_t at, piece_start start)
 {
     if (start.skips_blanks) at = skip_blanks(w, at);

@@ -125,8 +125,8 @@ static skv_status encode_normalized(encoder *e, const char *text, size_t n, bool
     }
 }
 
-/* Where data begin and end in text[from..to), for tokens that are looked for behind normalisation.
- * Pieces come in their order, so that what lies in front of one is left behind. */
+/* Marks the bounds of data in text[from..to), for tokens that are searched for after normalisation.
+ * Pieces come in order, so the marks before the current one are dropped. */
 static skv_status mark_piece(encoder *e, size_t from, size_t to, skv_error *err)
 {
     skv_text_marks *data = &e->data;
@@ -203,7 +203,7 @@ skv_status skv_tokenizer_encode(const skv_tokenizer *t, const char *text, size_t
     skv_word_work_release(&e.word);
     skv_pre_work_release(&e.pre);
     skv_norm_work_release(&e.norm);
-    if (status == SKV_FULL && most > 0) status = SKV_OK; /* what is there is what was wanted */
+    if (status == SKV_FULL && most > 0) status = SKV_OK; /* the requested number of ids is there */
     out->max = 0;
     if (status != SKV_OK) out->n = before;
     return status;

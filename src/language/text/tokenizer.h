@@ -32,9 +32,9 @@ void skv_ids_release(skv_ids *ids);
 int32_t *skv_ids_give_away(skv_ids *ids);
 /** Room for more ids. */
 SKV_MUST_CHECK skv_status skv_ids_reserve(skv_ids *ids, size_t more, skv_error *err);
-/** SKV_FULL, without a text, where there are `max` of them. */
+/** Fails with SKV_FULL, without an error text, if there are `max` ids already. */
 SKV_MUST_CHECK skv_status skv_ids_push(skv_ids *ids, int32_t id, skv_error *err);
-/** The same of several; those that fit are there in any case. */
+/** As skv_ids_push for several ids; those that fit are appended in any case. */
 SKV_MUST_CHECK skv_status skv_ids_append(skv_ids *ids, const int32_t *more, size_t n,
                                          skv_error *err);
 
@@ -49,9 +49,9 @@ SKV_MUST_CHECK skv_status skv_tokenizer_open_gguf(const struct skv_gguf *gguf, s
                                                   skv_error *err);
 /**
  * Appends the entries of a GGUF file that describe this tokenizer, for a model with n_ids rows in
- * its embedding. GGUF names rules instead of spelling them out, so the rules are tried: those are
- * written with which skv_tokenizer_open_gguf makes the same ids of a text that tells them apart.
- * SKV_UNSUPPORTED where none does.
+ * its embedding. GGUF names rules instead of spelling them out, so they are found by trial: the
+ * rules are written for which skv_tokenizer_open_gguf produces the same ids on a distinguishing
+ * text. Fails with SKV_UNSUPPORTED if none do.
  */
 SKV_MUST_CHECK skv_status skv_tokenizer_to_gguf(const skv_tokenizer *t, size_t n_ids,
                                                 struct skv_gguf_out *out, skv_error *err);
@@ -64,8 +64,8 @@ SKV_MUST_CHECK skv_status skv_tokenizer_parse_spm(const void *data, size_t n, co
 void skv_tokenizer_free(skv_tokenizer *t);
 
 /** Appends the ids of text[0..n), or the first options.max_ids of them. Any bytes are accepted;
- * what is not UTF-8 is taken as the original tokenizer takes it (byte tokens where there are any,
- * U+FFFD otherwise). */
+ * invalid UTF-8 is encoded as the original tokenizer does (byte tokens if there are any, else
+ * U+FFFD). */
 SKV_MUST_CHECK skv_status skv_tokenizer_encode(const skv_tokenizer *t, const char *text, size_t n,
                                                skv_encode_options options, skv_ids *out,
                                                skv_error *err);
@@ -75,8 +75,8 @@ SKV_MUST_CHECK skv_status skv_tokenizer_decode(const skv_tokenizer *t, const int
                                                skv_error *err);
 
 /*
- * Decoding as tokens arrive: `push` appends to out the bytes that the new id makes certain
- * (whole UTF-8 characters), `finish` what is left. The concatenation equals skv_tokenizer_decode.
+ * Decoding as tokens arrive: `push` appends to out the bytes that the new id completes (whole UTF-8
+ * characters), `finish` the remaining ones. The concatenation equals skv_tokenizer_decode.
  */
 typedef struct skv_stream_decoder {
     const skv_tokenizer *tokenizer; /* borrowed */
@@ -85,7 +85,7 @@ typedef struct skv_stream_decoder {
     char held[16]; /* the unfinished character */
     size_t n_held;
     size_t n_stripped; /* characters that the decoder took from the start of the text */
-    skv_buf *raw;      /* borrowed: gets each token's bytes, cut as they are; NULL: not wanted */
+    skv_buf *raw;      /* borrowed: receives each token's raw bytes; NULL: not wanted */
 } skv_stream_decoder;
 
 void skv_stream_decoder_init(skv_stream_decoder *d, const skv_tokenizer *t, bool with_special);
@@ -103,7 +103,7 @@ int32_t skv_tokenizer_find(const skv_tokenizer *t, const char *text, size_t n);
 /** Appends the bytes that the id adds to a text in progress, which may be a part of a character;
  * false for special, unknown and unused tokens, which are no text, and when out is full. */
 SKV_MUST_CHECK bool skv_tokenizer_piece(const skv_tokenizer *t, int32_t id, skv_buf *out);
-/** The same with special and unknown tokens as they are spelled; false for what is no id. */
+/** As above, with special and unknown tokens as they are spelled; false for an invalid id. */
 SKV_MUST_CHECK bool skv_tokenizer_bytes(const skv_tokenizer *t, int32_t id, skv_buf *out);
 /** The vocabulary's spelling of an id; NULL when there is none. */
 const char *skv_tokenizer_text(const skv_tokenizer *t, int32_t id, size_t *n);
@@ -127,8 +127,8 @@ const char *skv_tokenizer_chat_template(const skv_tokenizer *t);
 size_t skv_token_walk_prefix(const skv_tokenizer *t);
 
 /**
- * ends[i]: bytes of text[0..n_text) behind ids[0..i]; ends [n]. *n_walked ids cover text; those
- * behind do not.
+ * ends[i]: bytes of text[0..n_text) that ids[0..i] cover; ends [n]. Only the first *n_walked ids
+ * cover text.
  */
 SKV_MUST_CHECK skv_status skv_token_walk(const skv_tokenizer *t, const int32_t *ids, size_t n,
                                          const char *text, size_t n_text, size_t *ends,

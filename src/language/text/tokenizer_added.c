@@ -196,7 +196,7 @@ static skv_added_match strip(const skv_added_token *token, const char *text, siz
     return (skv_added_match){.start = start < done ? done : start, .end = end, .token = token};
 }
 
-/* Whether a byte of text[start..end) is data; *behind: where the first of these data end. */
+/* Whether a byte of text[start..end) is data; *behind: the end of the first such data. */
 static bool touches_data(const skv_added_text *in, size_t start, size_t end, size_t *behind)
 {
     size_t i_end;
@@ -205,8 +205,8 @@ static bool touches_data(const skv_added_text *in, size_t start, size_t end, siz
     return true;
 }
 
-/* The longest special token at `start` that touches no data; 0: there is none. A longer one that
- * does must not hide it: the data behind it would decide what it is. */
+/* Returns the length of the longest special token at `start` that touches no data; 0: none. A
+ * longer token that touches data must not hide it: the data after it would decide its meaning. */
 static size_t longest_clean(const skv_added *added, const skv_trie *trie, const skv_added_text *in,
                             size_t start, uint32_t *value)
 {

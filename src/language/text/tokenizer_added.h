@@ -36,7 +36,7 @@ enum { SKV_TRIE_TEXT_MAX = 4096 };
 typedef struct skv_added_token {
     uint32_t id;
     bool special, single_word, lstrip, rstrip;
-    bool trim_ascii; /* llama.cpp strips what C's isspace knows, not Unicode's spaces */
+    bool trim_ascii; /* llama.cpp strips C's isspace characters, not Unicode's spaces */
 } skv_added_token;
 
 typedef struct skv_added {
@@ -48,7 +48,7 @@ typedef struct skv_added {
 } skv_added;
 
 void skv_added_release(skv_added *added);
-/** `text` is what is looked for: already normalised where after_normalizing. */
+/** Adds a token to search for as `text`, which is already normalised if after_normalizing. */
 SKV_MUST_CHECK skv_status skv_added_put(skv_added *added, const char *text, size_t n,
                                         skv_added_token token, bool after_normalizing,
                                         skv_error *err);
@@ -69,8 +69,8 @@ typedef struct skv_added_text {
 } skv_added_text;
 
 /**
- * The next match in a text that begins at or after *at; nothing before `done` is stripped. *at
- * moves behind what was looked at.
+ * Finds the next match in a text that begins at or after *at; nothing before `done` is stripped.
+ * Advances *at past the searched text.
  */
 skv_added_match skv_added_find(const skv_added *added, const skv_trie *trie,
                                const skv_added_text *in, size_t done, size_t *at);

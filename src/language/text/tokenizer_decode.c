@@ -160,7 +160,7 @@ static void put_stream(skv_stream_decoder *d, const char *bytes, size_t n, bool 
         } else {
             skv_buf_append(out, piece, length);
         }
-        /* What was looked at beyond this character is read again. */
+        /* Lookahead beyond this character is read again. */
         if (length >= d->n_held) {
             at += length - d->n_held;
             d->n_held = 0;
@@ -171,7 +171,7 @@ static void put_stream(skv_stream_decoder *d, const char *bytes, size_t n, bool 
     }
 }
 
-/* Takes what the decoder strips from the start of the whole text. */
+/* Removes the characters that the decoder strips from the start of the whole text. */
 static void strip_start(skv_stream_decoder *d, const char **bytes, size_t *n)
 {
     const skv_decoder *decoder = &d->tokenizer->decoder;

@@ -1,7 +1,8 @@
 /*
  * The tokenizer in the metadata of a GGUF file, as llama.cpp runs it: "llama" is SentencePiece's
  * BPE by scores, "gpt2" a byte-level BPE whose splitting has a name (tokenizer.ggml.pre), "gemma4"
- * a BPE by merges over characters, where a space is U+2581 and bytes stand in for what is no token.
+ * a BPE by merges over characters, where a space is U+2581 and bytes stand in for unknown
+ * characters.
  */
 #include <math.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 
 enum token_type { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6 };
 
-/* The arrays of the file; NULL where they are absent. */
+/* The arrays of the file; NULL if absent. */
 typedef struct gguf_vocab {
     const skv_gguf *gguf;
     const skv_gguf_value *tokens, *types, *scores, *merges;
@@ -129,7 +130,7 @@ static unsigned flags_of(int type, const char *text, size_t n)
     return 0;
 }
 
-/* Phi-3's control tokens take the white space behind them, but for these. */
+/* Phi-3's control tokens consume the white space after them, except these. */
 static bool strips_right(const skv_gguf *gguf, const char *text, size_t n)
 {
     static const char *const keep[] = {"<unk>", "<s>", "<|endoftext|>"};
@@ -295,8 +296,8 @@ static skv_status build_gpt2(skv_tokenizer *t, const gguf_vocab *v, skv_error *e
     return SKV_OK;
 }
 
-/* One word between newlines. llama.cpp begins with BOS whatever tokenizer.ggml.add_bos_token says.
- */
+/* One word between newlines. llama.cpp begins with BOS regardless of
+ * tokenizer.ggml.add_bos_token. */
 static skv_status build_gemma4(skv_tokenizer *t, const gguf_vocab *v, skv_error *err)
 {
     static const char pattern[] = "[^\\n]+|[\\n]+";

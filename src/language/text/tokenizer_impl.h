@@ -1,9 +1,9 @@
 /*
- * Inside of the tokenizer: what opening fills in and encoding and decoding read.
+ * Internals of the tokenizer: filled in on opening, read by encoding and decoding.
  *
  * Encoding is a chain. Added tokens are cut out of the raw text; each piece between them is
- * normalised; added tokens that want it are cut out of the result; the rest is split into words
- * by the pre-tokenisation steps; the model turns every word into ids.
+ * normalised; added tokens that want it are cut out of the result; the rest is split into words by
+ * the pre-tokenisation steps; the model turns every word into ids.
  */
 #ifndef SKV_TEXT_TOKENIZER_IMPL_H
 #define SKV_TEXT_TOKENIZER_IMPL_H
@@ -57,7 +57,7 @@ typedef struct skv_charsmap {
     size_t n_texts;
 } skv_charsmap;
 
-/* What SentencePiece does to the text before its model sees it. */
+/* SentencePiece's transformations of the text before its model. */
 typedef struct skv_spm_rules {
     bool active;
     bool add_prefix;       /* a space before the text */
@@ -79,7 +79,7 @@ typedef struct skv_unigram {
     float unk_score;
     uint32_t unk;
     bool byte_fallback;
-    uint32_t byte_token[256]; /* SKV_NO_TOKEN where it is missing */
+    uint32_t byte_token[256]; /* SKV_NO_TOKEN if missing */
 } skv_unigram;
 
 struct skv_tokenizer {
@@ -152,7 +152,7 @@ typedef struct skv_pre_type {
     bool ignore_merges, add_bos;
 } skv_pre_type;
 
-/** What a name stands for; NULL for an unknown one. */
+/** Looks up a pre-tokenizer by name; NULL if it is unknown. */
 const skv_pre_type *skv_pre_type_find(const char *name, size_t n);
 /** A name of the i-th of them, NULL past the last. */
 const char *skv_pre_type_name(size_t i);

@@ -45,7 +45,7 @@ typedef struct vocab_size {
     size_t n_bytes, n_ids, n_tokens;
 } vocab_size;
 
-/* Every token of the vocabulary: counts them in `size`, or puts them where that is NULL. */
+/* Visits every token of the vocabulary: counts them in `size` or, if that is NULL, adds them. */
 static skv_status each_token(skv_tokenizer *t, const skv_skim *skim, vocab_size *size,
                              skv_error *err)
 {
@@ -312,8 +312,8 @@ static skv_status read_config(skv_tokenizer *t, const json_t *root, skv_error *e
     return SKV_OK;
 }
 
-/* SentencePiece files leave it to the configuration what is added; tokenizer.json says it itself.
- */
+/* In SentencePiece files the configuration decides which tokens are added; tokenizer.json says it
+ * itself. */
 static skv_status read_adding(skv_tokenizer *t, const json_t *root, skv_error *err)
 {
     bool bos, eos;

@@ -19,7 +19,7 @@ static skv_status read_optional(const char *folder, const char *name, size_t max
     return skv_file_exists(*path) ? skv_file_read(*path, max, data, n, err) : SKV_OK;
 }
 
-/* What stands beside the vocabulary: the folder's own, or that of the vocabulary's home. */
+/* Reads a file beside the vocabulary: the folder's own, or that of the vocabulary's home. */
 static skv_status read_beside(const char *folder, const char *home, const char *name, char **data,
                               size_t *n, skv_error *err)
 {
@@ -66,7 +66,7 @@ static skv_status open_file(const char *folder, bool is_json, skv_text_piece con
     return status;
 }
 
-/* What a model that came from a GGUF file keeps of it. */
+/* Opens tokenizer.gguf, which is kept from the GGUF file that a model came from. */
 static skv_status open_gguf(const char *folder, skv_tokenizer **out, skv_error *err)
 {
     char *path = skv_path_join(folder, SKV_TOKENIZER_GGUF);

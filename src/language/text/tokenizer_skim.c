@@ -16,14 +16,14 @@ static size_t skip_spaces(const char *text, size_t n, size_t at)
     return at;
 }
 
-/* From behind a quote to its closing one (n when there is none). */
+/* Returns the closing quote, from after the opening one (n if there is none). */
 static size_t string_end(const char *text, size_t n, size_t at)
 {
     while (at < n && text[at] != '"') at += text[at] == '\\' ? 2 : 1;
     return at < n ? at : n;
 }
 
-/* From an opening bracket to behind the one that closes it (n when there is none). */
+/* Returns the offset after the closing bracket, from an opening one (n if there is none). */
 static size_t skip_value(const char *text, size_t n, size_t at)
 {
     size_t depth = 0;
@@ -41,7 +41,7 @@ static size_t skip_value(const char *text, size_t n, size_t at)
     return at;
 }
 
-/* The walk over the file: what has been copied, and whether we are inside "model". */
+/* The walk over the file: the part copied so far, and whether it is inside "model". */
 typedef struct walk {
     const char *text;
     size_t n, at, copied, depth;
@@ -135,7 +135,8 @@ static bool read_hex(const char *text, size_t n, uint32_t *code)
     return true;
 }
 
-/* \uXXXX at text (behind the u), surrogate pairs together; the bytes taken, 0 when it is bad. */
+/* Decodes \uXXXX at text (after the u), with surrogate pairs; returns the bytes taken, 0 on
+ * error. */
 static size_t read_unicode(const char *text, size_t n, uint32_t *code)
 {
     uint32_t low;
@@ -190,7 +191,7 @@ static bool read_string(skv_skim_cursor *c, size_t which, const char **text, siz
     return true;
 }
 
-/* Behind the previous element: the end, or a comma and the next one. */
+/* After an element: takes the end of the list, or a comma before the next element. */
 static bool next_element(skv_skim_cursor *c, char close, bool *more)
 {
     *more = false;

@@ -14,7 +14,7 @@
 #include "base/fail.h"
 
 typedef struct skv_skim {
-    const char *vocab, *merges; /* borrowed: behind the opening bracket; NULL: not there */
+    const char *vocab, *merges; /* borrowed: after the opening bracket; NULL: absent */
     size_t n_vocab, n_merges;   /* bytes up to the end of the file */
     skv_buf rest;               /* the file with {} and [] in their places */
 } skv_skim;
@@ -33,7 +33,7 @@ typedef struct skv_skim_cursor {
 
 void skv_skim_begin(skv_skim_cursor *c, const char *text, size_t n, const char *name);
 void skv_skim_end(skv_skim_cursor *c);
-/** "text": id. *more is false behind the last one. */
+/** Reads "text": id. *more is false after the last one. */
 SKV_MUST_CHECK skv_status skv_skim_token(skv_skim_cursor *c, bool *more, const char **text,
                                          size_t *n, uint32_t *id, skv_error *err);
 /** "left right" (texts[1] NULL, to be split) or ["left", "right"]. */

@@ -18,23 +18,23 @@ typedef struct merge {
     uint32_t rank, left, right, id;
 } merge;
 
-/* What all attempts share. */
+/* State shared by all attempts. */
 typedef struct converter {
     const skv_tokenizer *t;
     size_t n_ids;
     merge *merges; /* owned, [n_merges], by rank */
     size_t n_merges;
-    skv_buf probe; /* a text that rules of splitting tell apart */
+    skv_buf probe; /* a text that distinguishes the rules of splitting */
 } converter;
 
-/* One way to say it. */
+/* One way to express the tokenizer. */
 typedef struct attempt {
     const char *model; /* tokenizer.ggml.model */
     const char *pre;   /* "gpt2": the name of its splitting */
-    bool space_prefix; /* "llama": a space comes before the text */
+    bool space_prefix; /* "llama": the text is preceded by a space */
 } attempt;
 
-/* ---- what is converted ---- */
+/* ---- input of the conversion ---- */
 
 static int by_rank(const void *a, const void *b)
 {
@@ -58,8 +58,8 @@ static skv_status list_merges(converter *c, skv_error *err)
     return SKV_OK;
 }
 
-/* Appends a character unless the vocabulary lacks it: what becomes of such ones, GGUF cannot say.
- */
+/* Adds a character to the probe unless the vocabulary lacks it: GGUF cannot express its encoding
+ * then. */
 static skv_status add_character(converter *c, const char *text, size_t n, skv_error *err)
 {
     skv_ids ids = {0};
@@ -119,7 +119,7 @@ static skv_status add_vocabulary(converter *c, skv_error *err)
     return status;
 }
 
-/* A text that tells tokenizers apart. */
+/* Makes a text that distinguishes tokenizers. */
 static skv_status make_probe(converter *c, skv_error *err)
 {
     const skv_added *added = &c->t->added;
@@ -285,7 +285,7 @@ static skv_status try_one(const converter *c, const attempt *a, skv_gguf_out *ou
 
 static skv_status try_all(const converter *c, skv_gguf_out *out, skv_error *err)
 {
-    /* Several may do for a small vocabulary: that which splits most often says most. */
+    /* Several may fit a small vocabulary: the one that splits most often is most specific. */
     static const char *const first[] = {"smollm", "gpt-2", "qwen2", "llama-bpe"};
     enum { N_FIRST = sizeof first / sizeof *first };
     bool same = false;

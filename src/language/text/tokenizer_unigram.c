@@ -11,7 +11,7 @@
 #include "base/utf8.h"
 #include "text/tokenizer_impl.h"
 
-enum { ROOM_MIN = 16 * SKV_TRIE_TEXT_MAX }; /* positions: several times what a piece reaches */
+enum { ROOM_MIN = 16 * SKV_TRIE_TEXT_MAX }; /* positions: several times the reach of a piece */
 
 /* The best spelling that ends at a byte position. */
 typedef struct best_end {
@@ -61,7 +61,7 @@ static void extend(lattice *l, size_t start)
     if (!single) offer(here + length, start, model->unk, base + model->unk_score);
 }
 
-/* Unknown pieces: their bytes where there are tokens for all, one unknown token for a run else. */
+/* Writes an unknown run: as bytes if all have tokens, else as one unknown token. */
 static skv_status write_unknown(const skv_unigram *model, const char *text, size_t n,
                                 bool after_unknown, skv_ids *out, bool *fell_back, skv_error *err)
 {
@@ -120,7 +120,7 @@ static size_t meet(const lattice *l, size_t a, size_t b)
     return a;
 }
 
-/* Whether so many positions can be kept. */
+/* Makes room for this many positions; false if out of budget or memory. */
 static bool make_room(lattice *l, size_t room)
 {
     const size_t had = l->room;
@@ -129,8 +129,9 @@ static bool make_room(lattice *l, size_t room)
     return true;
 }
 
-/* Writes what no text behind position `at` can change: all spellings that go on pass a position
- * from there to as far as a piece reaches. Where that is little, more positions are kept. */
+/* Writes the tokens that no text after position `at` can change: all spellings that continue pass
+ * one position between there and the farthest reach of a piece. If that frees little, more
+ * positions are kept. */
 static skv_status settle(lattice *l, size_t at, skv_error *err)
 {
     const size_t last = skv_min_size(l->n, l->base + l->room - 1);

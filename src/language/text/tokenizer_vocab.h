@@ -15,7 +15,7 @@ enum skv_token_flags {
     SKV_TOKEN_PRESENT = 1 << 0, /* the id is in use */
     SKV_TOKEN_SPECIAL = 1 << 1, /* left out of decoded text unless asked for */
     SKV_TOKEN_BYTE = 1 << 2,    /* <0xXX> of a SentencePiece vocabulary */
-    SKV_TOKEN_UNKNOWN = 1 << 3, /* stands for what the vocabulary cannot spell */
+    SKV_TOKEN_UNKNOWN = 1 << 3, /* stands for text that the vocabulary cannot spell */
     SKV_TOKEN_LITERAL = 1 << 4, /* decoded as spelled: control, user-defined */
     SKV_TOKEN_UNUSED = 1 << 5,  /* SentencePiece: never produced */
     SKV_TOKEN_ADDED = 1 << 6,   /* no token of the model: only found as an added token */
@@ -53,7 +53,7 @@ void skv_vocab_release(skv_vocab *v);
  * range, or the bytes do not fit.
  */
 bool skv_vocab_put(skv_vocab *v, uint32_t id, const char *text, size_t n, unsigned flags);
-/** What the id decodes to where that is not its text; false when out of memory. */
+/** Sets the text that the id decodes to, if it differs from its own; false when out of memory. */
 SKV_MUST_CHECK bool skv_vocab_respell(skv_vocab *v, uint32_t id, const char *text, size_t n);
 /** The text to decode. */
 const char *skv_vocab_spelling(const skv_vocab *v, uint32_t id, size_t *n);

@@ -1,4 +1,4 @@
-/* The BPE model: what is worked out once from its vocabulary and merges, then words to ids. */
+/* The BPE model: derives its tables from the vocabulary and merges, then turns words into ids. */
 #include "text/tokenizer_word.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ enum {
     CACHE_TEXT_MIN = 2048, /* shorter texts do without */
     CACHE_SLOTS_MAX = 1 << 14,
     WHOLE_WORD_MAX = 1024, /* bytes; published byte-level tokens have at most 256 */
-    SYMBOLS_A_CHAR = 5,    /* at most: its byte tokens, behind the token of an unknown run */
+    SYMBOLS_A_CHAR = 5,    /* at most: its byte tokens, after the token of an unknown run */
     WINDOW_MIN = 1 << 16,  /* symbols; shorter words are merged as a whole */
     LOOK_BYTES = 1 << 16,  /* of stretches, about a millisecond */
     BYTES_A_UNIT = 4
@@ -257,8 +257,8 @@ typedef struct word_reader {
 } word_reader;
 
 /*
- * Characters to symbols. An unknown run waits until the next known character: byte tokens in
- * between come before it, as in the original.
+ * Turns characters into symbols. An unknown run is written at the next known character: byte tokens
+ * in between precede it, as in the original.
  */
 static size_t char_symbols(const skv_word_work *work, word_reader *r, uint32_t *symbols,
                            size_t room)
@@ -325,8 +325,8 @@ static size_t read_symbols(const skv_word_work *work, word_reader *r, uint32_t *
     return used;
 }
 
-/* Symbols that are no tokens: to byte tokens, or to one unknown token for a run of them, which
- * *unknown says has begun. */
+/* Writes symbols that are not tokens: as byte tokens, or as one unknown token for a run of them;
+ * *unknown is set while such a run continues. */
 static skv_status write_late(skv_word_work *work, const uint32_t *symbols, size_t n, bool *unknown,
                              skv_error *err)
 {
@@ -391,9 +391,9 @@ static skv_status write_symbols(skv_word_work *work, size_t n, bool *unknown, sk
 }
 
 /*
- * A very long word, window by window: of each window those symbols are written that what follows
- * cannot change, and the others are read again with what follows. A word that is cut where its
- * symbols have a boundary becomes the same symbols, as no merge passes a boundary.
+ * Merges a very long word window by window. From each window it writes the symbols that later text
+ * cannot change, and reads the others again with the next window. A word that is cut at a boundary
+ * between its symbols yields the same symbols, since no merge crosses a boundary.
  */
 static skv_status merge_windows(skv_word_work *work, word_reader *r, size_t window, skv_error *err)
 {

@@ -1,9 +1,9 @@
 /*
  * The BPE model: one word (or a whole SentencePiece text) -> ids.
  *
- * Symbols are token ids. Above them come two kinds that no vocabulary has: `virtual` ones, for
- * characters that are no token themselves but part of one, and `raw` ones, for characters and
- * bytes that no token contains. Both only live until a word is written out.
+ * Symbols are token ids. Above them are two kinds outside the vocabulary: `virtual` ones, for
+ * characters that are only a part of tokens, and `raw` ones, for characters and bytes that no token
+ * contains. Both only live until a word is written out.
  */
 #ifndef SKV_TEXT_TOKENIZER_WORD_H
 #define SKV_TEXT_TOKENIZER_WORD_H
@@ -20,16 +20,16 @@ enum { SKV_CUT_CLASSES = 129 }; /* ASCII, and U+2581 */
 
 typedef struct skv_bpe_model {
     skv_bpe merges;
-    bool byte_level;     /* a word is raw bytes, each the symbol byte_symbol[b] */
-    bool ignore_merges;  /* a word that is a token is that token */
-    bool whole_newlines; /* the same, for words of newlines alone */
-    bool byte_fallback;  /* what is no token becomes <0xXX> tokens, where all of them are there */
-    bool fuse_unk;       /* neighbouring unknown characters are one unknown token */
-    bool late_unknown;   /* SentencePiece: unknown characters are written after merging */
-    bool can_cut;        /* `cut` may be used */
-    uint32_t unk;        /* SKV_NO_TOKEN: unknown characters vanish */
+    bool byte_level;           /* a word is raw bytes, each the symbol byte_symbol[b] */
+    bool ignore_merges;        /* a word that is a token is that token */
+    bool whole_newlines;       /* the same, for words of newlines alone */
+    bool byte_fallback;        /* unknown characters become <0xXX> tokens, if all of these exist */
+    bool fuse_unk;             /* neighbouring unknown characters are one unknown token */
+    bool late_unknown;         /* SentencePiece: unknown characters are written after merging */
+    bool can_cut;              /* `cut` may be used */
+    uint32_t unk;              /* SKV_NO_TOKEN: unknown characters vanish */
     uint32_t byte_symbol[256]; /* byte-level: the token of the byte's character */
-    uint32_t byte_token[256];  /* <0xXX>; SKV_NO_TOKEN where it is missing */
+    uint32_t byte_token[256];  /* <0xXX>; SKV_NO_TOKEN if missing */
     uint32_t ascii[128];       /* the symbol of an ASCII character */
     /* cut[a][b]: no merge reaches from a character a to a character b after it. */
     uint8_t cut[SKV_CUT_CLASSES][SKV_CUT_CLASSES];

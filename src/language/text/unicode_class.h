@@ -1,9 +1,9 @@
 /*
- * What class a character is of, as the tokenizers' own libraries see it.
+ * Character classes as the tokenizers' own libraries define them.
  *
- * Their parts follow different versions of Unicode, and equal ids need the same mistakes: the
- * regex classes are Unicode 16.0 (Oniguruma 6.9.10), NUMERIC and lower case 17.0 (Rust's own),
- * OLD_PUNCT and OLD_MARK those of crates that stopped at Unicode 8 and 9.
+ * Their parts follow different versions of Unicode, and equal ids need the same mistakes: the regex
+ * classes are Unicode 16.0 (Oniguruma 6.9.10), NUMERIC and lower case 17.0 (Rust's own), OLD_PUNCT
+ * and OLD_MARK those of crates that stopped at Unicode 8 and 9.
  */
 #ifndef SKV_TEXT_UNICODE_CLASS_H
 #define SKV_TEXT_UNICODE_CLASS_H
@@ -20,10 +20,10 @@ enum skv_unicode {
     SKV_U_SPACE = 1 << 5,     /* \s */
     SKV_U_UPPER = 1 << 6,     /* \p{Lu}, \p{Lt} */
     SKV_U_LOWER = 1 << 7,     /* \p{Ll} */
-    SKV_U_NUMERIC = 1 << 8,   /* what the Digits pre-tokenizer splits at */
-    SKV_U_OLD_PUNCT = 1 << 9, /* what the Punctuation pre-tokenizer splits at */
-    SKV_U_OLD_MARK = 1 << 10, /* what the StripAccents normalizer drops */
-    SKV_U_WORD = 1 << 11,     /* \w, what a single-word token may not touch */
+    SKV_U_NUMERIC = 1 << 8,   /* the Digits pre-tokenizer splits at these */
+    SKV_U_OLD_PUNCT = 1 << 9, /* the Punctuation pre-tokenizer splits at these */
+    SKV_U_OLD_MARK = 1 << 10, /* the StripAccents normalizer drops these */
+    SKV_U_WORD = 1 << 11,     /* \w: a single-word token may not touch these */
     SKV_U_HAN = 1 << 12,      /* \p{Han} */
     SKV_U_NEWER = 1 << 13     /* unassigned for the normalizers: no decomposition, no order */
 };
@@ -41,7 +41,7 @@ extern const uint16_t skv_unicode_flags[];
 extern const skv_unicode_case skv_unicode_lower_runs[];
 extern const size_t skv_unicode_n_lower;
 
-/** The flags above; 0 for what is no character (SKV_UTF8_BAD too). */
+/** Returns the flags above; 0 for invalid characters (SKV_UTF8_BAD too). */
 static inline unsigned skv_unicode_class(uint32_t code)
 {
     if (code >= SKV_UNICODE_END) return 0;

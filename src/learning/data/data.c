@@ -93,7 +93,8 @@ static bool needs_tokenizer(skv_data_kind kind)
     return kind == SKV_DATA_TEXT || kind == SKV_DATA_JSONL || kind == SKV_DATA_GENERATED;
 }
 
-/* What the marks of turns cost with this model, so that generated documents keep their length. */
+/* Counts the tokens of turn marks with this model, so that generated documents keep their
+ * length. */
 static skv_status count_turns(const skv_data_writer *w, skv_documents *documents, skv_error *err)
 {
     const skv_buf *const turn[] = {&w->to_answer, &w->answer_start, &w->to_question};
@@ -213,7 +214,7 @@ void skv_data_close(skv_data *data)
 
 /* ---- packing ---- */
 
-/* The source that is furthest behind its share; NULL when the batch is full for all. */
+/* The source that lags its share most; NULL when the batch is full for all. */
 static source *next_source(skv_data *data)
 {
     source *best = NULL;
@@ -284,8 +285,8 @@ static skv_status check_ids(const skv_data *data, const source *s, skv_error *er
     return SKV_OK;
 }
 
-/* Whether token i of the document at hand is one to learn. After the token that ends a document
- * there is nothing to say of the next. */
+/* Whether token i of the current document is learnt. The token that begins the next document is
+ * not: the end of this one does not predict it. */
 static bool is_learnt(const skv_data *data, const source *s, size_t i)
 {
     const int32_t *ids = data->tokens.ids.data;
@@ -332,7 +333,7 @@ static void fuse_rows(skv_data *data)
     }
 }
 
-/* What is left of a row: tokens that see only themselves and teach nothing. */
+/* Fills the rest of a row with tokens that see only themselves and teach nothing. */
 static void pad(skv_data *data)
 {
     for (size_t row = 0; row < data->rows; row++) {

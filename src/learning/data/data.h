@@ -1,10 +1,9 @@
 /*
- * Training data: documents from several sources, mixed by weight and packed into batches of rows.
- * A document never crosses a row, sees only itself (but in fused rows), and its positions begin
- * at 0.
+ * Training data: documents from several sources, mixed by weight and packed into batches of rows. A
+ * document never crosses a row, sees only itself (but in fused rows), and its positions begin at 0.
  *
- * What comes is a function of the options and of one counter and one token count a source, so a
- * run can be continued, and threads play no part.
+ * The batches are a function of the options and, for each source, of one counter and one token
+ * count. A run can therefore be continued, and does not depend on threads.
  */
 #ifndef SKV_DATA_DATA_H
 #define SKV_DATA_DATA_H
@@ -17,10 +16,10 @@
 #include "skv/train.h"
 #include "text/tokenizer.h"
 
-/* ---- what a training step works on ---- */
+/* ---- the input of a training step ---- */
 
-/* Tokens of one or more documents, packed one behind another. Everything is borrowed from whoever
- * made the batch. */
+/* Tokens of one or more documents, concatenated. Everything is borrowed from the maker of the
+ * batch. */
 typedef struct skv_train_batch {
     size_t n_tokens;
     const int32_t *ids;        /* [n_tokens] */
@@ -32,8 +31,8 @@ typedef struct skv_train_batch {
 
 enum { SKV_BATCH_STATE_WORDS = 16 };
 
-/* Where batches come from. What follows depends on nothing but the seed the source was made with
- * and its state, so that a run can be continued. */
+/* A source of batches. Its batches depend only on its seed and its state, so that a run can be
+ * continued. */
 typedef struct skv_batch_source {
     void *ctx;
     /* The next batch; it stays valid until the next call. A source repeats its data for ever. */
@@ -64,7 +63,7 @@ typedef struct skv_data_options {
     double fuse; /* share of the rows that keep one range of positions: their documents attend to
                   * those before them, long examples made of short ones */
     uint64_t seed;
-    bool once; /* files end: what is left of the last rows is filled up */
+    bool once; /* files end: the last rows are padded */
 } skv_data_options;
 
 typedef struct skv_data skv_data;

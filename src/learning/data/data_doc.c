@@ -135,7 +135,7 @@ static bool cut_frame(skv_data_writer *w, const char *whole, const char *asked)
     const char *prompt = strstr(asked, ASK_1);
     if (!last || !prompt) return false;
     const char *answer = ask + strlen(ASK_1);
-    const char *generation = prompt + strlen(ASK_1); /* what stands before an answer begins */
+    const char *generation = prompt + strlen(ASK_1); /* the text before an answer begins */
     const size_t n_generation = strlen(generation), n_before = (size_t)(tell - answer);
     if (n_generation > n_before || memcmp(answer, generation, n_generation) != 0) return false;
     const char *between = tell + strlen(TELL_1);
@@ -219,7 +219,7 @@ skv_status skv_data_put_text(const skv_data_writer *w, const char *text, size_t 
     return put(w, text, n, false, true, out, err);
 }
 
-/* What follows an answer: its first token ends the turn, which the model has to learn. */
+/* Appends the text after an answer: its first token ends the turn, which the model has to learn. */
 static skv_status put_after_answer(const skv_data_writer *w, const skv_buf *text,
                                    skv_data_tokens *out, skv_error *err)
 {
@@ -298,8 +298,8 @@ static skv_status render_first(const skv_data_writer *w, const json_t *messages,
     return status;
 }
 
-/* A template may write a turn differently once others follow it (thoughts left out of earlier
- * answers): then there is no one place where the answer stands. */
+/* A template may write a turn differently once others follow it (leaving thoughts out of earlier
+ * answers): then the answer has no single place. */
 static bool begins_with(const rendered *whole, const rendered *part)
 {
     const skv_buf *all = &whole->text, *some = &part->text;
@@ -307,7 +307,7 @@ static bool begins_with(const rendered *whole, const rendered *part)
            (some->size == 0 || memcmp(all->data, some->data, some->size) == 0);
 }
 
-/* Tokens of the answer that is message i, and of what stands before it since `*at`. */
+/* Appends the tokens of the answer in message i, and of the text before it since `*at`. */
 static skv_status put_message(const skv_data_writer *w, const json_t *messages, size_t i,
                               const rendered *whole, size_t *at, skv_data_tokens *out,
                               skv_error *err)
@@ -347,8 +347,8 @@ static skv_status put_messages(const skv_data_writer *w, const json_t *messages,
         if (!role || strcmp(role, "assistant") != 0) continue;
         status = put_message(w, messages, i, &whole, &at, out, err);
     }
-    /* What follows the last answer teaches nothing. Without one the text is there to be read: only
-     * the hidden loss has terms of it. */
+    /* The text after the last answer teaches nothing. A conversation without an answer is
+     * merely read: only the hidden loss has terms of it. */
     if (status == SKV_OK && at == 0) {
         status = put_part(w, &whole, 0, whole.text.size, false, out, err);
     }

@@ -30,13 +30,13 @@ void skv_data_tokens_release(skv_data_tokens *tokens);
 SKV_MUST_CHECK skv_status skv_data_mark(skv_data_tokens *tokens, size_t from, bool loss,
                                         skv_error *err);
 
-/* What writes documents for a model. */
+/* A writer of documents for a model. */
 typedef struct skv_data_writer {
     const skv_tokenizer *tokenizer; /* borrowed; NULL: nothing can be written */
     size_t vocab;                   /* ids are below this */
     skv_template *chat;             /* owned; NULL: the model has none */
-    /* What stands around the turns: before the first question, between question and answer,
-     * between answer and question, after the last answer. Learnt from the template. */
+    /* The text around the turns: before the first question, between question and answer, between
+     * answer and question, after the last answer. Learnt from the template. */
     skv_buf head, to_answer, answer_start, to_question, tail;
     char bos[64], eos[64]; /* as the template wants them */
 } skv_data_writer;
@@ -45,7 +45,7 @@ SKV_MUST_CHECK skv_status skv_data_writer_init(skv_data_writer *w, const skv_tok
                                                size_t vocab, skv_error *err);
 void skv_data_writer_release(skv_data_writer *w);
 
-/** Appends a plain text; `begin` puts what begins a text (BOS) before it. */
+/** Appends a plain text; `begin` puts the tokenizer's first token (BOS) before it. */
 SKV_MUST_CHECK skv_status skv_data_put_text(const skv_data_writer *w, const char *text, size_t n,
                                             bool begin, skv_data_tokens *out, skv_error *err);
 SKV_MUST_CHECK skv_status skv_data_put_document(const skv_data_writer *w, const skv_document *doc,

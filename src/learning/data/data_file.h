@@ -1,6 +1,6 @@
 /*
- * A file that documents are taken from, in an order that each epoch shuffles anew. A position is a
- * number that grows for ever: it says the epoch and the place in it, so nothing else is kept.
+ * A file of documents, read in an order that is shuffled for each epoch. A position is a number
+ * that only grows: it encodes the epoch and the place in it, so no other state is kept.
  */
 #ifndef SKV_DATA_DATA_FILE_H
 #define SKV_DATA_DATA_FILE_H
@@ -37,9 +37,9 @@ SKV_MUST_CHECK skv_status skv_data_file_open(const char *path, skv_data_file_for
 void skv_data_file_close(skv_data_file *file);
 
 /**
- * Appends the document at *position, at most `room` tokens of it, and moves *position behind what
- * was taken. Of a text or token file that is a piece as long as the room; a line of JSON that is
- * longer than `room` leaves *taken false and nothing appended unless `cut` says that it may be cut.
+ * Appends the document at *position, at most `room` tokens of it, and advances *position past it.
+ * In a text or token file, a document is a piece as long as the room. A line of JSON longer than
+ * `room` leaves *taken false and appends nothing, unless `cut` allows cutting it.
  */
 SKV_MUST_CHECK skv_status skv_data_file_take(const skv_data_file *file, const skv_data_writer *w,
                                              uint64_t *position, size_t room, bool cut, bool *taken,

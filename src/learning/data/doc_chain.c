@@ -1,4 +1,4 @@
-/* What must be put together: chains of assignments, and facts over several hops. */
+/* Tasks that combine facts: chains of assignments, and facts over several hops. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@ enum { CHAIN_MAX = 5, CHAINS_MAX = 4, QUESTION_MAX = 256 };
 
 /* ---- variables ---- */
 
-/* A chain under way: the name assigned last, and the number behind it. */
+/* A chain in progress: the name assigned last, and its number. */
 typedef struct chain {
     skv_doc_word name;
     int64_t value;

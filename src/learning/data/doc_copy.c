@@ -1,6 +1,6 @@
 /*
- * Copying: random segments that come again (the first stage of the curriculum: what forms the
- * attention that later finds things), passages to be repeated exactly, and with changes.
+ * Copying: repeated random segments (the first stage of the curriculum, which forms the attention
+ * that lookup needs), and passages to be repeated exactly, or with changes.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@ enum { QUESTION_MAX = 256, ANSWER_MAX = 1024, WORDS_MAX = 16, LINES_MAX = 256 };
 
 /* ---- repeat ---- */
 
-/* What the units of a segment are. */
+/* The kind of units in a segment. */
 typedef enum unit_kind {
     UNIT_WORD,
     UNIT_SYLLABLES,
@@ -67,7 +67,7 @@ static size_t longest_segment(const skv_doc_writer *w)
     return skv_max_size(3, (w->budget - w->used) * 2 / 5);
 }
 
-/* One segment of about `wanted` tokens again and again. */
+/* Repeats one segment until about `wanted` tokens are written. */
 static void write_period(skv_doc_writer *w, unit_kind kind, size_t wanted)
 {
     skv_buf *segment = &w->scratch;
@@ -80,12 +80,13 @@ static void write_period(skv_doc_writer *w, unit_kind kind, size_t wanted)
     bool loss = false;
     while (skv_doc_piece(w, loss, segment->data, segment->size)) loss = true;
     const size_t cost = skv_doc_count(w, segment->data, segment->size);
-    size_t n = segment->size * (w->budget - w->used) / (cost + 1); /* about what still fits */
+    size_t n = segment->size * (w->budget - w->used) / (cost + 1); /* about the number that still
+                                                                    * fits */
     while (n > 0 && segment->data[n] != ' ') n--;
     if (n > 0) (void)skv_doc_piece(w, loss, segment->data, n);
 }
 
-/* Several lines, then any of them again: the first unit says which one it is. */
+/* Writes several lines, then repeats some: the first unit identifies the line. */
 static void write_recall(skv_doc_writer *w, unit_kind kind)
 {
     skv_buf *text = &w->scratch;
@@ -123,8 +124,8 @@ void skv_doc_write_repeat(skv_doc_writer *w)
     }
 }
 
-/* Every word of the vocabulary as likely as any other and segments of any length: nothing but
- * finding the earlier occurrence lowers the loss of these, which is why they come first. */
+/* Words are uniformly distributed and segments have any length: only finding the earlier occurrence
+ * lowers the loss, which is why these tasks come first. */
 void skv_doc_write_tokens(skv_doc_writer *w)
 {
     write_period(w, UNIT_TOKEN, (size_t)skv_doc_between(w, 3, (int64_t)longest_segment(w)));
@@ -160,7 +161,7 @@ static void join(const char *const *words, size_t n, char out[ANSWER_MAX])
     }
 }
 
-/* A name whose set says whether training may see the passage: its words alone could not. */
+/* The name's set decides whether training may see the passage; the words alone could not. */
 static size_t write_passages(skv_doc_writer *w, passage *passages, size_t *at, skv_doc_word *names)
 {
     size_t n = 0;

@@ -12,8 +12,8 @@ typedef struct labels {
     skv_doc_word name[LABELS_MAX];
 } labels;
 
-/* A word of a category whose set is the document's own, for a question; any for an example: the
- * words of the evaluation must not have been seen with the rest of their category. */
+/* Draws a word of a category: for a question one from the document's own set, for an example any.
+ * The words of the evaluation must not have been seen with the rest of their category. */
 static const char *draw_member(skv_doc_writer *w, skv_word_list category)
 {
     const char *word = skv_doc_pick(w, category);
@@ -82,7 +82,7 @@ void skv_doc_write_labels(skv_doc_writer *w)
 {
     labels l;
     draw_labels(w, &l);
-    size_t n = 0; /* every label comes once before any comes by chance */
+    size_t n = 0; /* every label occurs once before any is repeated */
     while (n < SHOWN_MAX && add_example(w, &l, n < l.n ? n : skv_doc_below(w, l.n))) n++;
     if (n < l.n) l.n = n;
     bool more = n > 0;

@@ -19,8 +19,8 @@ enum {
     TEXT_MAX = 1 << 26,  /* bytes of one document */
     PROSE_MAX = 1 << 28, /* bytes */
     TASKS_TEXT_MAX = 512,
-    /* What conversations take besides their texts, as vocab_train.c has them: the marks of two
-     * turns and the space before the answer; the marks at both ends. */
+    /* The tokens of a conversation besides its texts, as in vocab_train.c: the marks of two turns
+     * and the space before the answer; the marks at both ends. */
     TURN_TOKENS = 5,
     FRAME_TOKENS = 2
 };
@@ -32,12 +32,12 @@ typedef struct task_row {
     const char *name;
     skv_doc_family *write;
     size_t question_tokens;   /* a question with its answer, generously */
-    size_t opening_tokens;    /* what the context needs at least, to answer anything */
+    size_t opening_tokens;    /* the minimum of a context, to answer anything */
     double copy, lookup, all; /* weights in the stages of the curriculum */
 } task_row;
 
-/* The order of the stages is what makes lookup learnable at all: copying forms the attention
- * that finds an earlier occurrence, lookup uses it, the rest builds on both. */
+/* The order of the stages makes lookup learnable at all: copying forms the attention that finds an
+ * earlier occurrence, lookup uses it, the rest builds on both. */
 static const task_row tasks[SKV_DOC_TASK_COUNT] = {
     [SKV_DOC_TOKENS] = {"tokens", skv_doc_write_tokens, 0, 0, 1, 0.02, 0.02},
     [SKV_DOC_REPEAT] = {"repeat", skv_doc_write_repeat, 0, 0, 0, 0.1, 0.04},
@@ -238,7 +238,7 @@ static skv_doc_task draw_possible_task(const skv_documents *d, skv_doc_writer *w
     return SKV_DOC_REPEAT;
 }
 
-/* As many questions as wanted, drawn from 1 to what leaves room for a context. */
+/* Plans as many questions as wanted, drawn from 1 to the most that leave room for a context. */
 static void plan_questions(const skv_documents *d, const task_row *task, bool evaluation,
                            skv_doc_writer *w)
 {
@@ -257,7 +257,7 @@ static void plan_questions(const skv_documents *d, const task_row *task, bool ev
 typedef struct make_mode {
     bool evaluation;
     bool repeat; /* the task "repeat", which is possible in any room */
-    size_t room; /* tokens; 0: as the options say */
+    size_t room; /* tokens; 0: as in the options */
 } make_mode;
 
 static skv_status make(const skv_documents *d, uint64_t index, make_mode mode, skv_document *doc,

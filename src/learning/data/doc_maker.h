@@ -26,7 +26,7 @@ typedef struct skv_piece {
     size_t at, n; /* bytes of the document's text */
     skv_piece_role role;
     bool loss;    /* its tokens are learnt */
-    double depth; /* of an answer: where in the context it stands, 0 to 1 */
+    double depth; /* of an answer: its place in the context, 0 to 1 */
 } skv_piece;
 
 typedef struct skv_document {
@@ -53,8 +53,8 @@ SKV_MUST_CHECK skv_status skv_documents_make(const skv_documents *documents, uin
  * of a task that is possible in it. */
 SKV_MUST_CHECK skv_status skv_documents_make_within(const skv_documents *documents, uint64_t index,
                                                     size_t room, skv_document *doc, skv_error *err);
-/** How many tokens the marks of a question and its answer take (5 unless said), and those that
- * begin and end a conversation (2). */
+/** Sets the number of tokens that the marks of a question and its answer take (5 by default), and
+ * those at both ends of a conversation (2). */
 void skv_documents_set_turns(skv_documents *documents, size_t turn_tokens, size_t frame_tokens);
 
 /** Whether a word belongs to the evaluation: one in eight does. */

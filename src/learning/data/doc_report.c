@@ -10,7 +10,7 @@ enum { QUESTION_MAX = 256 };
 
 enum { YEAR, REVENUE, STAFF, PROFIT };
 
-/* Four sentences; what they say about the year comes in any order. */
+/* Adds four sentences; the facts about the year come in any order. */
 static bool add_report(skv_doc_writer *w)
 {
     skv_doc_fact fact = {.at = 0};

@@ -183,8 +183,8 @@ int64_t skv_doc_number(skv_doc_writer *w, int64_t low, int64_t high)
 
 /* ---- counting ---- */
 
-/* Near what a small byte-level vocabulary makes of English: digits and signs one by one, letters
- * by fours, a space with the word that follows. */
+/* Approximates a small byte-level vocabulary on English: digits and signs one by one, letters by
+ * fours, a space with the following word. */
 static size_t estimate(const char *text, size_t n)
 {
     size_t count = 0, run = 0;

@@ -1,6 +1,6 @@
 /*
- * What writes a document: random words and numbers of the right set, a context of lines within a
- * budget of tokens, and questions with their answers. One file a family of tasks uses it.
+ * The writer of a document: random words and numbers of the right set, a context of lines within a
+ * budget of tokens, and questions with their answers. Each family of tasks has a file that uses it.
  *
  * A family fills the context with skv_doc_line until that returns false, then asks until
  * skv_doc_ask returns false. Failures (memory) are kept in `status` and end both loops.
@@ -22,11 +22,11 @@ typedef enum skv_word_list {
     SKV_WORDS_FIRST_NAMES,
     SKV_WORDS_LAST_NAMES,
     SKV_WORDS_CITIES,
-    SKV_WORDS_TRADES,   /* what companies are called after their founder's name */
+    SKV_WORDS_TRADES,   /* names of companies, after their founder's name */
     SKV_WORDS_SERVICES, /* that write logs */
     SKV_WORDS_ONSETS,   /* of syllables */
     SKV_WORDS_RIMES,
-    /* From here on nouns by category: what labels are learnt for. */
+    /* The remaining lists are nouns by category, for learning labels. */
     SKV_WORDS_ANIMALS,
     SKV_WORDS_FOODS,
     SKV_WORDS_TOOLS,
@@ -52,11 +52,11 @@ typedef struct skv_doc_word {
     char text[SKV_DOC_WORD_MAX]; /* terminated */
 } skv_doc_word;
 
-/* Something the context tells: families use the values as they like. */
+/* A fact in the context; each family gives the values its own meaning. */
 typedef struct skv_doc_fact {
     skv_doc_word key, value;
     int64_t number[SKV_DOC_VALUES];
-    size_t at; /* byte of the context where it stands */
+    size_t at; /* its byte offset in the context */
 } skv_doc_fact;
 
 typedef struct skv_doc_prose {
@@ -73,7 +73,7 @@ typedef struct skv_doc_writer {
     size_t budget;      /* tokens of the document */
     size_t turn_tokens; /* of the marks around a question and its answer */
     size_t used;        /* of them so far */
-    size_t n_questions; /* wanted */
+    size_t n_questions; /* the requested number */
     size_t reserve;     /* tokens kept for the questions while the context is written */
     size_t n_asked;
     size_t n_again;      /* questions drawn that had been asked before */
@@ -82,7 +82,7 @@ typedef struct skv_doc_writer {
     uint64_t *taken; /* owned; hashes of the keys in use, open addressing, 0: free */
     size_t n_taken, taken_capacity;
     skv_buf scratch;
-    skv_ids ids; /* of what is counted */
+    skv_ids ids; /* scratch, for counting tokens */
     skv_status status;
     skv_error *err;
 } skv_doc_writer;
@@ -126,10 +126,10 @@ bool skv_doc_line(skv_doc_writer *w, size_t *at, const char *format, ...) SKV_PR
 skv_doc_fact *skv_doc_fact_new(skv_doc_writer *w);
 
 /**
- * Ends a turn with a question and gives its answer. `at` is the byte of the context that tells it.
- * A question that was asked before is passed over: its answer could be copied from there, without
- * the context. False when no question is wanted any more, none is new or it does not fit; the
- * first always does.
+ * Ends a turn with a question and gives its answer. `at` is the answer's byte offset in the
+ * context. A repeated question is skipped: its answer could be copied from the earlier one, without
+ * the context. Returns false when there are enough questions, none is new, or the question does not
+ * fit; the first always does.
  */
 bool skv_doc_ask(skv_doc_writer *w, size_t at, const char *question, const char *answer);
 /** A piece of a text without turns. */

@@ -100,7 +100,7 @@ static void write_marked_number(const char *text, char *out)
 
 typedef struct rule_row {
     void (*write)(const char *text, char *out);
-    bool contains; /* the right answer may stand inside */
+    bool contains; /* the right answer may be a part of it */
 } rule_row;
 
 static const rule_row rules[] = {

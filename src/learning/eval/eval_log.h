@@ -1,7 +1,7 @@
 /*
- * The log of a run: one line of JSON an example, found again by a key that is a hash of all that
- * decides the result. A line is written at once, so a run that is killed leaves whole lines; of a
- * machine that is, the last may be torn, and is cut off when the run goes on.
+ * The log of a run: one line of JSON an example, identified by a key that hashes everything the
+ * result depends on. Each line is written in one call, so a killed run leaves whole lines. After a
+ * crash of the machine the last line may be torn; it is cut off when the run continues.
  */
 #ifndef SKV_EVAL_EVAL_LOG_H
 #define SKV_EVAL_EVAL_LOG_H
@@ -9,7 +9,7 @@
 #include "eval/example.h"
 #include "skv/eval.h"
 
-/* FNV-1a over what is added. */
+/* FNV-1a over the added data. */
 typedef struct skv_eval_hash {
     uint64_t value;
 } skv_eval_hash;
@@ -19,10 +19,10 @@ void skv_eval_hash_add(skv_eval_hash *hash, const void *data, size_t n);
 void skv_eval_hash_text(skv_eval_hash *hash, const char *text); /* NULL is a text too */
 /** Of the model's files: names, sizes, times. The weights themselves are not read. */
 void skv_eval_hash_files(skv_eval_hash *hash, const char *path);
-/** Of what an example asks. */
+/** Hashes the requests of an example. */
 void skv_eval_hash_example(skv_eval_hash *hash, const skv_eval_example *e);
 
-/* What the log tells of an example. */
+/* The log's entry for an example. */
 typedef struct skv_eval_entry {
     uint64_t key;
     size_t order; /* of its line: a later one goes before an earlier one */

@@ -14,7 +14,7 @@ enum {
     BINS_MAX = 100,
     BINS_DEFAULT = 10,
     CONTEXT_MIN = 8,
-    /* Examples between two reports to the log: what a killed run has to do again. */
+    /* Examples between two reports to the log: the most that a killed run has to repeat. */
     AGREE_BATCH = 8
 };
 
@@ -26,7 +26,7 @@ typedef struct run {
     skv_eval_runner runner;
     skv_eval_maker maker;
     skv_eval_log log;
-    uint64_t settings; /* hash of all that is the same for every example */
+    uint64_t settings; /* hash of the settings that all examples share */
     size_t context;
 } run;
 
@@ -99,7 +99,7 @@ static skv_status run_batch(task_run *t, skv_error *err)
 
 /* ---- one task ---- */
 
-/* Takes what the log already tells; *found says so. */
+/* Takes the results that are already in the log; *found tells whether there are any. */
 static skv_status take_logged(task_run *t, size_t i, uint64_t key, bool *found, skv_error *err)
 {
     const skv_eval_entry *entry = skv_eval_log_find(&t->all->log, key);

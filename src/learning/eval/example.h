@@ -1,8 +1,8 @@
 /*
- * An example: the token sequences it asks a model about, what came back, and its values.
+ * An example: the token sequences it asks a model about, the results, and its values.
  *
- * A request with max_new 0 wants the log-probability of ids[n_context..n) after what stands before
- * them; any other wants up to max_new tokens after ids[0..n), the most likely one each time.
+ * A request with max_new 0 asks for the log-probability of ids[n_context..n) after
+ * ids[0..n_context); any other asks for up to max_new tokens after ids[0..n), decoded greedily.
  */
 #ifndef SKV_EVAL_EXAMPLE_H
 #define SKV_EVAL_EXAMPLE_H
@@ -24,7 +24,7 @@ typedef struct skv_eval_request {
     double bytes;          /* of the continuation's text, without the space before it */
     bool is_true;          /* of an answer among choices */
     bool is_second_set;    /* choices of TruthfulQA's mc2 */
-    /* What came back. */
+    /* The results. */
     double logprob;
     bool greedy; /* every token of the continuation was the most likely one */
     skv_ids answer;
@@ -37,10 +37,10 @@ typedef struct skv_eval_example {
     size_t index;               /* in its task */
     skv_eval_request *requests; /* owned */
     size_t n_requests, requests_capacity;
-    char **answers; /* owned: what counts as right, [0] as the record has it */
+    char **answers; /* owned: the accepted answers, [0] as in the record */
     size_t n_answers;
     size_t length; /* tokens of the prompt, or the length asked for; 0: none */
-    double depth;  /* where the answer stands in the prompt, 0 to 1; NaN: not known */
+    double depth;  /* the answer's place in the prompt, 0 to 1; NaN: unknown */
     /* The right text, to compare with a reference model on ids[n_right_context..). */
     skv_ids right;
     size_t n_right_context;

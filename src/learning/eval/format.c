@@ -1,4 +1,4 @@
-/* The table of formats, and what their answers are worth: see format.h. */
+/* The table of formats and the scoring of their answers: see format.h. */
 #include "eval/format.h"
 
 #include <math.h>
@@ -171,7 +171,7 @@ skv_status skv_eval_make(const skv_eval_maker *m, const skv_eval_format *format,
     return r.status;
 }
 
-/* What was generated, up to the text that ends an answer. */
+/* Decodes the generated text, up to the text that ends an answer. */
 static skv_status read_answer(const skv_eval_prompter *p, skv_eval_example *e, skv_error *err)
 {
     const skv_eval_request *q = &e->requests[0];

@@ -1,6 +1,6 @@
 /*
- * What records look like and how they are asked: one table. A record belongs to the first format
- * whose fields it has; a new data set is a new row.
+ * The formats of records and their questions: one table. A record belongs to the first format whose
+ * fields it has; a new data set is a new row.
  */
 #ifndef SKV_EVAL_FORMAT_H
 #define SKV_EVAL_FORMAT_H
@@ -16,7 +16,7 @@ enum { SKV_EVAL_FIELDS_MAX = 3 };
 typedef enum skv_answer_rule {
     SKV_ANSWER_EXACT,        /* but for white space around and between words and a last full stop */
     SKV_ANSWER_WORDS,        /* lower case, without punctuation and articles, as SQuAD compares */
-    SKV_ANSWER_CONTAINS,     /* the right one stands anywhere in it */
+    SKV_ANSWER_CONTAINS,     /* the right answer may be anywhere in it */
     SKV_ANSWER_LAST_NUMBER,  /* the last number in it is the right one */
     SKV_ANSWER_MARKED_NUMBER /* the number after "####" if there is one, else the last; of the
                               right answer too */
@@ -32,7 +32,7 @@ typedef struct skv_eval_maker {
 
 typedef struct skv_eval_format {
     const char *name;
-    const char *fields[SKV_EVAL_FIELDS_MAX]; /* that a record has; NULL: no more */
+    const char *fields[SKV_EVAL_FIELDS_MAX]; /* of a record; NULL: end of the list */
     /* Turns a record into requests. Errors name the field; the caller adds file and line. */
     void (*make)(const skv_eval_maker *m, const struct skv_eval_format *format, skv_json_reader *r,
                  skv_eval_example *e);
@@ -41,7 +41,7 @@ typedef struct skv_eval_format {
     const char *cue, *lead, *stop_text; /* of questions, without a template: see prompt.h */
     size_t max_new;                     /* 0: as long as the right answer and some more */
     skv_answer_rule rule;
-    bool has_norm; /* choices differ in length, so acc_norm says something */
+    bool has_norm; /* choices differ in length, so acc_norm is meaningful */
 } skv_eval_format;
 
 /** The format of a record, NULL when it is none of the table's. */
@@ -61,7 +61,7 @@ SKV_MUST_CHECK skv_status skv_eval_judge(const skv_eval_prompter *p, skv_eval_ex
 
 /* ---- answer.c ---- */
 
-/** *right tells whether `said` is one of the answers by that rule. */
+/** *right tells whether `said` matches one of the answers by that rule. */
 SKV_MUST_CHECK skv_status skv_answer_check(skv_answer_rule rule, const char *said,
                                            char *const *answers, size_t n_answers, bool *right,
                                            skv_error *err);
@@ -70,12 +70,13 @@ SKV_MUST_CHECK skv_status skv_answer_check(skv_answer_rule rule, const char *sai
 
 typedef struct skv_eval_window {
     size_t at, n;  /* of the text's tokens */
-    int32_t begin; /* the token that stands before them, -1: none */
+    int32_t begin; /* the token before them, -1: none */
     double bytes;  /* of the text that they are */
     size_t scored; /* how many count, at the end; 0: all but the first */
 } skv_eval_window;
 
-/** The tokens of a text without what begins it, and that token (-1: the tokenizer adds none). */
+/** Returns the tokens of a text without its first special token, and that token (-1: the tokenizer
+ * adds none). */
 SKV_MUST_CHECK skv_status skv_eval_text_tokens(const skv_eval_prompter *p, skv_eval_text text,
                                                skv_ids *ids, int32_t *begin, skv_error *err);
 /** How many tokens of text a window has. */

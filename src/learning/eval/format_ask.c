@@ -1,4 +1,4 @@
-/* Formats that are judged by what the model writes. */
+/* Formats scored by the text that the model writes. */
 #include <stdio.h>
 #include <string.h>
 
@@ -30,7 +30,7 @@ void skv_format_make_document(const skv_eval_maker *m, const skv_eval_format *fo
     ask(m, format, r, e, prompt, skv_eval_text_of(skv_record_text(r, "answer")));
 }
 
-/* LongEval lines: where the line with the answer stands is its depth. */
+/* LongEval lines: the depth is the place of the line with the answer. */
 void skv_format_make_register(const skv_eval_maker *m, const skv_eval_format *format,
                               skv_json_reader *r, skv_eval_example *e)
 {

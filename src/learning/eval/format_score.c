@@ -14,7 +14,7 @@ static size_t gold_at(skv_json_reader *r, size_t n)
     return skv_json_size_of(r, skv_json_get(r, "gold"), "gold", n > 0 ? n - 1 : 0);
 }
 
-/* One choice; a space stands between it and its context. */
+/* Adds one choice, with a space between it and its context. */
 static void add_choice(const skv_eval_maker *m, skv_json_reader *r, skv_eval_example *e,
                        skv_eval_text context, skv_eval_text choice)
 {
@@ -68,7 +68,7 @@ void skv_format_make_choices(const skv_eval_maker *m, const skv_eval_format *for
     skv_buf_release(&context);
 }
 
-/* Winogrande and WSC: the beginnings differ, what follows is the same and alone is scored. */
+/* Winogrande and WSC: the beginnings differ; the common continuation alone is scored. */
 void skv_format_make_partial(const skv_eval_maker *m, const skv_eval_format *format,
                              skv_json_reader *r, skv_eval_example *e)
 {

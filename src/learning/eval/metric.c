@@ -82,7 +82,7 @@ skv_eval_estimate skv_metric_estimate(skv_metric metric, const skv_metric_value 
     const double reach = z_95 * ratio_error(e.value, weight, values, n);
     e.low = e.value - reach;
     e.high = e.value + reach;
-    if (e.is_share || row->kind == SKV_METRIC_PART) { /* what is nowhere else ends there */
+    if (e.is_share || row->kind == SKV_METRIC_PART) { /* cannot lie outside [0, 1] */
         if (e.low < 0) e.low = 0;
         if (e.high > 1) e.high = 1;
     }
@@ -231,7 +231,7 @@ static skv_status keep_values(skv_eval_task *task, const skv_eval_points *points
         const skv_metric_value v = points->at[i].values[metric];
         task->values[i] = (skv_eval_example_value){points->at[i].index, v.sum, v.weight};
     }
-    /* Those that a log told came first. */
+    /* Values from a log come first. */
     qsort(task->values, task->n_values, sizeof *task->values, by_index);
     return SKV_OK;
 }

@@ -39,7 +39,7 @@ typedef enum skv_metric {
         SKV_METRIC_COUNT
 } skv_metric;
 
-/* What one example gives a metric; weight 0: nothing. */
+/* An example's contribution to a metric; weight 0: none. */
 typedef struct skv_metric_value {
     double sum, weight;
 } skv_metric_value;
@@ -55,7 +55,7 @@ double skv_metric_kl(const float *p, const float *q, size_t n, bool *same);
 
 /* ---- from the examples of a task to its estimates, by length and depth too ---- */
 
-/* What an example came to. */
+/* The result of an example. */
 typedef struct skv_eval_point {
     size_t index;  /* of the example in its task */
     size_t length; /* 0: none */

@@ -108,7 +108,7 @@ typedef struct piece_plan {
     bool joins; /* tokenized together with the piece before */
 } piece_plan;
 
-/* A document of these pieces, with the answer marked as what is learnt. */
+/* Writes a document of these pieces, with the answer marked as learnt. */
 static skv_status write_pieces(const skv_eval_prompter *p, const piece_plan *plan, size_t n,
                                skv_data_tokens *out, skv_error *err)
 {
@@ -156,8 +156,8 @@ static skv_status write_question(const skv_eval_prompter *p, const skv_eval_ques
     return status;
 }
 
-/* The request asks for what comes before the first token of the right answer; the right text ends
- * with the last that is learnt, which is the one that ends the turn where there is a template. */
+/* The request holds the tokens before the right answer. The right text ends with the last learnt
+ * token, which ends the turn if there is a template. */
 static skv_status keep(const skv_data_tokens *t, bool templated, skv_eval_example *e,
                        skv_eval_request *r, skv_error *err)
 {

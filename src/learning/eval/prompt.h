@@ -13,10 +13,11 @@ typedef struct skv_eval_prompter {
     const skv_vocab *vocab; /* borrowed */
     skv_data_writer writer;
     bool templated; /* questions go through the chat template */
-    skv_error why;  /* it cannot be used: told when a question is asked; status SKV_OK: it can */
+    skv_error why;  /* the reason why it cannot be used, reported with the first question; SKV_OK:
+                     * usable */
     char *primer;   /* owned; before every prompt; NULL: none */
     size_t n_primer;
-    int32_t begin; /* what begins a text where the tokenizer adds nothing; -1: none */
+    int32_t begin; /* the first token of a text if the tokenizer adds none; -1: none */
 } skv_eval_prompter;
 
 SKV_MUST_CHECK skv_status skv_eval_prompter_init(skv_eval_prompter *p, const skv_vocab *vocab,
@@ -24,7 +25,7 @@ SKV_MUST_CHECK skv_status skv_eval_prompter_init(skv_eval_prompter *p, const skv
                                                  skv_error *err);
 void skv_eval_prompter_release(skv_eval_prompter *p);
 
-/* A text, a choice, a question: bytes that somebody else owns. */
+/* A text, a choice, a question: borrowed bytes. */
 typedef struct skv_eval_text {
     const char *at;
     size_t n;
@@ -36,8 +37,8 @@ skv_eval_text skv_eval_text_trim(skv_eval_text text);
 
 /**
  * A request for the likelihood of `continuation` after `context`. Both are tokenized together; the
- * continuation's tokens are those after as many as the context has alone. White space at the end
- * of the context moves to the continuation, where tokenizers want it.
+ * continuation starts after as many tokens as the context has alone. White space at the end of the
+ * context moves to the continuation, as tokenizers expect.
  */
 SKV_MUST_CHECK skv_status skv_eval_pair(const skv_eval_prompter *p, skv_eval_text context,
                                         skv_eval_text continuation, skv_eval_example *e,
@@ -46,9 +47,9 @@ SKV_MUST_CHECK skv_status skv_eval_pair(const skv_eval_prompter *p, skv_eval_tex
 /* A question to be answered by generation. */
 typedef struct skv_eval_question {
     skv_eval_text prompt;
-    const char *cue;       /* ends the prompt where there is no template: "\n", "" */
-    const char *lead;      /* begins the answer where there is no template: "", " " */
-    const char *stop_text; /* ends it where there is no template; NULL: none */
+    const char *cue;       /* ends the prompt without a template: "\n", "" */
+    const char *lead;      /* begins the answer without a template: "", " " */
+    const char *stop_text; /* ends the answer without a template; NULL: none */
     skv_eval_text answer;  /* the right one */
     size_t max_new;        /* 0: as long as the right one and some more */
 } skv_eval_question;

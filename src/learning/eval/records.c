@@ -106,7 +106,7 @@ typedef struct csv {
     skv_buf field; /* of the last read */
 } csv;
 
-/* Reads a field; *last tells that the line ends with it. False when a quote is never closed. */
+/* Reads a field; *last is set if the line ends with it. Returns false if a quote is not closed. */
 static bool read_field(csv *c, bool *last)
 {
     skv_buf_clear(&c->field);

@@ -23,7 +23,7 @@ bool skv_records_are(const char *path);
 /** Reads at most `max` of them (0: all). Errors name file and line. */
 SKV_MUST_CHECK skv_status skv_records_read(skv_records *records, const char *path, size_t max,
                                            skv_error *err);
-/** From memory, read as the name's ending says. */
+/** Parses records from memory, in the format of the name's extension. */
 SKV_MUST_CHECK skv_status skv_records_parse(skv_records *records, const char *data, size_t n,
                                             const char *path, size_t max, skv_error *err);
 void skv_records_release(skv_records *records);
@@ -32,7 +32,7 @@ void skv_records_release(skv_records *records);
 
 /** "WHERE: KEY: expected ..." unless something failed before. */
 void skv_record_wrong(skv_json_reader *r, const char *key, const char *expected);
-/** Keeps a failure of what was called, with the place before it. */
+/** Records the failure of a called function, with the place as prefix. */
 void skv_record_note(skv_json_reader *r, skv_status status);
 /** A text, never NULL. */
 const char *skv_record_text(skv_json_reader *r, const char *key);

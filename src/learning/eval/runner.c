@@ -12,14 +12,14 @@
 /* A beginning shorter than this is not worth a sequence of its own. */
 enum { SHARED_MIN = 32 };
 
-/* Tokens that a sequence has to be given, and who wants to know what follows them. */
+/* Tokens to append to a sequence, and the request that needs the results after them. */
 typedef struct job {
     skv_sequence *sequence; /* owned */
     const int32_t *ids;     /* [n], borrowed */
     size_t n;
-    size_t n_prompt;           /* rows are evicted behind it; 0: it is the beginning of prompts */
-    size_t wanted;             /* logits are wanted after tokens wanted..n-1 */
-    skv_eval_request *request; /* borrowed; NULL: nobody wants any */
+    size_t n_prompt;           /* rows are evicted after it; 0: it is the beginning of prompts */
+    size_t wanted;             /* logits are needed after tokens wanted..n-1 */
+    skv_eval_request *request; /* borrowed; NULL: no request */
     int32_t next;              /* of a generation: the most likely token */
     int32_t chosen[1 + SKV_DRAFT_MAX]; /* of a step: the one before it, and a draft */
     size_t n_drafted, n_right;
@@ -33,8 +33,8 @@ typedef struct group {
 
 /* ---- life ---- */
 
-/* Pages are of one KV head each; how many a token needs is asked of the engine itself. Its output
- * is wanted: with token pruning a prompt waits until something is. */
+/* Pages hold one KV head each; the engine itself reports the number that a token needs. The probe
+ * requests output: with token pruning a prompt waits until output is requested. */
 static skv_status probe(skv_eval_runner *r, skv_error *err)
 {
     skv_engine_stats before, after;
@@ -96,14 +96,14 @@ static size_t common(const skv_ids *a, const int32_t *b, size_t n_b, size_t limi
     return n;
 }
 
-/* What is asked about: what comes behind it has a probability, or is generated. */
+/* Returns the length of the prompt: the tokens after it have a probability, or are generated. */
 static size_t prompt_of(const skv_eval_request *q)
 {
     return q->max_new > 0 ? q->ids.n : q->n_context;
 }
 
-/* How many tokens of a request may come from elsewhere: the one before the first that has a
- * probability has to be computed, and so have those that vote, where the prompt will lose rows. */
+/* Returns the number of tokens of a request that may be shared: the token before the first scored
+ * one must be computed, and so must the voting tokens if the prompt will lose rows. */
 static size_t shareable(const skv_eval_runner *r, const skv_eval_request *q)
 {
     const size_t n = prompt_of(q);
@@ -178,8 +178,8 @@ static void take_logits(void *user, size_t i_span, size_t i_token, const float *
     q->greedy = q->greedy && best == q->ids.data[next];
 }
 
-/* The next span of a job within `room` tokens. Tokens whose logits nobody wants go alone, so that
- * a method that skips layers can skip them; only a single wanted one may end such a span. */
+/* Returns the next span of a job within `room` tokens. Tokens without wanted logits go alone, so
+ * that a method that skips layers can skip them; only a single wanted one may end such a span. */
 static skv_span span_of(const job *j, size_t room)
 {
     const size_t at = skv_sequence_length(j->sequence);
@@ -197,7 +197,7 @@ static skv_span span_of(const job *j, size_t room)
     return span;
 }
 
-/* Behind the prompts that are complete with this step. */
+/* Evicts rows after the prompts that are complete with this step. */
 static skv_status evict_prompts(const skv_eval_runner *r, job *jobs, size_t n_spans, skv_error *err)
 {
     for (size_t i = 0; i < n_spans; i++) {
@@ -240,14 +240,14 @@ static skv_status holds(const skv_eval_runner *r, const skv_ids *ids, const char
     size_t n;
     SKV_TRY(skv_vocab_decode(r->vocab, (skv_id_piece){ids->data, ids->n}, (skv_decode_options){0},
                              &said, &n, err));
-    /* What comes first may be white space that only separates. */
+    /* The text may begin with white space that only separates. */
     const size_t n_space = strspn(said, " \n");
     *found = strstr(said + n_space, text);
     skv_text_free(said);
     return SKV_OK;
 }
 
-/* Takes the token that a job chose; *go_on tells whether it needs another. */
+/* Takes the token that a job chose; *go_on is set if it needs another. */
 static skv_status take_token(const skv_eval_runner *r, job *j, bool *go_on, skv_error *err)
 {
     skv_eval_request *q = j->request;
@@ -261,7 +261,7 @@ static skv_status take_token(const skv_eval_runner *r, job *j, bool *go_on, skv_
     return SKV_OK;
 }
 
-/* The same for what was drafted right, and then for the token behind it. */
+/* As above for the accepted drafts, and then for the token after them. */
 static skv_status take_tokens(const skv_eval_runner *r, job *j, bool *go_on, skv_error *err)
 {
     const int32_t last = j->next;
@@ -285,7 +285,7 @@ static skv_draft_request ask_draft(job *j, size_t most)
         .sequence = j->sequence, .next = j->next, .out = j->chosen + 1, .most = most};
 }
 
-/* The spans of the step's n jobs: their tokens, and what is drafted for all of them at once. */
+/* Builds the spans of the step's n jobs: their tokens, and the drafts for all of them at once. */
 static void draft(skv_eval_runner *r, job *jobs, size_t n)
 {
     skv_sequences_draft(r->requests, n);
@@ -296,8 +296,8 @@ static void draft(skv_eval_runner *r, job *jobs, size_t n)
     }
 }
 
-/* One token a step for every job that goes on, and a draft; their logits are those after the
- * prompt. */
+/* Decodes one token a step, with a draft, for every unfinished job; the first logits are those
+ * after the prompt. */
 static skv_status decode(skv_eval_runner *r, job *jobs, size_t n, skv_error *err)
 {
     for (;;) {
@@ -338,7 +338,7 @@ static void free_jobs(job *jobs, size_t n)
     for (size_t i = 0; i < n; i++) skv_sequence_free(jobs[i].sequence);
 }
 
-/* A sequence that begins as `from` does, as far as the job's ids agree and `limit` allows. */
+/* Starts a job's sequence with the common prefix of its ids and `from`, up to `limit`. */
 static skv_status start(skv_eval_runner *r, job *j, const skv_sequence *from, size_t limit,
                         skv_error *err)
 {
@@ -395,7 +395,7 @@ static skv_status compute_bases(skv_eval_runner *r, group *groups, size_t n, skv
     return status == SKV_OK ? feed(r, bases, n_bases, err) : status;
 }
 
-/* Where the next request to be asked stands. */
+/* The position of the next request to run. */
 typedef struct cursor {
     size_t i_group, i_request;
 } cursor;

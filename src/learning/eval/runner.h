@@ -1,10 +1,10 @@
 /*
- * Asks a model for what examples want, several at a time.
+ * Runs the requests of examples on a model, several at a time.
  *
- * What requests have in common is computed once: the beginning of all examples of a batch (a
- * primer) stays in one sequence, the beginning of an example's requests in another, and every
- * request goes on from its example's. Prompts and continuations of many requests share steps.
- * Where rows are evicted, each request's prompt ends with that: the tokens that vote are its own.
+ * Common prefixes are computed once: the beginning of all examples of a batch (a primer) stays in
+ * one sequence, the common beginning of an example's requests in another, and every request
+ * continues from its example's. Prompts and continuations of many requests share steps. With
+ * eviction, each request's prompt ends with an eviction of its own, so its own tokens vote.
  */
 #ifndef SKV_EVAL_RUNNER_H
 #define SKV_EVAL_RUNNER_H
@@ -21,10 +21,10 @@ typedef struct skv_eval_runner {
     size_t *span_jobs;           /* owned, [step_tokens]: which job a span belongs to */
     size_t *span_starts;         /* owned, [step_tokens]: tokens its sequence had before */
     skv_draft_request *requests; /* owned, [step_tokens]: the drafts of a step */
-    skv_eviction eviction;       /* of every prompt, before what follows it */
+    skv_eviction eviction;       /* of every prompt, before its continuation */
     size_t context, step_tokens, n_vocab;
     uint64_t n_generated;    /* tokens of answers, */
-    skv_draft_counts drafts; /* and what was drafted of them */
+    skv_draft_counts drafts; /* and the drafts among them */
     size_t block_pages;      /* pages that SKV_EVAL_BLOCK tokens of a sequence take */
 } skv_eval_runner;
 

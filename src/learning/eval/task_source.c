@@ -102,7 +102,7 @@ static skv_status make_record(const skv_task_source *s, const skv_eval_maker *m,
     return skv_eval_make(&mine, skv_eval_format_of(record->object), record->object, where, e, err);
 }
 
-/* All records must be of one format; the first says which. */
+/* Checks that all records have the format of the first. */
 static skv_status check_formats(skv_task_source *s, skv_error *err)
 {
     SKV_REQUIRE(s->records.n > 0, err, SKV_FORMAT, "%s: no records", s->path);

@@ -1,6 +1,6 @@
 /*
- * Where the examples of a task come from: our own generator, the records of a file, or windows of
- * a plain text. Example i is always the same for the same options.
+ * The sources of a task's examples: our own generator, the records of a file, or windows of a plain
+ * text. Example i is always the same for the same options.
  */
 #ifndef SKV_EVAL_TASK_SOURCE_H
 #define SKV_EVAL_TASK_SOURCE_H

@@ -18,7 +18,7 @@ enum { CONFIG_BYTES_MAX = 16 << 20 };
 
 /* ---- which model ---- */
 
-/* What its folder, or the file itself, says it is. */
+/* Reads the auxiliary's configuration from its folder, or from the file itself. */
 static skv_status read_text(skv_auxiliary *a, const char *path, skv_error *err)
 {
     const bool folder = skv_file_is_folder(path);

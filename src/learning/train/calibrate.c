@@ -9,7 +9,7 @@
 enum {
     DOCUMENTS_MAX = 16,      /* of a step: each may leave a page of its KV cache half empty */
     SEQ_DEFAULT = 1024,      /* where the model's context is not shorter */
-    TOKENS_A_COLUMN = 32,    /* by default so many tokens for each column of x, */
+    TOKENS_A_COLUMN = 32,    /* by default this many tokens for each column of x, */
     TOKENS_MIN = 1 << 15,    /* at least these */
     TOKENS_DEFAULT = 1 << 17 /* and at most these */
 };
@@ -17,7 +17,7 @@ enum {
 struct skv_calibration {
     skv_calibration_options options;        /* borrowed strings */
     const skv_source *source;               /* borrowed */
-    size_t seq, n_tokens;                   /* of a row; wanted in all */
+    size_t seq, n_tokens;                   /* of a row; requested in all */
     skv_tokenizer *tokenizer;               /* owned; NULL: the model brings none */
     skv_data *data;                         /* owned: the text as it is read; NULL: not begun */
     skv_engine *engine;                     /* owned */
@@ -85,7 +85,7 @@ static skv_status run_step(skv_calibration *c, const skv_calibration_sink *sink,
         size_t end = t + 1;
         while (end < b->n_tokens && b->doc_start[end] == b->doc_start[t]) end++;
         size_t n = skv_min_size(end - t, left - n_tokens);
-        if (n > 1) { /* a single token is padding, or tells nothing */
+        if (n > 1) { /* a single token is padding, or carries no information */
             spans[n_spans] = (skv_span){c->sequences[n_spans], b->ids + t, n, SKV_WANT_NONE};
             n_spans++;
         }

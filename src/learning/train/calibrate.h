@@ -1,6 +1,6 @@
 /*
- * A text through a model, for those who want to know what its layers read: the engine runs it in
- * steps and shows hidden states or the inputs of products. It may run several times.
+ * Runs a text through a model to observe the inputs of its layers: the engine runs it in steps and
+ * reports hidden states or the inputs of products. It may run several times.
  */
 #ifndef SKV_TRAIN_CALIBRATE_H
 #define SKV_TRAIN_CALIBRATE_H
@@ -21,7 +21,7 @@ typedef struct skv_calibration_options {
     skv_weights weights; /* while the model reads the text */
 } skv_calibration_options;
 
-/* Who gets what; one of the first two. */
+/* The callbacks; set one of the first two. */
 typedef struct skv_calibration_sink {
     skv_hidden_fn *on_hidden;
     skv_product_fn *on_product;

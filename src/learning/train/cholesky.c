@@ -31,7 +31,7 @@ static double dot(const double *x, const double *y, size_t n)
     return sum;
 }
 
-/* Takes from rows of the block what the columns before it explain. */
+/* Subtracts the contributions of earlier columns from rows of the block. */
 static void subtract_rows(void *arg, size_t i_task, size_t i_thread)
 {
     const factor_job *job = arg;

@@ -14,7 +14,7 @@
 
 enum {
     POINTS_MAX = 1 << 24,
-    DRAWN_MAX = 600, /* points of a line: more cannot be told apart */
+    DRAWN_MAX = 600, /* points of a line: more cannot be distinguished */
     LOG_MAX = 1 << 30,
     SMOOTH_SHARE = 50, /* the smooth line averages over this share of the run's steps */
     LOSS_HEIGHT = 268,

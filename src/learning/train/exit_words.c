@@ -26,8 +26,8 @@ static skv_status open_tokenizer(const char *path, const skv_source *source, skv
     return skv_tokenizer_open_folder(path, out, err);
 }
 
-/* words [vocab]: what training would learn counts, which is the answers of conversations, and of
- * any other text each token that follows another one. */
+/* Counts the tokens that training would learn in words [vocab]: the answers of conversations and,
+ * in any other text, each token after the first. */
 static skv_status count_rows(skv_data *data, word *words, size_t vocab, uint64_t *n, skv_error *err)
 {
     const skv_batch_source from = skv_data_source(data);
@@ -101,7 +101,7 @@ static bool ends_answers(const skv_config *c, int32_t id)
     return false;
 }
 
-/* Words come as they are to be taken; what ends an answer goes first. */
+/* Takes words in the given order; ids that end an answer go first. */
 static void take(const skv_config *c, const word *words, skv_exit_words *out)
 {
     size_t n = 0;

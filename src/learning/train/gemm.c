@@ -1,8 +1,8 @@
 /*
  * Dense products for training: see gemm.h.
  *
- * K is cut into pieces of at most KC and M into slabs whose packed rows stay in the shared cache.
- * A slab is packed by all threads; then a task takes one panel of columns, packs it into its own
+ * K is cut into pieces of at most KC, and M into slabs whose packed rows fit the shared cache. A
+ * slab is packed by all threads; then a task takes one panel of columns, packs it into its own
  * scratch, where it stays near, and runs it against all blocks of the slab. Few panels are shared
  * by several tasks, each with a part of the blocks.
  */
@@ -16,7 +16,7 @@
 enum {
     KC = 2048,              /* longest piece of K; a multiple of SKV_I8_GROUP */
     SLAB_BYTES = 8 << 20,   /* packed rows of a slab */
-    SERIAL_BYTES = 1 << 18, /* the same for a product on one thread */
+    SERIAL_BYTES = 1 << 18, /* as above, for a product on one thread */
     STRIP_BLOCKS = 8,       /* blocks that one task packs */
     SMALL_WORK = 1 << 17,   /* multiply-adds below which threads are not worth waking */
     TASKS_A_THREAD = 4,     /* tasks that balance the threads */

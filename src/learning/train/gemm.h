@@ -37,7 +37,7 @@ typedef struct skv_gemm_args {
     size_t M, N, K;
     bool a_t, b_t;
     bool add;                         /* onto C */
-    const skv_gemm_packed *packed;    /* op(B), where it has been packed; NULL: from b */
+    const skv_gemm_packed *packed;    /* op(B) if it is packed; NULL: from b */
     const struct skv_gemm_args *also; /* another product of the same op(A), or NULL */
 } skv_gemm_args;
 

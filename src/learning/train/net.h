@@ -1,6 +1,6 @@
 /*
- * A model in training: the Llama-family block as skv_config describes it, forward with kept
- * activations and backward, and the losses.
+ * A model in training: the Llama-family block of skv_config, forward with kept activations and
+ * backward, and the losses.
  *
  *     x_0 = embedding[ids]
  *     x_{i+1} = block_i(x_i)               layers of a SwiftKV student from l on: K, V from
@@ -9,8 +9,8 @@
  *     + loss(exit head(norm_swiftkv(x_l)), the same)     with early_exit
  *
  * There is one copy of the weights: the teacher is the same model with its original projections,
- * run without keeping anything. Layers that no trained parameter stands below keep no activations
- * and have no backward pass; where teacher and student agree on them they run once.
+ * run without keeping anything. Layers below all trained parameters keep no activations and have no
+ * backward pass; if teacher and student agree on them, they run once.
  *
  * Notation: T tokens of a batch, D width, H query heads, Hk KV heads, Dh head width, F feed-forward
  * width, V vocabulary. Results do not depend on the number of threads.
@@ -63,7 +63,7 @@ typedef struct skv_net_options {
     skv_pool *pool;             /* to share; NULL: its own */
     bool foreign_kv;            /* every layer has a backward pass, to keys and values of others */
     uint64_t seed;              /* of random weights */
-    bool plan; /* only count what it takes: nothing is loaded and nothing can be run */
+    bool plan;                  /* only count the memory: loads nothing, and nothing can be run */
 } skv_net_options;
 
 /* Sums of one batch; divided by the denominators they are the losses. */
@@ -84,7 +84,7 @@ typedef struct skv_net_sums {
 /** to += from. */
 void skv_net_sums_add(skv_net_sums *to, const skv_net_sums *from);
 
-/* What a batch's sums are divided by, so that several batches can make one step. */
+/* The denominators of a batch's sums, so that several batches can make one step. */
 typedef struct skv_net_scale {
     double positions; /* of the loss */
     double hidden;    /* elements of the hidden loss */
@@ -94,7 +94,7 @@ typedef struct skv_net_scale {
 /**
  * Builds the model and loads its weights; source NULL makes random ones. A SwiftKV configuration
  * over a source without SwiftKV weights initialises them as skv_transform does. Configuration and
- * source are borrowed: frozen matrices are read from it again where their rows are wanted.
+ * source are borrowed: rows of frozen matrices are read from the source again when needed.
  */
 SKV_MUST_CHECK skv_status skv_net_create(const skv_config *config, const skv_source *source,
                                          const skv_net_options *options, skv_net **out,

@@ -7,8 +7,8 @@
  *     dV = P^T dO     dP = dO V^T       dS = P * (dP - delta) * scale
  *     dQ = dS K       dK = dS^T Q
  *
- * Keys come from one or two origins: the pass's own rows, and before them rows that were predicted
- * (skv_net_foreign). One softmax spans both; what follows is done for each origin in turn.
+ * Keys come from one or two origins: the pass's own rows, preceded by predicted rows
+ * (skv_net_foreign). One softmax spans both; each step below handles the origins in turn.
  *
  * A forward task is one head and one tile of queries. A backward task is one head and one run of
  * whole documents, so that no two tasks add to the same row of dK or dV; the heads of a group are
@@ -140,7 +140,7 @@ static void scores(const attention *s, float *c, const float *q, const float *k,
 
 /* ---- forward ---- */
 
-/* Turns one row of scores into weights and rescales what the row has so far. */
+/* Turns one row of scores into weights, and rescales the row's sums so far. */
 static void softmax_row(const attention *s, float *row, size_t n, size_t from, size_t to,
                         float *max, float *sum, float *o)
 {
@@ -157,7 +157,7 @@ static void softmax_row(const attention *s, float *row, size_t n, size_t from, s
     memset(row + to, 0, (n - to) * sizeof *row);
 }
 
-/* A tile of queries and one of keys: adds to o what the rows have not divided yet. */
+/* For a tile of queries and one of keys: adds the weighted values to o, not yet divided. */
 static void attend_keys(const attention *s, const key_rows *r, size_t head, size_t q0, size_t k0,
                         size_t i_thread)
 {

@@ -1,6 +1,6 @@
 /*
  * The layers, backward: dx holds the gradient of a layer's output and becomes that of its input.
- * Gradients of weights are formed where they are wanted and nowhere else.
+ * Gradients are only formed for trained weights.
  */
 #include <string.h>
 
@@ -48,8 +48,8 @@ static void back_mlp(const skv_net_pass *p, size_t i)
                       net->config->hidden);
 }
 
-/* The gradient behind rotation and norm becomes that of the projection's output; the result lies
- * in the array returned. */
+/* Turns the gradient after rotation and norm into that of the projection's output. The result is in
+ * the returned array. */
 static float *back_heads(const skv_net_pass *p, size_t i, float *d, float *spare, const float *raw,
                          const skv_param *norm, size_t n_heads)
 {

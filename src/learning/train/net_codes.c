@@ -28,7 +28,7 @@ size_t skv_net_codes_bytes(const skv_quant_form *form, size_t N, size_t K)
     return N * row_bytes(&s);
 }
 
-/* What row i has beside its codes, where it lies in memory. */
+/* Lays out row i in memory: the arrays beside its codes, and *held, its stored codes. */
 static skv_quant_rows lay_out_row(const skv_net_codes *c, size_t i, uint8_t *codes,
                                   const uint8_t **held)
 {

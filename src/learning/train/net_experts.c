@@ -54,7 +54,7 @@ static void route_rows(void *arg, size_t i_task, size_t i_thread)
     const size_t k = j->p->net->config->n_active;
     (void)i_thread;
     for (size_t t = i_task * ROWS; t < last_row(j, i_task); t++) {
-        skv_experts_choose(j->p->net->config, j->r->logits + t * j->n_experts, j->n_experts,
+        skv_experts_choose(j->p->net->config, j->r->logits + t * j->n_experts, NULL, j->n_experts,
                            j->r->chosen + t * k, j->r->weights + t * k);
     }
 }
@@ -234,7 +234,8 @@ static void back_route_rows(void *arg, size_t i_task, size_t i_thread)
     }
 }
 
-/* The experts' weights, where they are trained: down before its activation's gradient is formed. */
+/* Gradients of the experts' weights, if trained: down, before its activation's gradient is
+ * formed. */
 static void grad_down(const skv_net_pass *p, size_t i, const skv_net_routes *r)
 {
     const skv_net *net = p->net;

@@ -1,7 +1,7 @@
 /*
- * The rows that the base of KV Prediction runs in training: those that bear a loss, since nothing
- * else depends on a row whose keys and values are predicted. They are packed into a batch of their
- * own and attend to rows of the whole batch.
+ * Selects the rows that the base of KV Prediction runs in training: those with a loss, since
+ * nothing else depends on a row with predicted keys and values. They are packed into a batch of
+ * their own and attend to rows of the whole batch.
  */
 #include "base/mem.h"
 #include "train/net_impl.h"
@@ -35,8 +35,8 @@ void skv_net_foreign_release(skv_net_foreign *f)
     skv_free(f->layers);
 }
 
-/* Token t of the batch, as the n-th of those that are learnt, whose answer begins at `start`, the
- * first-th of them. */
+/* Adds token t of the batch as the n-th learnt row. Its answer begins at token `start`, which is
+ * the learnt row `first`. */
 static void add_row(skv_net_foreign *f, size_t n, size_t t, size_t start, size_t first)
 {
     const skv_train_batch *all = f->all;

@@ -72,7 +72,7 @@ static void finish_heads(const skv_net_pass *p, float *out, float *raw, const sk
     skv_net_rotate(p->net, out, T, n_heads, i_rope, false);
 }
 
-/* Where all rows that are seen are predicted, nobody wants a layer's own. */
+/* If all visible rows are predicted, a layer's own keys and values are not needed. */
 static bool makes_kv(const skv_net_pass *p)
 {
     return !p->foreign || p->foreign->answers;

@@ -21,7 +21,7 @@ typedef struct skv_net_codes {
 typedef struct skv_net_linear {
     skv_param *w;                  /* [N, K] */
     skv_param *bias;               /* [N] or NULL */
-    skv_gemm_packed forward, back; /* of a frozen W: for x W^T, and for dy W where it is needed */
+    skv_gemm_packed forward, back; /* of a frozen W: for x W^T, and for dy W if needed */
     skv_net_codes codes;           /* in place of both */
     bool exact;                    /* f32 products, whatever the others are: a router's */
 } skv_net_linear;
@@ -37,7 +37,7 @@ typedef struct skv_net_routes {
     float *logits;    /* [T, E]; in the backward pass their gradient */
     float *weights;   /* [T, k] */
     uint32_t *chosen; /* [T, k]: experts, the most likely first */
-    uint32_t *place;  /* [T, k]: where a pair stands among the sorted ones */
+    uint32_t *place;  /* [T, k]: the position of a pair among the sorted ones */
     uint32_t *row;    /* [T k]: the row of a sorted pair */
     uint32_t *first;  /* [E + 1]: where the pairs of an expert begin */
 } skv_net_routes;
@@ -48,8 +48,8 @@ typedef struct skv_net_projections {
     skv_param *q_norm, *k_norm; /* [Dh] or NULL */
 } skv_net_projections;
 
-/* What a layer leaves for its backward pass. Without head norms q_raw is q and k_raw is k. In an
- * AcrossKV group k, k_raw and v are the first layer's. */
+/* The activations that a layer keeps for its backward pass. Without head norms q_raw is q and k_raw
+ * is k. In an AcrossKV group k, k_raw and v are the first layer's. */
 typedef struct skv_net_kept {
     float *x;              /* [T, D]: its input */
     float *q, *q_raw;      /* [T, H Dh]: rotated; before norm and rotation */
@@ -68,7 +68,7 @@ typedef struct skv_net_layer {
     skv_net_linear router;            /* [E, D] */
     skv_net_expert *experts;          /* borrowed, [n_experts]; NULL: the block is dense */
     size_t n_experts;
-    unsigned char *expert_panels; /* owned, mapped: what is packed of all of them; or NULL */
+    unsigned char *expert_panels; /* owned, mapped: the packed weights of all of them; or NULL */
     size_t expert_panels_bytes;
     bool keep; /* it has a backward pass */
     skv_net_kept kept;
@@ -104,7 +104,7 @@ struct skv_net {
     size_t max_heads, max_kv_heads, max_ffn; /* max_ffn: of skv_net_inner */
     size_t max_experts;                      /* 0: no layer has any */
     size_t loss_rows;                        /* rows of a tile of logits */
-    skv_net_kept scratch;                    /* what a layer that keeps nothing writes */
+    skv_net_kept scratch;                    /* output of layers that keep nothing */
     float *x_last;                           /* [T, D]: x_L */
     float *x_shared;            /* [T, D]: x_l, where the teacher's pass met the student's */
     float *swift;               /* [T, D]: norm_swiftkv(x_l) */
@@ -138,20 +138,20 @@ struct skv_net {
     size_t n_segments;
 };
 
-/* Of a layer of a base: what is predicted, for all tokens of a batch. */
+/* Predicted keys and values of a layer of a base, for all tokens of a batch. */
 typedef struct skv_net_foreign_kv {
     float *k, *v;   /* [T, Hk Dh]: k normed and rotated */
     float *dk, *dv; /* their gradients, added up */
 } skv_net_foreign_kv;
 
 /*
- * What a base whose keys and values are predicted runs, and what it attends to: the rows of a batch
- * that bear a loss, packed into a batch of their own. Query t is row row[t] of the whole; it sees
- * predicted rows from its document's first to end[t], and its own rows [own[t], t].
- * As the paper trains, all are predicted, the query's own row too. With `answers`, as the model is
- * used: a run of rows with a loss is an answer, its first row the last of the prompt, and what
- * stands before is predicted; within, keys and values are the base's own. Where a document begins
- * with its loss, so that it has no question, each row ends a prompt, for as long as the run lasts.
+ * The batch of a base with predicted keys and values: the rows of a batch that have a loss, packed
+ * into a batch of their own. Query t is row row[t] of the whole; it sees predicted rows from its
+ * document's first to end[t], and its own rows [own[t], t]. Without `answers` (training as in the
+ * paper) all rows are predicted, including the query's own. With `answers` (as in use) a run of
+ * rows with a loss is an answer: its first row is the last of the prompt, earlier rows are
+ * predicted, and within the run keys and values are the base's own. If a document begins with its
+ * loss, so that it has no question, each row of the run ends a prompt.
  */
 typedef struct skv_net_foreign {
     const skv_train_batch *all; /* of the step */
@@ -166,8 +166,7 @@ typedef struct skv_net_foreign {
 
 typedef struct skv_net_pass skv_net_pass;
 
-/* What works on a layer's own keys and values beside attention: KV Prediction. Either may be NULL.
- */
+/* Callbacks of KV Prediction on a layer's own keys and values. Either may be NULL. */
 typedef struct skv_net_watch {
     /* k of layer i, before its norm and rotation, and v. */
     void (*read)(void *user, const skv_net_pass *p, size_t i, const skv_net_kept *a);
@@ -214,12 +213,12 @@ double skv_net_predict_flops(const skv_net *net, size_t n_tokens, size_t n_loss)
 SKV_MUST_CHECK skv_status skv_net_open(const skv_config *config, const skv_net_options *options,
                                        skv_net **out, skv_error *err);
 SKV_MUST_CHECK skv_status skv_net_fill(skv_net *net, const skv_source *source, skv_error *err);
-/* Packs what is frozen and takes the memory of a step. */
+/* Packs frozen weights and allocates the memory of a step. */
 SKV_MUST_CHECK skv_status skv_net_finish(skv_net *net, skv_error *err);
 void skv_net_close(skv_net *net);
 
 /* ---- net_flops.c ---- */
-/* What a step costs without a prediction. */
+/* Returns the cost of a step without a prediction. */
 double skv_net_own_flops(const skv_net *net, size_t n_tokens, size_t n_loss);
 
 /* ---- net_ops.c ---- */
@@ -239,7 +238,7 @@ SKV_MUST_CHECK skv_status skv_net_load(skv_net *net, const skv_source *source, s
 /* ---- net_init.c: a model from scratch ---- */
 /* Random values of one parameter, the i_param-th. */
 void skv_net_draw(const skv_net *net, skv_param *p, size_t i_param);
-/* What attention begins with, once all parameters are drawn. */
+/* Sets the initial values of attention, once all parameters are drawn. */
 void skv_net_shape_attention(skv_net *net);
 
 /* ---- net_codes.c ---- */
@@ -248,7 +247,7 @@ size_t skv_net_codes_bytes(const skv_quant_form *form, size_t N, size_t K);
 SKV_MUST_CHECK skv_status skv_net_codes_read(skv_net_codes *c, skv_pool *pool, const skv_tensor *t,
                                              skv_error *err);
 void skv_net_codes_release(skv_net_codes *c);
-/* out [N, K]; codes [n_threads, K] is for use. */
+/* out [N, K]; codes [n_threads, K] is scratch. */
 void skv_net_codes_widen(const skv_net_codes *c, skv_pool *pool, float *out, uint8_t *codes);
 
 /* ---- net_ops.c: operations over rows, on all threads ---- */
@@ -268,25 +267,25 @@ void skv_net_silu_glu_back(skv_net *net, float *gate, float *up, const float *dh
 void skv_net_bias_back(skv_net *net, skv_param *bias, const float *dy, size_t n_rows);
 
 /* ---- net_linear.c: products with weights ---- */
-/* Packs what is frozen, once; of a plan it only counts the bytes. */
+/* Packs frozen weights, once; for a plan it only counts the bytes. */
 SKV_MUST_CHECK skv_status skv_net_pack(skv_net *net, skv_error *err);
 void skv_net_unpack(skv_net *net);
 /* y [T, N] = x W^T + bias; with add, onto y. */
 void skv_net_mul(const skv_net_pass *p, float *y, const float *x, const skv_net_linear *l,
                  bool add);
-/* The same for two or three matrices of one x; y[i] NULL ends them. */
+/* As skv_net_mul, for two or three matrices of one x; a NULL y[i] ends the list. */
 void skv_net_mul_all(const skv_net_pass *p, float *const y[3], const float *x,
                      const skv_net_linear *const l[3]);
 /* dx [T, K] (+)= dy W. */
 void skv_net_mul_back(const skv_net_pass *p, float *dx, const float *dy, const skv_net_linear *l,
                       bool add);
-/* Gradients of W and bias, where they are trained; x is not read otherwise. */
+/* Gradients of W and bias, if they are trained; x is only read in that case. */
 void skv_net_mul_grad(const skv_net_pass *p, const float *dy, const float *x,
                       const skv_net_linear *l);
 bool skv_net_linear_trained(const skv_net_linear *l);
 
 /* ---- net_experts.c: mixtures of experts ---- */
-/* Floats a row of what the block's activation makes: F, or k F. */
+/* Floats in a row of the block's activation output: F, or k F. */
 size_t skv_net_inner(const skv_net *net, size_t i);
 /* out [T, D] = mid + the block's output; net->normed holds the norm of mid. */
 void skv_net_run_experts(const skv_net_pass *p, size_t i, const skv_net_kept *a, float *out);
@@ -294,7 +293,7 @@ void skv_net_run_experts(const skv_net_pass *p, size_t i, const skv_net_kept *a,
 void skv_net_back_experts(const skv_net_pass *p, size_t i);
 
 /* ---- net_balance.c ---- */
-/* After the forward pass: the balancing loss, and what its gradient needs. */
+/* After the forward pass: computes the balancing loss and the state that its gradient needs. */
 void skv_net_balance(const skv_net_pass *p, const skv_net_scale *scale, skv_net_sums *sums);
 
 /* ---- net_attention.c ---- */
@@ -306,7 +305,7 @@ size_t skv_net_attention_tile_floats(void);
 
 /* ---- net_forward.c, net_backward.c, net_loss.c ---- */
 SKV_MUST_CHECK skv_status skv_net_embed(const skv_net_pass *p, float *x, skv_error *err);
-/* Layers [first, end); x_first lies in skv_net_boundary(p, first). */
+/* Runs layers [first, end); x_first is in skv_net_boundary(p, first). */
 void skv_net_forward(const skv_net_pass *p, size_t first, size_t end);
 float *skv_net_boundary(const skv_net_pass *p, size_t i);
 void skv_net_backward(const skv_net_pass *p, const skv_net_scale *scale);

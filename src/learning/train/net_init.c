@@ -1,18 +1,18 @@
 /*
  * First values of a model that is trained from scratch.
  *
- * Matrices are normal with deviation 1/sqrt(columns), which keeps the size of what they are applied
- * to in narrow models as in wide ones; those that write into the residual stream are smaller by the
- * root of their number. On these, attention begins as trained attention looks:
+ * Matrices are normal with deviation 1/sqrt(columns), which preserves the scale of their input for
+ * any width; those that write into the residual stream are smaller by the root of their number. In
+ * addition, attention starts out similar to trained attention:
  *
  *  - a token looks at tokens like itself and passes them on: W_q leans on W_k and W_o on W_v^T,
  * after "Mimetic Initialization of Self-Attention Layers" (arXiv:2305.09828; there the product of
  * W_v and W_o is negative, for images; a token that is found in a prompt is to be said again);
  *  - where q and k have biases, one group of heads in the first layers looks at the token before.
  *
- * Together they are the two halves of what finds an earlier occurrence and copies what followed it.
- * A model of 12 x 192 learns to repeat random segments within 0.5M tokens from here; from plain
- * normal values it had not begun to after 1M (docs/guides/train.md).
+ * Together they are the two halves of induction heads, which find an earlier occurrence and copy
+ * its continuation. A model of 12 x 192 learns to repeat random segments within 0.5M tokens from
+ * here; from plain normal values it had not begun to after 1M (docs/guides/train.md).
  */
 #include <math.h>
 #include <string.h>
@@ -22,12 +22,14 @@
 #include "train/net_impl.h"
 
 enum {
-    POSITION_LAYERS = 4, /* one layer in so many, the first ones, has heads that look back by one */
-    POSITION_PAIRS = 8   /* they use Dh / so many pairs of dimensions, those that turn fastest */
+    POSITION_LAYERS = 4, /* one layer in this many, among the first, has heads that look back by
+                          * one */
+    POSITION_PAIRS = 8   /* they use Dh / this many pairs of dimensions, the fastest rotating
+                          * ones */
 };
 static const float lean_q = 0.9f, lean_o = 0.4f; /* on W_k and W_v^T */
 static const float position_bias = 5.0f;         /* each of q and k, before the scale */
-static const float position_gain = 3.0f;         /* of what these heads write */
+static const float position_gain = 3.0f;         /* of the output of these heads */
 
 /* ---- random values ---- */
 

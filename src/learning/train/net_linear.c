@@ -36,7 +36,7 @@ static void add_bias(void *arg, size_t i_task, size_t i_thread)
     }
 }
 
-/* The matrix as a product reads it: NULL if it lies packed. */
+/* Returns the matrix in floats for a product; NULL if it is packed. */
 static const float *floats(const skv_net_pass *p, const skv_net_linear *l)
 {
     if (!l->codes.form) return values(p, l->w);
@@ -172,8 +172,8 @@ static size_t packed_bytes(const skv_net *net, const skv_net_linear *l, bool bac
     return back ? skv_gemm_packed_bytes(net->gemm, K, N) : skv_gemm_packed_bytes(net->gemm, N, K);
 }
 
-/* A layer's matrix of a quantised file stays in its codes, which take a quarter to a half of what
- * it takes packed. */
+/* A layer's matrix from a quantised file stays in its codes, which need a quarter to a half of the
+ * packed size. */
 static const skv_quant_form *form_of(const skv_net_linear *l)
 {
     return is_packed(l) && l->w->file ? skv_tensor_form(l->w->file) : NULL;

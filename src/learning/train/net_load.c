@@ -1,7 +1,7 @@
 /*
- * The parameters of a model: which there are, by their published names, and where their first
- * values come from: a file, a file without SwiftKV weights (initialised as their authors do, see
- * skv_transform), or a random draw.
+ * The parameters of a model, by their published names, and the source of their first values: a
+ * file, a file without SwiftKV weights (initialised as their authors do, see skv_transform), or a
+ * random draw.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,7 +81,7 @@ static skv_net_projections add_projections(skv_net *net, size_t i, skv_param_rol
     return out;
 }
 
-/* The feed-forward block; experts come from *experts on. */
+/* Describes the feed-forward block; its experts start at *experts. */
 static void describe_block(skv_net *net, size_t i, skv_net_expert **experts)
 {
     const skv_config *c = net->config;

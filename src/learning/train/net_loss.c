@@ -7,7 +7,7 @@
  *          p = softmax(z_teacher / tau), q = softmax(z / tau)
  *
  * An early exit (arXiv:2410.03960, B.4) is a second head with the same loss, on norm_swiftkv(x_l):
- * what a model would answer that stopped at layer l.
+ * the answer of a model that stops at layer l.
  */
 #include <math.h>
 #include <string.h>
@@ -15,12 +15,12 @@
 #include "base/size.h"
 #include "train/net_impl.h"
 
-enum { EXIT_SAMPLE = 16 /* of so many rows the exit's probability is looked at in one */ };
+enum { EXIT_SAMPLE = 16 /* the exit's probability is examined in one of this many rows */ };
 
 /* A head with a loss. */
 typedef struct lossy_head {
     const skv_net_linear *linear;
-    const float *x;   /* [T, D]: what it is applied to */
+    const float *x;   /* [T, D]: its input */
     float *dx;        /* [T, D] */
     double *row_loss; /* [T] */
     bool exit;
@@ -34,7 +34,7 @@ typedef struct loss_job {
     const float *from; /* [T, D] */
     float scale;       /* of gathered rows */
     const lossy_head *head;
-    double positions; /* what the sum is divided by */
+    double positions; /* the denominator of the sum */
     bool backward;
 } loss_job;
 
@@ -133,7 +133,7 @@ static void multiply(const skv_net_pass *p, float *logits, const float *tile,
                                   .packed = head->forward.panels ? &head->forward : NULL});
 }
 
-/* From the gradient of the logits: that of the rows, and of the head where it is trained. */
+/* From the gradient of the logits, computes that of the rows and, if it is trained, of the head. */
 static void back_tile(loss_job *j)
 {
     skv_net *net = j->p->net;

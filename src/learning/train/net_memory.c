@@ -12,7 +12,7 @@ static float *take(skv_net *net, size_t n)
     return at;
 }
 
-/* Keys as the projection leaves them are wanted beside the rotated ones. */
+/* Whether unrotated keys are needed beside the rotated ones. */
 static bool keeps_raw_keys(const skv_net *net)
 {
     return net->config->qk_norm || net->predict;
@@ -35,8 +35,8 @@ static void lay_out_routes(skv_net *net, skv_net_routes *r, size_t n_experts)
     r->first = take_numbers(net, n_experts + 1);
 }
 
-/* Room for what one layer writes; shape.ffn is that of skv_net_inner. An AcrossKV reader shares the
- * first layer's keys and values. */
+/* Lays out the activations of one layer; shape.ffn is that of skv_net_inner. An AcrossKV reader
+ * shares the first layer's keys and values. */
 static void lay_out_layer(skv_net *net, skv_net_kept *a, skv_layer_shape shape,
                           const skv_net_kept *kv)
 {

@@ -14,8 +14,9 @@
  * pass through the frozen base to the maps and to the auxiliary.
  *
  * In use the base runs the last token of a prompt and the answer, which see their own keys and
- * values beside the predicted ones of the prompt. The loss above never shows that to the base: with
- * own_answers (beyond the paper) CE(b) is of B as it is used, net_impl.h says which row sees what.
+ * values beside the predicted ones of the prompt. The loss above does not train this case. With
+ * own_answers (beyond the paper) CE(b) is computed with B as it is used; net_impl.h describes which
+ * rows each query sees.
  */
 #include <math.h>
 #include <stdio.h>
@@ -33,7 +34,7 @@ enum { ROWS_A_TASK = 16 };
 typedef struct predict_layer {
     skv_net_linear key, value;
     size_t width; /* d_i = Hk Dh */
-    float *k, *v; /* [T, d_i]: the base's own, k behind the norm of heads */
+    float *k, *v; /* [T, d_i]: the base's own, k after the norm of heads */
     float *raw;   /* [T, d_i]: predicted keys, before norm and rotation */
 } predict_layer;
 
@@ -212,7 +213,7 @@ static skv_status read_map(const skv_net_predict *p, skv_param *to, skv_error *e
     return skv_tensor_read_checked(t, 0, to->n_rows, to->w, err);
 }
 
-/* A copy with fewer layers predicts its own layers well by what it has. */
+/* A copy with fewer layers predicts its own layers well from its own keys and values. */
 static void set_identity(skv_param *to)
 {
     memset(to->w, 0, skv_param_size(to) * sizeof *to->w);
@@ -253,7 +254,7 @@ skv_status skv_net_predict_load(skv_net *net, skv_error *err)
     return SKV_OK;
 }
 
-/* ---- what the base would have had ---- */
+/* ---- the base's own keys and values ---- */
 
 static void norm_keys(skv_net *base, float *out, const float *raw, size_t i, size_t n_tokens)
 {
@@ -314,7 +315,7 @@ static void add_distance(skv_net_predict *p, float *d, const float *x, const flo
     p->consistency += sum / (double)n;
 }
 
-/* Gradients of one map, and what they are of the auxiliary's keys or values. */
+/* Computes the gradients of one map and of its input, the auxiliary's keys or values. */
 static void back_map(const skv_net_pass *own, const skv_net_linear *l, const float *dy,
                      const float *x, float *dx)
 {
@@ -322,7 +323,8 @@ static void back_map(const skv_net_pass *own, const skv_net_linear *l, const flo
     skv_net_mul_back(own, dx, dy, l, true);
 }
 
-/* Layer i's gradients, from what attended to it and from the consistency loss. */
+/* Computes layer i's gradients from the queries that attended to it and from the consistency
+ * loss. */
 static void back_layer(skv_net_predict *predict, const skv_net_pass *own, size_t i)
 {
     skv_net *base = predict->base, *net = predict->net;
@@ -347,7 +349,7 @@ static void back_layer(skv_net_predict *predict, const skv_net_pass *own, size_t
     back_map(own, &l->value, at->dv, from->v, predict->readers[j].dv);
 }
 
-/* What came by way of the base joins the gradients of the auxiliary's layer j. */
+/* Adds the gradients that came through the base to those of the auxiliary's layer j. */
 static void add_readers(void *user, const skv_net_pass *own, size_t j, float *dk, float *dv)
 {
     const skv_net_predict *p = user;
@@ -407,7 +409,7 @@ static void clear_readers(skv_net_predict *p)
     p->consistency = 0;
 }
 
-/* The rows that are learnt, over what is predicted. */
+/* Runs the learnt rows with the predicted keys and values. */
 static skv_status run_learnt(skv_net_predict *predict, const skv_net_scale *scale, bool backward,
                              skv_net_sums *sums, skv_error *err)
 {
@@ -426,7 +428,7 @@ static skv_status run_learnt(skv_net_predict *predict, const skv_net_scale *scal
     return SKV_OK;
 }
 
-/* The base as it is, to be measured, and with what is predicted. */
+/* Runs the base unchanged, for measuring, and with the predicted keys and values. */
 static skv_status run_base(skv_net_predict *predict, const skv_net_pass *own,
                            const skv_net_scale *scale, bool backward, skv_net_sums *sums,
                            skv_error *err)

@@ -1,7 +1,7 @@
 /*
  * The parameters of a model in training: f32 master weights under their published names, and
- * gradients for those that are trained. A frozen matrix that lies packed for its products has no
- * master: what else asks for its rows reads them from its file.
+ * gradients for those that are trained. A frozen matrix that is packed for its products has no
+ * master; other code reads its rows from its file.
  */
 #ifndef SKV_TRAIN_PARAM_H
 #define SKV_TRAIN_PARAM_H
@@ -20,7 +20,7 @@ typedef enum skv_param_role {
     SKV_ROLE_QKV,       /* a layer's own W_q, W_k, W_v, with biases and norms of heads */
     SKV_ROLE_LAYER,     /* everything else of a layer but experts */
     SKV_ROLE_EXPERT,    /* a matrix of one expert, with its bias */
-    SKV_ROLE_SWIFTKV,   /* norm_swiftkv, and W_q, W_k, W_v of the layers behind it */
+    SKV_ROLE_SWIFTKV,   /* norm_swiftkv, and W_q, W_k, W_v of the layers after it */
     SKV_ROLE_EXIT_HEAD, /* of early exit */
     SKV_ROLE_PREDICTOR  /* a map of KV Prediction */
 } skv_param_role;
@@ -35,7 +35,7 @@ typedef struct skv_param {
     const skv_tensor *file; /* where a frozen matrix is read from; NULL: w has it */
     float *w;               /* [n_rows, n_columns], in the arena; NULL with `file` */
     float *grad;            /* the same, NULL when frozen */
-    const float *teacher;   /* what a teacher computes with: w, or a copy of its first state */
+    const float *teacher;   /* the teacher's weights: w, or a copy of its first state */
 } skv_param;
 
 typedef struct skv_params {
@@ -43,7 +43,7 @@ typedef struct skv_params {
     size_t n, n_max;
     float *weights; /* owned, [n_weights], mapped */
     size_t n_weights;
-    float *grads; /* owned, [n_trainable]: gradients one behind another, mapped */
+    float *grads; /* owned, [n_trainable]: concatenated gradients, mapped */
     size_t n_trainable;
     float *copies; /* owned, [n_copies]: the teacher's own, mapped */
     size_t n_copies;
@@ -54,7 +54,7 @@ SKV_MUST_CHECK skv_status skv_params_init(skv_params *params, size_t n_max, skv_
 void skv_params_release(skv_params *params);
 /** Describes one more; n_rows 0 makes a vector. */
 skv_param *skv_params_add(skv_params *params, const char *name, size_t n_rows, size_t n_columns);
-/** Counts what skv_params_allocate will take. */
+/** Counts the memory that skv_params_allocate will take. */
 void skv_params_count(skv_params *params, bool copies);
 /** Takes memory for all weights; gradients and (with `copies`) the teacher's copies of the
  * trainable ones. */

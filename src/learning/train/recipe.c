@@ -83,14 +83,14 @@ static const key_row rows[] = {
         "the instructions to use"),
     ROW("f32", "no|yes", RUN(f32), FLAG, 0, 0, "all arithmetic in f32"),
     ROW("drop-teacher", "no|yes", RUN(drop_teacher), FLAG, 0, 0,
-        "leave out what only the teacher uses"),
+        "leave out the projections that only the teacher uses"),
     ROW("held-out", "N", RUN(held_out), SIZE, 0, 4096,
         "batches kept out of the training and measured before and after it"),
     ROW("until-flat", "no|yes", RUN(until_flat), FLAG, 0, 0,
         "end when the loss of held-out rows falls no more"),
     ROW("f32-weights", "no|yes", RUN(f32_weights), FLAG, 0, 0, "write all weights as f32"),
     ROW("delta", "no|yes", RUN(delta), FLAG, 0, 0,
-        "write only what differs from MODEL, which lies beside OUT"),
+        "write only the differences from MODEL, which lies beside OUT"),
     ROW("steps", "N", STAGE(steps), COUNT, 1, 1e12, "steps of training"),
     ROW("seq", "T", STAGE(seq), SIZE, 16, 1 << 20, "tokens of a sequence"),
     ROW("rows", "B", STAGE(rows), SIZE, 1, 65535, "sequences of a batch"),
@@ -190,7 +190,7 @@ typedef struct reading {
     skv_error *err;
 } reading;
 
-/* Puts file and line before what went wrong. */
+/* Prefixes an error with file and line. */
 static skv_status at_line(const reading *in, const yaml_node_t *node, skv_status status)
 {
     if (status == SKV_OK) return SKV_OK;
@@ -209,7 +209,7 @@ static const char *scalar(const yaml_node_t *node)
 typedef skv_status key_fn(const reading *in, void *object, const char *key,
                           const yaml_node_t *value);
 
-/* Calls fn for every key of a mapping; none may come twice. */
+/* Calls fn for every key of a mapping; repeated keys are refused. */
 static skv_status each_key(const reading *in, const yaml_node_t *map, void *object, key_fn *fn)
 {
     if (map->type != YAML_MAPPING_NODE) {
@@ -340,7 +340,7 @@ static const yaml_node_t *find_value(const reading *in, const yaml_node_t *map, 
     return NULL;
 }
 
-/* The task comes first, because the other defaults depend on it. */
+/* Reads the task first, because the other defaults depend on it. */
 static skv_status read_recipe(const reading *in, const yaml_node_t *root)
 {
     skv_train_options *o = &in->recipe->options;
@@ -348,7 +348,7 @@ static skv_status read_recipe(const reading *in, const yaml_node_t *root)
     const yaml_node_t *stages = find_value(in, root, "stages");
     if (task) {
         SKV_TRY(set_node(in, find_key(HOME_RUN, "task"), "task", task, o));
-        const bool open = o->stages[0].rate <= 0; /* the caller chooses what nobody says */
+        const bool open = o->stages[0].rate <= 0; /* the caller chooses unspecified values */
         *o = skv_train_options_default(o->task);
         if (open && o->task == SKV_TRAIN_DISTILL) {
             o->stages[0].rate = 0;
@@ -413,7 +413,7 @@ static skv_status add_data(skv_recipe *r, const skv_train_data *data, skv_error 
     return SKV_OK;
 }
 
-/* "{file: a, weight: 2}" or a list of such, as a recipe has it. */
+/* Parses "{file: a, weight: 2}" or a list of them, as in a recipe. */
 static skv_status add_written_data(const reading *in, const yaml_node_t *root)
 {
     skv_train_stage stage = {.n_data = 0};

@@ -59,8 +59,8 @@ typedef struct solve_job {
     const double *cross;
     float *delta;         /* [D, D] */
     double *strips;       /* [n_threads, 2, D, STRIP] */
-    double *fits, *sizes; /* [n strips]: tr Delta B, and what lambda stands before: |Delta|^2,
-                           * or tr Delta (I + Delta)^T with a ridge towards zero */
+    double *fits, *sizes; /* [n strips]: tr Delta B, and lambda's factor: |Delta|^2, or tr Delta (I
+                           * + Delta)^T with a ridge towards zero */
     bool toward_zero;
 } solve_job;
 
@@ -110,7 +110,7 @@ static void find_shift(const skv_moments *m, size_t i, const float *delta, float
     }
 }
 
-/* What a solver needs besides the moments. */
+/* A solver's needs besides the moments. */
 typedef struct solver {
     skv_ridge *ridge;
     skv_moments *m;

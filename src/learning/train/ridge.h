@@ -50,10 +50,10 @@ void skv_ridge_add_bias(const skv_ridge *r, size_t j, const float *w, size_t n, 
 /*
  * ---- moments.c ----
  *
- * What of a text the closed form has to know: second moments between
+ * The statistics of a text that the closed form needs: second moments between
  *     x   = norm_swiftkv(x_l), where norm_swiftkv is the input norm of layer l, and
  *     n_j = the normed input of layer j, from which the model makes its own k and v of layer j,
- * for every layer j >= l, over all tokens. They are added up while the text streams through the
+ * for every layer j >= l, over all tokens. They are accumulated while the text streams through the
  * engine; no rows are kept. n_l is x.
  */
 
@@ -67,7 +67,7 @@ typedef struct skv_moments {
     double *squares;      /* [n_deep, D], owned: sum of n_j^2, by element */
 } skv_moments;
 
-/* Who does the sums. */
+/* The tools for the sums. */
 typedef struct skv_moments_tools {
     skv_pool *pool;
     skv_gemm *gemm; /* f32 */
@@ -95,8 +95,8 @@ void skv_moments_release(skv_moments *m);
  */
 
 /**
- * The lower triangle of a [n, n] becomes L; what stands above it is left as it was. False when a
- * pivot is not positive (or not finite): A is not positive definite as far as f64 can tell.
+ * Factors a [n, n] in place: the lower triangle becomes L, and the part above it is not modified.
+ * Returns false if a pivot is not positive (or not finite): A is not positive definite in f64.
  */
 SKV_MUST_CHECK bool skv_cholesky_factor(skv_pool *pool, double *a, size_t n);
 

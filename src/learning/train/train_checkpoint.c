@@ -12,7 +12,7 @@
 
 enum { STATE_BYTES_MAX = 1 << 20, KINDS = 3, NAME_BYTES = SKV_PARAM_NAME_MAX + 8 };
 
-/* What is kept of a trained parameter: its value and its two moments. */
+/* The stored parts of a trained parameter: its value and its two moments. */
 static const char *const suffixes[KINDS] = {"", ".adam_m", ".adam_v"};
 
 static float *values_of(const skv_trainer *t, const skv_param *p, size_t kind)
@@ -223,7 +223,7 @@ static skv_status write_slot(const skv_trainer *t, const char *folder, const cha
     return status;
 }
 
-/* A run that was killed while it wrote has left a part of a checkpoint behind. */
+/* Removes the partial checkpoint of a run that was killed while writing. */
 static void clean_up(const char *folder)
 {
     static const char *const inside[] = {"", "a", "b"};
@@ -320,7 +320,7 @@ static skv_status compare(const char *path, const char *key, json_t *then, json_
     return SKV_OK;
 }
 
-/* What the file says of its run against what this run would write there. */
+/* Compares the options in the file with those that this run would write there. */
 static skv_status same_options(const skv_trainer *t, const json_t *root, const char *path,
                                skv_error *err)
 {

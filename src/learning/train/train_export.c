@@ -22,7 +22,7 @@ static const char FOLDER[] = "auxiliary";
 /* Which parameters go into a file or folder. */
 typedef struct export_set {
     skv_params *params;
-    const skv_source *source; /* whose types they have; may be NULL */
+    const skv_source *source; /* the source of their types; may be NULL */
     bool (*wants)(const skv_trainer *trainer, const skv_param *param);
     bool single; /* the path is that of one file, not of a folder */
 } export_set;
@@ -35,7 +35,7 @@ typedef struct row_writer {
     char name[SKV_PARAM_NAME_MAX];
 } row_writer;
 
-/* A vector is one row, and so is a matrix's row. Frozen matrices may lie in their file alone. */
+/* A vector is one row. Frozen matrices may exist only in their file. */
 static skv_status write_rows(void *arg, size_t row0, size_t n, unsigned char *out, skv_error *err)
 {
     const row_writer *w = arg;
@@ -98,7 +98,7 @@ static skv_status write_params(const skv_trainer *t, const export_set *set, cons
     return status;
 }
 
-/* ---- what stands beside them ---- */
+/* ---- the other files ---- */
 
 /* The last part of a folder's path; "" when it has none that fits. */
 static void folder_name(const char *path, char out[64])
@@ -117,7 +117,7 @@ static bool is_delta(const skv_trainer *t)
     return t->source && skv_source_config(t->source)->base[0] && !t->auxiliary;
 }
 
-/* The folder that holds what a difference leaves out. */
+/* Returns the folder with the tensors that a difference leaves out. */
 static void base_name(const skv_trainer *t, char out[64])
 {
     if (is_delta(t)) {
@@ -183,7 +183,7 @@ static skv_status write_auxiliary(const skv_trainer *t, const char *folder, skv_
     return status;
 }
 
-/* config.json of the folder: the base's, and what is new. */
+/* Writes the folder's config.json: the base's with the new keys. */
 static skv_status write_prediction_config(const skv_trainer *t, skv_error *err)
 {
     const char *out = t->options->out, *model = t->options->model;
@@ -249,7 +249,7 @@ static bool is_absent(const skv_trainer *t, const skv_param *p)
            !skv_source_find(t->source, p->name);
 }
 
-/* What the base holds already. */
+/* Whether the base already holds the parameter. */
 static bool is_in_base(const skv_trainer *t, const skv_param *p)
 {
     if (!t->options->delta || p->trainable) return false;
@@ -298,7 +298,7 @@ skv_status skv_trainer_check_export(const skv_trainer *t, skv_error *err)
     return check_beside(t, name, err);
 }
 
-/* What config.json says of the weights' type and of where they lie. */
+/* Returns the configuration with the weights' type and location for config.json. */
 static skv_config described(const skv_trainer *t)
 {
     skv_config c = t->config;

@@ -16,7 +16,7 @@ static bool holds(const char *folder, const char *name)
     return there;
 }
 
-/* What a run leaves there that was stopped, and hidden files. */
+/* The remains of a stopped run, and hidden files. */
 static bool is_ours(const char *name)
 {
     static const char *const names[] = {"checkpoint", "log.jsonl", "curves.svg"};

@@ -38,7 +38,7 @@ skv_train_options skv_train_options_default(skv_train_task task)
     return o;
 }
 
-/* ---- what it costs ---- */
+/* ---- cost ---- */
 
 static void add_stage(skv_trainer *t, const skv_train_stage *s, skv_train_cost *out)
 {
@@ -122,7 +122,7 @@ static int32_t end_of(const skv_config *c, const skv_tokenizer *tokenizer)
     return tokenizer ? skv_tokenizer_eos(tokenizer) : -1;
 }
 
-/* What self-written documents begin with: see skv_self_write. */
+/* The first token of self-written documents: see skv_self_write. */
 static int32_t begin_of(const skv_config *c, const skv_tokenizer *tokenizer)
 {
     if (tokenizer && skv_tokenizer_bos(tokenizer) >= 0) return skv_tokenizer_bos(tokenizer);

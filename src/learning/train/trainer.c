@@ -36,7 +36,7 @@ static skv_status set_swiftkv(skv_trainer *t, skv_error *err)
     skv_config *c = &t->config;
     SKV_REQUIRE(c->exit_words == 0, err, SKV_UNSUPPORTED,
                 "%s: swiftkv_exit_words %zu: a cut exit head is not trained: train the model that "
-                "has the whole one, and cut what comes of it (transform --exit-words)",
+                "has the whole one, and cut the result (transform --exit-words)",
                 o->model, c->exit_words);
     if (o->early_exit) c->early_exit = true;
     if (o->kv_layers == 0) return SKV_OK;
@@ -270,7 +270,7 @@ static skv_status fail_loss(const skv_trainer *t, size_t i_batch, const char *wh
                     isnan(value) ? fabs(value) : value, good, t->options->out);
 }
 
-/* What a step is made of, beside its batches. */
+/* Data of a step, beside its batches. */
 typedef struct step_work {
     size_t n;            /* batches */
     skv_net_scale scale; /* of all processes */
@@ -368,7 +368,8 @@ static bool all_finite(const float *x, size_t n)
     return true;
 }
 
-/* A step may spoil weights behind a loss that was finite: such a state is no good checkpoint. */
+/* A step may break weights although its loss was finite: such a state must not become a good
+ * checkpoint. */
 static skv_status check_weights(const skv_trainer *t, skv_error *err)
 {
     const skv_params *params = skv_net_params(t->net);
@@ -428,8 +429,8 @@ static skv_status make_folder(const skv_trainer *t, skv_error *err)
     return skv_trainer_check_export(t, err);
 }
 
-/* Opens the data of every stage and draws a batch: what is missing for the last stage is told
- * before the first begins. A stage that is entered opens its data anew. */
+/* Opens the data of every stage and draws a batch, so that data missing for the last stage is
+ * reported before the first begins. Entering a stage opens its data again. */
 static skv_status try_feed(skv_trainer *t, skv_error *err)
 {
     for (size_t i = 0; i < t->options->n_stages; i++) {

@@ -1,6 +1,6 @@
 /*
- * One training run: steps of gradient descent over batches, from wherever they come, with
- * checkpoints that a run can be continued from bit for bit.
+ * One training run: steps of gradient descent over batches of any source, with checkpoints from
+ * which a run continues bit for bit.
  */
 #ifndef SKV_TRAIN_TRAINER_H
 #define SKV_TRAIN_TRAINER_H
@@ -11,10 +11,10 @@
 #include "train/net.h"
 #include "train/optim.h"
 
-/* Where the batches of a stage come from. */
+/* A source of the batches of a stage. */
 typedef struct skv_trainer_feed {
     void *ctx;
-    /* Opens the data of a stage; what the last call gave is closed. */
+    /* Opens the data of a stage and closes those of the previous call. */
     skv_status (*open)(void *ctx, size_t i_stage, skv_batch_source *out, skv_error *err);
 } skv_trainer_feed;
 
@@ -47,7 +47,7 @@ typedef struct skv_train_held {
     skv_train_copy *copies; /* owned, [n_copies] */
     size_t n_copies;
     skv_net_scale scale;               /* of all processes */
-    bool begun;                        /* `first` is there: measured, or of the checkpoint */
+    bool begun;                        /* `first` is set: measured, or from the checkpoint */
     double first;                      /* loss at the run's beginning */
     double best[SKV_TRAIN_FLAT_TIMES]; /* the best up to the last measurements, oldest first */
     size_t n;                          /* measurements after the first */
@@ -82,9 +82,9 @@ SKV_MUST_CHECK skv_status skv_trainer_open(skv_trainer *trainer, const skv_train
 SKV_MUST_CHECK skv_status skv_trainer_plan(skv_trainer *trainer, const skv_train_options *options,
                                            skv_error *err);
 void skv_trainer_close(skv_trainer *trainer);
-/** What it takes, or would take. */
+/** Counts the memory and work that it takes, or would take. */
 void skv_trainer_count(skv_trainer *trainer, skv_train_cost *out);
-/** Takes the steps that are left, from the last checkpoint where options->resume says so. */
+/** Runs the remaining steps; continues from the last checkpoint if options->resume is set. */
 SKV_MUST_CHECK skv_status skv_trainer_run(skv_trainer *trainer, const skv_trainer_feed *feed,
                                           skv_error *err);
 
@@ -95,14 +95,14 @@ SKV_MUST_CHECK skv_status skv_trainer_fetch(skv_trainer *trainer, skv_train_copy
                                             skv_error *err);
 void skv_train_copy_clear(skv_train_copy *copy);
 
-/* ---- trainer_held.c: rows that are held out; all of it is nothing where there are none ---- */
+/* ---- trainer_held.c: rows that are held out; the functions do nothing if there are none ---- */
 
-/** Takes the first batches of the data away; what is trained on begins behind them. */
+/** Removes the first batches of the data; training begins after them. */
 SKV_MUST_CHECK skv_status skv_trainer_hold_out(skv_trainer *trainer, skv_error *err);
 void skv_trainer_release_held(skv_trainer *trainer);
 /** Their loss before the first step, unless a checkpoint had it. */
 SKV_MUST_CHECK skv_status skv_trainer_begin_held(skv_trainer *trainer, skv_error *err);
-/** Their loss after a step that it is wanted for, and whether the run should end with it. */
+/** Measures their loss after a step if due, and decides whether the run should end with it. */
 SKV_MUST_CHECK skv_status skv_trainer_watch_held(skv_trainer *trainer, skv_train_progress *p,
                                                  skv_error *err);
 
@@ -118,7 +118,8 @@ SKV_MUST_CHECK skv_status skv_trainer_enter_stage(skv_trainer *trainer, skv_erro
  */
 SKV_MUST_CHECK skv_status skv_checkpoint_write(const skv_trainer *trainer, skv_error *err);
 SKV_MUST_CHECK skv_status skv_checkpoint_read(skv_trainer *trainer, skv_error *err);
-/** What a run must have in common with the one that it continues; NULL when out of memory. */
+/** Returns the options that a run must share with the one that it continues; NULL when out of
+ * memory. */
 json_t *skv_checkpoint_options(const skv_trainer *trainer);
 
 /* ---- trainer_team.c: all of it is nothing or the plain thing for one process ---- */
@@ -126,8 +127,8 @@ json_t *skv_checkpoint_options(const skv_trainer *trainer);
 SKV_MUST_CHECK skv_status skv_trainer_check_team(const skv_train_options *options, skv_error *err);
 /** The most tokens of a batch that this process works on. */
 size_t skv_trainer_tokens(const skv_train_options *options);
-/** This process's rows of batch i of a step; doc_start [n_tokens] takes what they need of their
- * own, and may be the batch's. */
+/** Returns this process's rows of batch i of a step. doc_start [n_tokens] receives values relative
+ * to these rows, and may be the batch's own. */
 skv_train_batch skv_trainer_cut(const skv_trainer *trainer, size_t i, const skv_train_batch *whole,
                                 uint32_t *doc_start);
 /** All processes have the same options and weights, and processors that round alike. */
@@ -142,7 +143,7 @@ SKV_MUST_CHECK skv_status skv_trainer_restore(skv_trainer *trainer, skv_error *e
 
 /* ---- auxiliary.c: KV Prediction ---- */
 
-/** Opens what options->auxiliary names, for the base that is open. */
+/** Opens the model options->auxiliary for the base that is open. */
 SKV_MUST_CHECK skv_status skv_auxiliary_open(skv_trainer *trainer, skv_error *err);
 void skv_auxiliary_close(skv_auxiliary *auxiliary);
 /** Which layer predicts which, as a JSON list; NULL when out of memory. */

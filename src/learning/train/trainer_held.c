@@ -1,6 +1,6 @@
 /*
- * Rows that are held out of a run: their loss before and after it tells what it brought, and, with
- * until_flat, when to end it. On several processes each measures its own part of them.
+ * Rows that are held out of a run: their loss before and after measures its gain and, with
+ * until_flat, decides when to end it. With several processes, each measures its own part of them.
  */
 #include <string.h>
 
@@ -73,8 +73,8 @@ skv_status skv_trainer_begin_held(skv_trainer *t, skv_error *err)
     return measure(t, &t->held.first, err);
 }
 
-/* Whether the last measurements together brought next to nothing. A run that goes on from a
- * checkpoint counts them anew. */
+/* Whether the last measurements together brought almost no gain. A run that continues from a
+ * checkpoint starts counting again. */
 static bool is_flat(skv_train_held *h, double held)
 {
     const double last = h->n > 0 ? h->best[FLAT_TIMES - 1] : h->first;

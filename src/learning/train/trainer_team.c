@@ -84,7 +84,7 @@ static uint64_t hash_weights(const skv_trainer *t)
     const skv_params *p = skv_net_params(t->net);
     uint64_t hash = skv_team_hash(p->n_weights, p->weights, p->n_weights * sizeof *p->weights);
     for (size_t i = 0; i < p->n; i++) {
-        const skv_tensor *file = p->at[i].file; /* as it lies there */
+        const skv_tensor *file = p->at[i].file; /* raw, as stored */
         if (!file || skv_tensor_check(file, NULL) != SKV_OK) continue;
         hash = skv_team_hash(hash, file->data, file->n_bytes);
         if (file->file) skv_file_map_forget(file->data, file->n_bytes);
@@ -92,7 +92,7 @@ static uint64_t hash_weights(const skv_trainer *t)
     return hash;
 }
 
-/* What this processor makes of one step of the optimiser. */
+/* Hashes the results of one optimiser step on this processor. */
 static uint64_t hash_arithmetic(const skv_trainer *t)
 {
     float w[SAMPLE], m[SAMPLE], v[SAMPLE], g[SAMPLE];
@@ -118,7 +118,7 @@ static uint64_t hash_arithmetic(const skv_trainer *t)
     return skv_team_hash(hash, v, sizeof v);
 }
 
-/* Without the names of files, which may lie elsewhere on every machine. */
+/* Hashes the options without file names, which may differ between machines. */
 static skv_status hash_options(const skv_trainer *t, uint64_t *hash, skv_error *err)
 {
     skv_buf text;
@@ -209,7 +209,7 @@ skv_status skv_trainer_save(const skv_trainer *t, skv_error *err)
     return skv_team_agree(team, status, err);
 }
 
-/* Process 0 has read the checkpoint: the others get what it holds. */
+/* Distributes the checkpoint, which only process 0 has read, to the others. */
 static skv_status share_state(skv_trainer *t, skv_error *err)
 {
     const skv_team *team = t->options->team;

@@ -4,12 +4,12 @@
  *     norm_swiftkv              the input norm of layer l
  *     q_proj_swiftkv, layer i   a copy of the layer's own q_proj
  *     k,v_proj_swiftkv          of a group's first layer: the mean over the group's layers
- * or in closed form, where k and v are first fitted to their new input (ridge.h).
- * The model's own projections stay in the file: the teacher can still be run from it.
+ * or in closed form, where k and v are first fitted to their new input (ridge.h). The model's own
+ * projections stay in the file: the teacher can still be run from it.
  *
- * Or a model without some of its layers (layer_maps.h), which is written the same way. LoRA
- * adapters are added to any of these matrices, or to a model that keeps its form. Or a SwiftKV
- * model whose exit head keeps some rows (exit_words.h).
+ * Also makes a model without some of its layers (layer_maps.h), written the same way, and a SwiftKV
+ * model whose exit head keeps only some rows (exit_words.h). LoRA adapters are added to any of
+ * these matrices, or to a model that keeps its form.
  */
 #include <stdio.h>
 #include <string.h>
@@ -68,7 +68,7 @@ typedef struct transform {
     size_t n_written;
 } transform;
 
-/* The text that a fit reads tells how far it is; without one the tensors do. */
+/* Reports progress: by the text if a fit reads one, else by the tensors. */
 static void tell_written(transform *t)
 {
     t->n_written++;
@@ -76,7 +76,7 @@ static void tell_written(transform *t)
     t->options->progress(t->options->user, (double)t->n_written / (double)t->n);
 }
 
-/* What a tensor is written as: as it is, or bf16 where it is quantised. */
+/* Returns the type in which a tensor is written: its own, or bf16 if it is quantised. */
 static skv_dtype written_type(const skv_tensor *t)
 {
     const bool stays =
@@ -84,7 +84,7 @@ static skv_dtype written_type(const skv_tensor *t)
     return stays ? t->type : SKV_DTYPE_BF16;
 }
 
-/* What a fit adds to a mean of biases: sum [n], the share of tensor i. */
+/* Adds a fit's share to a mean of biases: sum [n], the share of tensor i. */
 static skv_status add_bias_fit(const mean_tensor *m, size_t i, float *sum, skv_error *err)
 {
     const skv_tensor *w = m->read[i];
@@ -207,7 +207,7 @@ static skv_status add_originals(transform *t, skv_error *err)
     return SKV_OK;
 }
 
-/* Makes the tensor that was added last a fitted one; `what` is k_proj or v_proj. */
+/* Makes the last added tensor a fitted one; `what` is k_proj or v_proj. */
 static skv_status fit_last(transform *t, size_t i, const char *what, const char *suffix,
                            skv_error *err)
 {
@@ -227,8 +227,9 @@ static skv_status fit_last(transform *t, size_t i, const char *what, const char 
     return SKV_OK;
 }
 
-/* "model.layers.{i}.self_attn.{what}_swiftkv.{suffix}" as the mean over n_layers layers of what
- * has no _swiftkv. A source without such a tensor (no biases) has nothing to add. */
+/* Adds "model.layers.{i}.self_attn.{what}_swiftkv.{suffix}" as the mean of the corresponding
+ * original tensors over n_layers layers. Adds nothing if the source has no such tensor (no
+ * biases). */
 static skv_status add_mean(transform *t, size_t i, size_t n_layers, const char *what,
                            const char *suffix, skv_error *err)
 {
@@ -242,7 +243,7 @@ static skv_status add_mean(transform *t, size_t i, size_t n_layers, const char *
     } while (++j < n_layers);
     (void)snprintf(name, sizeof name, "model.layers.%zu.self_attn.%s_swiftkv.%s", i, what, suffix);
     SKV_TRY(add_tensor(t, name, from, n_layers, norm_offset(t, name), err));
-    /* q goes on reading its own layer's input: there is nothing to fit. */
+    /* q still reads its own layer's input: there is nothing to fit. */
     return t->ridge && (strcmp(what, "k_proj") == 0 || strcmp(what, "v_proj") == 0)
                ? fit_last(t, i, what, suffix, err)
                : SKV_OK;
@@ -406,7 +407,7 @@ static skv_status set_pruned(transform *t, const char *path, const char *layers,
 {
     const skv_config from = t->config;
     SKV_REQUIRE(!from.swiftkv, err, SKV_UNSUPPORTED,
-                "%s: keep layers: its deep layers read what layer %zu's input gives: take the "
+                "%s: keep layers: its deep layers depend on layer %zu's input: take the "
                 "layers from the model that it was made from",
                 path, from.kv_layers);
     SKV_REQUIRE(!from.v_norm, err, SKV_UNSUPPORTED, "%s: keep layers: not of a %s", path,
@@ -437,7 +438,7 @@ static skv_status set_merged(transform *t, const char *path, skv_error *err)
     return SKV_OK;
 }
 
-/* The configuration of a model whose exit head is cut. */
+/* Sets the configuration of a model with a cut exit head. */
 static skv_status set_cut(transform *t, const char *path, const skv_transform_options *o,
                           skv_error *err)
 {
@@ -461,7 +462,7 @@ static skv_status open_adapters(transform *t, const char *path, const skv_transf
     const skv_adapter_target target = {c, c->swiftkv};
     SKV_REQUIRE(o->init != SKV_TRANSFORM_RIDGE || o->keep_layers, err, SKV_UNSUPPORTED,
                 "%s: the closed form reads the model without its adapters: merge them first, then "
-                "transform what that writes",
+                "transform the result",
                 path);
     return skv_adapters_open(&t->adapters, o->adapters, &target, err);
 }
@@ -478,7 +479,7 @@ static skv_status write_model(transform *t, const char *path, const char *out,
     return status;
 }
 
-/* What becomes of the form. */
+/* Sets the form of the output. */
 static skv_status set_form(transform *t, const char *path, const skv_transform_options *o,
                            skv_error *err)
 {

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/system_sockets.h"
+#include "slots.h"
 
 static const double PROGRESS_SECONDS = 0.25;
 
@@ -39,6 +40,7 @@ static void free_answer(void *state)
     prompts_release(&a->prompts);
     request_params_release(&a->params);
     tool_request_release(&a->tools);
+    skv_buf_release(&a->said);
     json_decref(a->body);
     json_decref(a->asked);
     free(a);
@@ -141,6 +143,7 @@ static bool make_echoes(answer *a, api_error *error)
 static bool make_choices(answer *a, api_error *error)
 {
     a->n_choices = a->prompts.n * (size_t)a->params.n;
+    if (a->n_choices > 1) a->i_slot = SIZE_MAX;
     a->choices = create_choices(a, a->n_choices, error);
     if (!a->choices) return false;
     for (size_t i = 0; a->dialect->in_parts && i < a->n_choices; i++) {
@@ -196,13 +199,30 @@ static bool read_body(answer *a, api_error *error)
     return a->body;
 }
 
+/* Which slot the answer fills, where there are any: `id_slot`, or the first. */
+static bool read_slot(answer *a, api_error *error)
+{
+    const json_t *given = json_body_get(a->asked ? a->asked : a->body, "id_slot");
+    const size_t n = a->ex->server->options.scheduler.max_running;
+    a->i_slot = SIZE_MAX;
+    a->said = exchange_text(a->ex);
+    if (!a->ex->server->slots) return true;
+    const json_int_t i = given ? json_integer_value(given) : -1;
+    if (given && (!json_is_integer(given) || i < -1 || i >= (json_int_t)n)) {
+        return api_fail(error, 400, "id_slot", "id_slot: %s, but there are slots 0 to %zu",
+                        json_show(given).text, n - 1);
+    }
+    a->i_slot = i > 0 ? (size_t)i : 0;
+    return true;
+}
+
 /* All but the prompts. */
 static bool read_request(answer *a, api_error *error)
 {
     exchange *ex = a->ex;
     const answer_dialect *d = a->dialect;
     return read_body(a, error) && request_check_model(ex, a->body, error) &&
-           request_params_read(ex, a->body, d->api, &a->params, error) &&
+           request_params_read(ex, a->body, d->api, &a->params, error) && read_slot(a, error) &&
            (!d->in_parts || (tool_request_read(ex, a->body, &a->tools, error) &&
                              tool_request_read_types(ex, &a->tools, error)));
 }
@@ -241,6 +261,7 @@ static size_t collect(answer *a, size_t i_prompt, const skv_output *o)
     }
     if (o->kind == SKV_OUTPUT_TOKEN) {
         a->n_taken++;
+        if (a->i_slot != SIZE_MAX) skv_buf_append(&a->said, &o->id, sizeof o->id);
         if (a->params.wants_logprobs || a->dialect->every_token) a->dialect->add_logprob(a, c, o);
         return i;
     }
@@ -338,6 +359,16 @@ static void send_whole(answer *a)
     exchange_reply_json(a->ex, 200, &out);
 }
 
+/* Before the client knows that all is there, for it may save it at once. */
+static void fill_slot(const answer *a)
+{
+    const api_prompt *prompt = &a->prompts.at[0];
+    if (a->i_slot == SIZE_MAX || a->said.failed) return;
+    slots_put(a->ex, a->i_slot, (skv_id_piece){prompt->ids, prompt->n_ids},
+              (skv_id_piece){(const int32_t *)(const void *)a->said.data,
+                             a->said.size / sizeof(int32_t)});
+}
+
 static void take(void *user, size_t i_prompt, const skv_output *o)
 {
     (void)collect(user, i_prompt, o);
@@ -347,6 +378,7 @@ static void answer_whole(answer *a)
 {
     api_error error;
     if (generation_gather(&a->g, take, a, &error)) {
+        fill_slot(a);
         send_whole(a);
     } else {
         exchange_refuse(a->ex, &error);
@@ -417,7 +449,10 @@ static bool fill(void *state, skv_buf *out)
             if (o.kind != SKV_OUTPUT_PROMPT) a->dialect->shape->news(a, out, i);
             break;
         case GENERATION_QUIET: write_quiet(a, out); break;
-        case GENERATION_DONE: a->dialect->shape->done(a, out); return false;
+        case GENERATION_DONE:
+            fill_slot(a);
+            a->dialect->shape->done(a, out);
+            return false;
         case GENERATION_GONE: out->failed = true; return false;
         case GENERATION_FAILED: write_failure(a, out, &a->g.failure); return false;
         }

@@ -32,6 +32,8 @@ typedef struct answer {
     json_t *asked; /* owned: what another dialect was asked; NULL: the same as body */
     tool_request tools;
     request_params params;
+    size_t i_slot; /* of slots.h; SIZE_MAX: it fills none */
+    skv_buf said;  /* the ids of its answer, where it fills a slot */
     prompt_list prompts;
     generation g;
     api_choice *choices; /* owned, [n_choices]: a prompt's answers stand together */

@@ -68,6 +68,11 @@ static bool returns_tokens(const answer *a)
     return a->params.stream || json_is_true(json_object_get(a->asked, "return_tokens"));
 }
 
+static size_t slot_of(const answer *a)
+{
+    return a->i_slot == SIZE_MAX ? 0 : a->i_slot;
+}
+
 /* {"index":...,"content":... without the last brace. */
 static void write_front(answer *a, skv_buf *out, size_t i)
 {
@@ -77,7 +82,7 @@ static void write_front(answer *a, skv_buf *out, size_t i)
     out_json(out, c->text.data, c->text.size);
     skv_buf_text(out, ",\"tokens\":[");
     if (returns_tokens(a)) skv_buf_append(out, c->text_offset.data, c->text_offset.size);
-    skv_buf_printf(out, "],\"id_slot\":0,\"stop\":%s", c->ended ? "true" : "false");
+    skv_buf_printf(out, "],\"id_slot\":%zu,\"stop\":%s", slot_of(a), c->ended ? "true" : "false");
     if (a->params.wants_logprobs && c->n_tokens > 0) {
         skv_buf_text(out, ",\"completion_probabilities\":[");
         skv_buf_append(out, c->tokens.data, c->tokens.size);
@@ -298,9 +303,10 @@ static void write_progress(answer *a, skv_buf *out, const skv_job_stats *stats)
     if (stats->prefilled_tokens <= stats->cached_tokens) so_far.prefill_ns = 0;
     so_far.completion_tokens = 0;
     so_far.decode_ns = 0;
-    skv_buf_text(out,
-                 "data: {\"index\":0,\"content\":\"\",\"tokens\":[],\"id_slot\":0,\"stop\":false,"
-                 "\"prompt_progress\":");
+    skv_buf_printf(out,
+                   "data: {\"index\":0,\"content\":\"\",\"tokens\":[],\"id_slot\":%zu,"
+                   "\"stop\":false,\"prompt_progress\":",
+                   slot_of(a));
     answer_progress(out, &a->g, stats);
     skv_buf_text(out, ",\"timings\":");
     answer_timings(out, &so_far);

@@ -95,6 +95,8 @@ static bool submit(generation *g, size_t i, api_error *error)
     job.ids = prompt->ids;
     job.n_ids = prompt->n_ids;
     job.text = prompt->known;
+    memcpy(job.pins, prompt->pins, sizeof job.pins);
+    job.n_pins = prompt->n_pins;
     job.tries_again = g->n_begun > g->n_done;
     job.notify = wake;
     job.user = g;

@@ -62,6 +62,15 @@ static bool add_text_block(translation *t, const char *where, const json_t *bloc
     return true;
 }
 
+/* A block may be marked as the end of what is to be cached; messages are, as their texts are
+ * joined. */
+static void mark(translation *t, json_t *message, const json_t *block)
+{
+    json_t *control = json_object_get(block, "cache_control");
+    if (!message || !json_is_object(control)) return;
+    if (translation_hold(t, JSON_MEMBER_BYTES)) prompt_mark_longer(message, control);
+}
+
 /* Blocks of text, or a text, for the open message. */
 static bool add_texts(translation *t, const char *where, const json_t *content)
 {
@@ -75,6 +84,7 @@ static bool add_texts(translation *t, const char *where, const json_t *content)
     }
     for (size_t i = 0; i < json_array_size(content); i++) {
         if (!add_text_block(t, where, json_array_get(content, i))) return false;
+        mark(t, t->open, json_array_get(content, i));
     }
     return true;
 }
@@ -153,6 +163,7 @@ static bool add_message(translation *t, const json_t *message, size_t i)
         const bool ok =
             user ? add_user_block(t, where, block, k > 0) : add_assistant_block(t, where, block);
         if (!ok) return false;
+        mark(t, t->open, block);
     }
     return true;
 }
@@ -307,31 +318,14 @@ static bool set_thinking(translation *t)
     return true;
 }
 
-/* The longest lifetime that a mark of cached content has, in blocks of these. */
-static void find_mark(const json_t *blocks, json_t **longest)
+/* Tools stand at the beginning of a prompt, before or behind its system text: their marks are those
+ * of the first message. */
+static bool mark_tools(translation *t)
 {
     size_t i;
-    json_t *block;
-    json_array_foreach(blocks, i, block)
-    {
-        json_t *mark = json_object_get(block, "cache_control");
-        if (!json_is_object(mark)) continue;
-        if (!*longest || json_text_is(json_object_get(mark, "ttl"), "1h")) *longest = mark;
-    }
-}
-
-/* Marks stand in blocks; a chat's body has the one that holds longest, for all of the prompt. */
-static bool set_mark(translation *t)
-{
-    size_t i;
-    json_t *message, *mark = json_object_get(t->asked, "cache_control");
-    find_mark(json_object_get(t->asked, "tools"), &mark);
-    find_mark(json_object_get(t->asked, "system"), &mark);
-    json_array_foreach(json_object_get(t->asked, "messages"), i, message)
-    {
-        find_mark(json_object_get(message, "content"), &mark);
-    }
-    if (mark) translation_set(t, "cache_control", json_incref(mark));
+    const json_t *tool;
+    json_t *first = json_array_get(t->messages, 0);
+    json_array_foreach(json_object_get(t->asked, "tools"), i, tool) mark(t, first, tool);
     return true;
 }
 
@@ -377,6 +371,6 @@ json_t *messages_translate(exchange *ex, const json_t *asked, bool counts, api_e
          translation_refuse(&t, "mcp_servers", "the server connects to no others") &&
          translation_refuse(&t, "container", "there are no containers") && refuse_thread(&t) &&
          add_messages(&t) && translation_tools(&t, add_tool) && set_choice(&t) && set_stops(&t) &&
-         set_thinking(&t) && set_mark(&t) && set_effort(&t) && set_format(&t);
+         set_thinking(&t) && mark_tools(&t) && set_effort(&t) && set_format(&t);
     return translation_end(&t, ok);
 }

@@ -10,6 +10,7 @@
 #include <jansson.h>
 
 #include "base/buf.h"
+#include "skv/serve.h"
 #include "skv/text.h"
 
 /* What was changed of a request's prompts. */
@@ -38,7 +39,19 @@ typedef struct rendered_text {
     skv_buf text;
     skv_text_marks data; /* owned; which of it is the client's; counts until the request ends */
     bool continues;      /* the answer goes on with the last message */
+    skv_pin pins[SKV_JOB_PINS]; /* [n_pins]: what of it is to stay in the prefix cache */
+    size_t n_pins;
 } rendered_text;
+
+/* ---- prompt_pins.c ---- */
+
+/** How long a mark (`cache_control`) asks for; 0: it is none. */
+double prompt_mark_seconds(const json_t *mark);
+/** A message is marked, unless it has a mark that holds as long. */
+void prompt_mark_longer(json_t *message, json_t *mark);
+/** Finds rendered->pins from the marks of the messages that were rendered; false: the budget is
+ * used up. */
+bool prompt_find_pins(skv_budget *budget, const json_t *messages, rendered_text *rendered);
 
 /* Thoughts that a template has left out, on their way back into its text. */
 typedef struct kept_thoughts {

@@ -309,6 +309,12 @@ static bool check_message(const exchange *ex, json_t *message, size_t i, api_err
         return api_fail(error, 400, "messages",
                         "messages[%zu].content: expected a string or an array of parts", i);
     }
+    size_t k;
+    const json_t *part;
+    json_array_foreach(content, k, part)
+    {
+        prompt_mark_longer(message, json_object_get(part, "cache_control"));
+    }
     skv_buf text = request_text(ex);
     bool ok = flatten_content(ex, message, i, &text, error);
     json_t *joined = ok ? json_of_text(ex, &text, "messages", error) : NULL;
@@ -680,6 +686,12 @@ static bool render_thoughts(const exchange *ex, json_t *vars, rendered_text *out
     return ok;
 }
 
+static bool find_pins(const exchange *ex, const json_t *vars, rendered_text *out, api_error *error)
+{
+    return prompt_find_pins(ex->budget, json_object_get(vars, "messages"), out) ||
+           request_lacks(ex, "messages", error);
+}
+
 bool messages_render(const exchange *ex, const json_t *body, rendered_text *out, api_error *error)
 {
     *out = (rendered_text){.text = request_text(ex)};
@@ -701,7 +713,7 @@ bool messages_render(const exchange *ex, const json_t *body, rendered_text *out,
     json_t *vars = json_object();
     if (!vars) return api_fail(error, 503, NULL, "no memory");
     const bool ok = make_vars(ex, body, vars, &continues, error) &&
-                    render_thoughts(ex, vars, out, error) &&
+                    render_thoughts(ex, vars, out, error) && find_pins(ex, vars, out, error) &&
                     (!continues || cut_at_mark(out, continue_mark, error));
     out->continues = continues;
     json_decref(vars);
@@ -730,6 +742,8 @@ static bool read_messages(const exchange *ex, const json_t *body, size_t max_ids
         out->at[0].continues = rendered.continues;
         if (!all) out->at[0].data = rendered.data;
         if (!all) rendered.data = (skv_text_marks){0};
+        memcpy(out->at[0].pins, rendered.pins, sizeof rendered.pins);
+        out->at[0].n_pins = rendered.n_pins;
     }
     rendered_release(&rendered);
     if (!ok) prompts_release(out);

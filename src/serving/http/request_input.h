@@ -16,6 +16,8 @@ typedef struct api_prompt {
     bool continues;        /* the answer goes on with its last message */
     bool is_cut;           /* it has more ids than the context holds, and n_ids is one more */
     skv_prompt_text known; /* what prompts_recall found out */
+    skv_pin pins[SKV_JOB_PINS]; /* [n_pins]: what of the text is to stay in the prefix cache */
+    size_t n_pins;
 } api_prompt;
 
 typedef struct prompt_list {

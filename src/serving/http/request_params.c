@@ -472,16 +472,15 @@ static bool resolve_embedding(const exchange *ex, request_params *out, api_error
                     (long long)out->dimensions, D);
 }
 
-/* How long a cached prompt is wanted: cache_control of Messages (5m or 1h), prompt_cache_key and
+/* How long a whole prompt is wanted in the cache: cache_control (5m or 1h), prompt_cache_key and
  * prompt_cache_retention of OpenAI's interfaces. What else they say changes nothing here. */
 static void read_pin(const json_t *body, request_params *out)
 {
-    enum { SHORT = 300, LONG = 3600, DAY = 86400 };
+    enum { SHORT = 300, DAY = 86400 };
     const json_t *mark = json_body_get(body, "cache_control");
     const json_t *key = json_body_get(body, "prompt_cache_key");
-    const bool is_long = json_text_is(json_object_get(mark, "ttl"), "1h");
     const bool day = json_text_is(json_body_get(body, "prompt_cache_retention"), "24h");
-    if (json_is_object(mark)) out->pin_seconds = is_long ? LONG : SHORT;
+    out->pin_seconds = prompt_mark_seconds(mark);
     if (!json_is_string(key) || json_string_length(key) == 0) return;
     out->pin_seconds = fmax(out->pin_seconds, day ? DAY : SHORT);
     out->pin_key = UINT64_C(0xcbf29ce484222325); /* FNV-1a: keys of one tenant are told apart */

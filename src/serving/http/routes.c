@@ -35,6 +35,7 @@ static const server_route routes[] = {
     {"POST", "/embedding", api_embedding, .needs_model = true},
     {"GET", "/props", api_props, .needs_model = true},
     {"GET", "/slots", api_slots, .needs_model = true},
+    {"POST", "/slots/{slot}", api_slot, .needs_model = true},
     {"GET", "/lora-adapters", api_adapters, .needs_model = true},
     {"GET", "/api/version", api_ollama_version, .open = false},
     {"GET", "/api/tags", api_ollama_tags, .needs_model = true, .lists = true,

@@ -37,6 +37,7 @@ void api_completion(exchange *ex);
 void api_infill(exchange *ex);
 void api_props(exchange *ex);
 void api_slots(exchange *ex);
+void api_slot(exchange *ex);
 void api_adapters(exchange *ex);
 void api_embedding(exchange *ex);
 void api_read(exchange *ex);

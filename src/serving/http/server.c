@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include "base/system_sockets.h"
 #include "request_input.h"
 #include "server_impl.h"
+#include "slots.h"
 
 static void set_state(http_server *server, server_state state)
 {
@@ -61,6 +63,18 @@ static bool read_pattern(http_server *server, char *error)
     return !text || line_pattern_open(text, &server->strip, error);
 }
 
+static bool open_slots(http_server *server, char *error)
+{
+    const char *folder = server->options.slot_save_path;
+    struct stat about;
+    if (!folder) return true;
+    if (stat(folder, &about) != 0 || !S_ISDIR(about.st_mode)) {
+        (void)snprintf(error, SKV_ERROR_TEXT_MAX, "--slot-save-path: %.200s is no folder", folder);
+        return false;
+    }
+    return slots_open(server->options.scheduler.max_running, &server->slots) || no_memory(error);
+}
+
 bool server_create(const server_options *options, http_server **out, char *error)
 {
     http_server *server = calloc(1, sizeof *server);
@@ -78,7 +92,8 @@ bool server_create(const server_options *options, http_server **out, char *error
     skv_cond_init(&server->changed);
     skv_cond_init(&server->reaper_stops);
     skv_cond_init(&server->memory.slot_freed);
-    if (read_template_vars(server, error) && read_pattern(server, error)) {
+    if (read_template_vars(server, error) && read_pattern(server, error) &&
+        open_slots(server, error)) {
         *out = server;
         return true;
     }
@@ -220,6 +235,7 @@ void server_stop(http_server *server)
     rates_free(server->rates);
     request_log_close(server->log);
     watchdog_close(&server->dog);
+    slots_close(server->slots);
     memory_stop(server);
     pthread_mutex_destroy(&server->memory.lock);
     pthread_mutex_destroy(&server->lock);

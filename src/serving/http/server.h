@@ -88,6 +88,7 @@ typedef struct server_options {
     const char *reasoning_format; /* "none", "think"; NULL: as its template tells */
     const char *template_vars;    /* a JSON object of variables of the template; NULL: none */
     bool allow_special_text;      /* texts of clients may spell special tokens */
+    const char *slot_save_path;   /* a folder for files of POST /slots; NULL: they are refused */
     const char *prompt_strip;     /* a pattern of lines that leave system texts; NULL: none */
     bool prompt_sort_tools, prompt_keep_thoughts; /* prompt_changes.h */
     const char *reranker;                         /* "yes", "no", "auto": as the names tell */

@@ -153,6 +153,7 @@ struct http_server {
     pthread_cond_t reaper_stops;
     watchdog dog;               /* the reaper's */
     struct line_pattern *strip; /* owned: lines that leave system texts; NULL: none */
+    struct slot_table *slots;   /* owned; NULL: no --slot-save-path */
     json_t *template_vars;      /* owned: of requests that do not say otherwise; NULL: none */
     /* Around text that the server itself writes into a message in the template's name, such as the
      * marks of calls (skv_render_input.own_mark). It is secret. */

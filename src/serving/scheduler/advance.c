@@ -287,27 +287,6 @@ static const skv_job *only_job(const pass *p)
     return job;
 }
 
-/* False: the scheduler stops. */
-static bool begin_step(skv_scheduler *s, const skv_job *job)
-{
-    pthread_mutex_lock(&s->lock);
-    const bool steps = s->steps = !s->stopping;
-    s->stepping = steps ? job : NULL;
-    pthread_mutex_unlock(&s->lock);
-    return steps;
-}
-
-/* A step that ended before it noticed that it was cut leaves nothing for the next one, whose it may
- * be. */
-static void end_step(skv_scheduler *s)
-{
-    pthread_mutex_lock(&s->lock);
-    if (s->cuts) skv_uncancel(s->engine);
-    s->steps = s->cuts = false;
-    s->stepping = NULL;
-    pthread_mutex_unlock(&s->lock);
-}
-
 static void take_hidden(void *user, size_t i_layer, skv_rows x, size_t n_rows)
 {
     pass *p = user;
@@ -329,11 +308,11 @@ static void run_pass(pass *p)
     size_t step_row = 0;
     p->n_taken = 0;
     bool keeps = s->step_rows && s->spans[p->first].sequence->plan == &s->engine->plan;
-    if (!begin_step(s, only_job(p))) return;
+    if (!skv_worker_begin_step(s, only_job(p))) return;
     const skv_hook tap = {.user = p, .on_hidden = take_hidden};
     const skv_step_sink sink = {.on_rows = take_rows, .user = p, .tap = keeps ? &tap : NULL};
     skv_status status = skv_engine_step(s->engine, s->spans + p->first, p->n, &sink, &err);
-    end_step(s);
+    skv_worker_end_step(s);
     if (status == SKV_CANCELLED) return; /* whoever it was not meant for is run again */
     for (size_t i = p->first; i < p->first + p->n; i++) {
         skv_lane *lane = s->span_lanes[i];

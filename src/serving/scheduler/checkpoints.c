@@ -114,9 +114,13 @@ static bool is_place(const skv_lane *lane, size_t at)
 static size_t wanted_place(const skv_scheduler *s, const skv_lane *lane)
 {
     const size_t n = skv_lane_cached(lane), at = whole_blocks(n);
-    if (!keeps(s, lane) || lane->sequence->cache.kept) return 0;
+    /* Pages of a prompt that loses rows are shared only where there is room for copies, at its
+     * end. */
+    if (!keeps(s, lane) || lane->sequence->cache.kept || lane->sequence->votes.votes) return 0;
     if (!skv_sequence_reaches(lane->sequence, at)) return 0;
-    const bool answers = n >= lane->n_prompt && at + SKV_PAGE_ROWS > lane->n_prompt;
+    /* Of several answers one is likely to go on. */
+    const bool answers =
+        lane->i_answer == 0 && n >= lane->n_prompt && at + SKV_PAGE_ROWS > lane->n_prompt;
     return is_place(lane, at) || (answers && at > lane->checkpoints.answer) ? at : 0;
 }
 

@@ -195,16 +195,6 @@ static bool begin_read(skv_scheduler *s, skv_idle_read *r)
     return true;
 }
 
-/* False: somebody has come. */
-static bool set_stepping(skv_scheduler *s, bool stepping)
-{
-    pthread_mutex_lock(&s->lock);
-    const bool goes_on = !stepping || (!s->inbox && !s->nudged && !s->stopping && !s->draining);
-    s->idle.stepping = stepping && goes_on;
-    pthread_mutex_unlock(&s->lock);
-    return goes_on;
-}
-
 /* In hybrid models a step ends where a checkpoint may stand, at the end of a block. */
 static size_t chunk_of(const skv_scheduler *s, size_t n_seen, size_t n)
 {
@@ -215,19 +205,19 @@ static size_t chunk_of(const skv_scheduler *s, size_t n_seen, size_t n)
     return s->engine->checkpoints.n > 0 && end > n_seen ? end - n_seen : n_chunk;
 }
 
-/* Hybrid models continue a text at a checkpoint only: the read has one, which moves with it. */
+/* Of a hybrid model one state goes along with what was read. */
 static void keep_state(skv_scheduler *s, skv_idle_read *r, size_t n)
 {
-    const uint64_t domain = r->job->domain;
-    const int32_t *ids = r->job->params.ids;
+    const skv_job *job = r->job;
+    const int32_t *ids = job->params.ids;
     if (s->engine->checkpoints.n == 0 || n % SKV_PAGE_ROWS != 0) return;
-    if (skv_prefix_index_has_state(s->prefix, domain, ids, n)) return;
-    if (!skv_prefix_index_keep_state(s->prefix, domain, ids, n, s->engine->states.states,
+    const bool is_new = !skv_prefix_index_has_state(s->prefix, job->domain, ids, n);
+    if (!skv_prefix_index_keep_state(s->prefix, job->domain, ids, n, s->engine->states.states,
                                      s->idle.sequence->state)) {
         return;
     }
-    if (r->checkpoint > 0) skv_prefix_index_drop_state(s->prefix, domain, ids, r->checkpoint);
-    r->checkpoint = n;
+    if (r->kept > 0) skv_prefix_index_drop_state(s->prefix, job->domain, ids, r->kept);
+    r->kept = is_new ? n : 0; /* others' stay */
 }
 
 /* Rows in front of windows are gone with the next step, so the index gets blocks after each. */
@@ -259,9 +249,9 @@ static void step(skv_scheduler *s, skv_idle_read *r)
     const uint64_t begun_ns = skv_clock_ns();
     const size_t n_pages = skv_kv_cache_needs(&span.sequence->cache, n_seen + span.n);
     if (skv_worker_make_room(s, n_pages)) {
-        if (!set_stepping(s, true)) return;
+        if (!skv_worker_begin_idle_step(s)) return;
         status = skv_engine_step(s->engine, &span, 1, &sink, NULL);
-        (void)set_stepping(s, false);
+        skv_worker_end_step(s);
     }
     if (status == SKV_CANCELLED) return;
     if (status == SKV_OK) keep_rows(s, r, span.n);

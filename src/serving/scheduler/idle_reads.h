@@ -14,8 +14,8 @@ enum { SKV_IDLE_READS = 8 };
 typedef struct skv_idle_read {
     skv_job *job; /* owned: has the ids, and whose they are; it has no lanes */
     bool begun, done;
-    size_t from, to;   /* once begun: the tokens that were read for it */
-    size_t checkpoint; /* tokens before the state that is kept of it; 0: none */
+    size_t from, to; /* once begun: the tokens that were read for it */
+    size_t kept;     /* behind so many tokens stands the state that goes along; 0: none */
 } skv_idle_read;
 
 typedef struct skv_idle {

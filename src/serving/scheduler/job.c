@@ -21,6 +21,8 @@ skv_job_params skv_job_params_default(void)
 skv_status skv_job_check(const skv_job_params *p, skv_error *err)
 {
     SKV_REQUIRE(p->n_ids >= 1 && p->ids, err, SKV_ARGUMENT, "prompt: empty");
+    SKV_REQUIRE(p->n_pins <= SKV_JOB_PINS, err, SKV_RANGE, "pins: %zu of them, at most %d",
+                p->n_pins, SKV_JOB_PINS);
     SKV_REQUIRE(p->n_answers >= 1 && p->n_answers <= SKV_JOB_ANSWERS_MAX, err, SKV_RANGE,
                 "n: %zu answers, 1 to %d", p->n_answers, SKV_JOB_ANSWERS_MAX);
     SKV_REQUIRE(p->n_top <= SKV_JOB_TOP_MAX, err, SKV_RANGE, "logprobs: %zu, at most %d", p->n_top,

@@ -34,6 +34,35 @@ void skv_worker_open_past(skv_scheduler *s)
     s->past.max_pinned = s->engine->options.kv_tokens;
 }
 
+static void pin(skv_scheduler *s, const skv_job *job, size_t n, double seconds, uint64_t key)
+{
+    if (!(seconds > 0) || n == 0) return;
+    const uint64_t end = skv_clock_ns() + (uint64_t)(seconds * 1e9);
+    skv_past_prompts_pin(&s->past, job->owner, &(skv_past_pin){.n = n, .end = end, .key = key});
+}
+
+/* Pins the beginnings that a job names: up to the token that spells the last byte of each. */
+static void pin_beginnings(skv_scheduler *s, const skv_lane *lane)
+{
+    const skv_job_params *p = &lane->job->params;
+    bool pinned[SKV_JOB_PINS] = {false};
+    size_t n_seen = 0, n_left = p->n_pins;
+    skv_buf text;
+    skv_buf_init(&text, TEXT_BYTES_MAX);
+    for (size_t n = 1; n <= lane->n_prompt && n_left > 0; n++) {
+        skv_buf_clear(&text);
+        if (s->vocab && !skv_tokenizer_bytes(s->vocab->tokenizer, lane->ids[n - 1], &text)) break;
+        n_seen += s->vocab ? text.size : 1;
+        for (size_t i = 0; i < p->n_pins; i++) {
+            if (pinned[i] || (n_seen < p->pins[i].n_bytes && n < lane->n_prompt)) continue;
+            pin(s, lane->job, n, p->pins[i].seconds, 0);
+            pinned[i] = true;
+            n_left--;
+        }
+    }
+    skv_buf_release(&text);
+}
+
 void skv_worker_note_prompt(skv_scheduler *s, const skv_lane *lane, size_t n)
 {
     skv_job *job = lane->job;
@@ -41,21 +70,20 @@ void skv_worker_note_prompt(skv_scheduler *s, const skv_lane *lane, size_t n)
     pthread_mutex_lock(&job->lock);
     job->stats.kept_tokens = lane->n_prompt / SKV_PAGE_ROWS * SKV_PAGE_ROWS;
     pthread_mutex_unlock(&job->lock);
-    const double seconds = job->params.pin_seconds;
-    const bool added = skv_past_prompts_add(&s->past, job->owner, job->domain, lane->ids, n);
-    if (!added || !(seconds > 0)) return;
-    const uint64_t end = skv_clock_ns() + (uint64_t)(seconds * 1e9);
-    skv_past_prompts_pin(&s->past, job->owner, job->params.pin_key, end);
+    if (!skv_past_prompts_add(&s->past, job->owner, job->domain, lane->ids, n)) return;
+    if (n == lane->n_prompt) pin_beginnings(s, lane); /* the answer's end has them from here */
+    pin(s, job, n, job->params.pin_seconds, job->params.pin_key);
 }
 
 void skv_worker_touch_pinned(skv_scheduler *s)
 {
     const uint64_t now = skv_clock_ns();
     for (size_t i = 0; i < SKV_PAST_PROMPTS; i++) {
-        const skv_past_prompt *p = skv_past_prompts_pinned(&s->past, i, now);
+        size_t n;
+        const skv_past_prompt *p = skv_past_prompts_pinned(&s->past, i, now, &n);
         if (!p) continue;
-        skv_prefix_index_touch(s->prefix, p->domain, p->ids, p->n);
-        skv_tell_touch(s->engine, p->domain, p->ids, p->n);
+        skv_prefix_index_touch(s->prefix, p->domain, p->ids, n);
+        skv_tell_touch(s->engine, p->domain, p->ids, n);
     }
 }
 

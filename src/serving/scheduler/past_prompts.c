@@ -105,8 +105,24 @@ static bool begins_alike(const skv_past_prompt *p, rest added)
            memcmp(p->ids, added.ids, last * sizeof *p->ids) == 0;
 }
 
-/* Prompts that ids continue are no longer needed; true: ids themselves are the beginning of one. */
-static bool merge(skv_past_prompts *all, uint64_t owner, uint64_t domain, rest added)
+/* In the place of one that ends sooner, or of the same tokens. */
+static void add_pin(skv_past_pin *pins, const skv_past_pin *added)
+{
+    skv_past_pin *place = &pins[0];
+    for (size_t i = 0; i < SKV_PAST_PINS; i++) {
+        if (pins[i].end > 0 && pins[i].n == added->n && pins[i].key == added->key) {
+            pins[i].end = added->end > pins[i].end ? added->end : pins[i].end;
+            return;
+        }
+        if (pins[i].end < place->end) place = &pins[i];
+    }
+    if (added->end > place->end) *place = *added;
+}
+
+/* Prompts that ids continue are no longer needed, but for their pins; true: ids themselves are the
+ * beginning of one. */
+static bool merge(skv_past_prompts *all, uint64_t owner, uint64_t domain, rest added,
+                  skv_past_pin *pins)
 {
     for (size_t i = 0; i < SKV_PAST_PROMPTS; i++) {
         skv_past_prompt *p = &all->at[i];
@@ -116,6 +132,7 @@ static bool merge(skv_past_prompts *all, uint64_t owner, uint64_t domain, rest a
             p->used = ++all->clock;
             return true;
         }
+        for (size_t k = 0; k < SKV_PAST_PINS; k++) add_pin(pins, &p->pins[k]);
         forget(all, p);
     }
     return false;
@@ -158,7 +175,8 @@ bool skv_past_prompts_add(skv_past_prompts *all, uint64_t owner, uint64_t domain
                           const int32_t *ids, size_t n)
 {
     if (n < SKV_PAGE_ROWS) return false;
-    if (merge(all, owner, domain, (rest){ids, n})) return true;
+    skv_past_pin pins[SKV_PAST_PINS] = {{.n = 0}};
+    if (merge(all, owner, domain, (rest){ids, n}, pins)) return true;
     int32_t *copy = skv_alloc(n, sizeof *copy);
     skv_past_prompt *p = copy ? take_place(all, owner, n) : NULL;
     if (!p) {
@@ -168,45 +186,69 @@ bool skv_past_prompts_add(skv_past_prompts *all, uint64_t owner, uint64_t domain
     memcpy(copy, ids, n * sizeof *ids);
     *p = (skv_past_prompt){
         .owner = owner, .domain = domain, .used = ++all->clock, .ids = copy, .n = n};
+    memcpy(p->pins, pins, sizeof pins);
     all->n_ids += n;
     return true;
 }
 
-/* The oldest pin of an owner that has more than its part ends. */
+/* The longest pin that ends after `now`; NULL: none. */
+static const skv_past_pin *longest_pin(const skv_past_prompt *p, uint64_t now)
+{
+    const skv_past_pin *longest = NULL;
+    for (size_t i = 0; p->used > 0 && i < SKV_PAST_PINS; i++) {
+        const skv_past_pin *pin = &p->pins[i];
+        if (pin->end > now && (!longest || pin->n > longest->n)) longest = pin;
+    }
+    return longest;
+}
+
+/* The oldest pinned prompt of an owner that has more than its part loses its longest pin. */
 static bool unpin_oldest(skv_past_prompts *all, uint64_t owner)
 {
     size_t n_pinned = 0;
     skv_past_prompt *oldest = NULL;
     for (size_t i = 0; i < SKV_PAST_PROMPTS; i++) {
         skv_past_prompt *p = &all->at[i];
-        if (p->used == 0 || p->owner != owner || p->pin_end == 0) continue;
-        n_pinned += p->n;
+        const skv_past_pin *pin = p->owner == owner ? longest_pin(p, 0) : NULL;
+        if (!pin) continue;
+        n_pinned += pin->n;
         if (!oldest || p->used < oldest->used) oldest = p;
     }
     if (n_pinned <= all->max_pinned / SKV_PIN_PART) return false;
-    oldest->pin_end = 0;
+    oldest->pins[longest_pin(oldest, 0) - oldest->pins] = (skv_past_pin){.n = 0};
     return true;
 }
 
-void skv_past_prompts_pin(skv_past_prompts *all, uint64_t owner, uint64_t key, uint64_t end)
+/* Ends an owner's pin of this key. */
+static void end_key(skv_past_prompts *all, uint64_t owner, uint64_t key)
+{
+    for (size_t i = 0; i < SKV_PAST_PROMPTS * SKV_PAST_PINS; i++) {
+        skv_past_prompt *p = &all->at[i / SKV_PAST_PINS];
+        skv_past_pin *pin = &p->pins[i % SKV_PAST_PINS];
+        if (p->used > 0 && p->owner == owner && pin->key == key) pin->end = 0;
+    }
+}
+
+void skv_past_prompts_pin(skv_past_prompts *all, uint64_t owner, const skv_past_pin *pin)
 {
     skv_past_prompt *last = NULL;
     for (size_t i = 0; i < SKV_PAST_PROMPTS; i++) {
         skv_past_prompt *p = &all->at[i];
-        if (p->used == 0 || p->owner != owner) continue;
-        if (p->used == all->clock) last = p;
-        if (key != 0 && p->pin_key == key) p->pin_end = 0;
+        if (p->used == all->clock && p->used > 0 && p->owner == owner) last = p;
     }
+    if (pin->key != 0) end_key(all, owner, pin->key);
     if (!last) return;
-    last->pin_key = key;
-    last->pin_end = end;
+    add_pin(last->pins, pin);
     while (unpin_oldest(all, owner)) continue;
 }
 
-const skv_past_prompt *skv_past_prompts_pinned(const skv_past_prompts *all, size_t i, uint64_t now)
+const skv_past_prompt *skv_past_prompts_pinned(const skv_past_prompts *all, size_t i, uint64_t now,
+                                               size_t *n)
 {
-    const skv_past_prompt *p = &all->at[i];
-    return p->used > 0 && p->pin_end > now ? p : NULL;
+    const skv_past_pin *pin = longest_pin(&all->at[i], now);
+    if (!pin) return NULL;
+    *n = skv_min_size(pin->n, all->at[i].n);
+    return &all->at[i];
 }
 
 void skv_past_prompts_release(skv_past_prompts *all)

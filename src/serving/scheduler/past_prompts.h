@@ -17,14 +17,22 @@ enum {
     SKV_PAST_PROMPTS = 64,     /* of all owners */
     SKV_PAST_PROMPTS_OWN = 16, /* of one */
     SKV_PAST_PART = 16,        /* one of so many parts of the account is theirs */
-    SKV_PIN_PART = 4           /* pins of one owner have one of so many parts of max_pinned */
+    SKV_PIN_PART = 4,          /* pins of one owner have one of so many parts of max_pinned */
+    SKV_PAST_PINS = 6          /* of one prompt */
 };
+
+/* A beginning of a prompt that stays. */
+typedef struct skv_past_pin {
+    size_t n;     /* tokens */
+    uint64_t end; /* until when, of the caller's clock; 0: free */
+    uint64_t key; /* 0: none */
+} skv_past_pin;
 
 typedef struct skv_past_prompt {
     uint64_t owner, domain, used; /* used: the `clock` of its last use; 0: free */
-    uint64_t pin_key, pin_end;    /* until when it is pinned; 0: it is not */
     int32_t *ids;                 /* owned, [n] */
     size_t n;
+    skv_past_pin pins[SKV_PAST_PINS];
 } skv_past_prompt;
 
 typedef struct skv_past_prompts {
@@ -48,11 +56,13 @@ typedef struct skv_begun_prompt {
  * is no memory. */
 bool skv_past_prompts_add(skv_past_prompts *all, uint64_t owner, uint64_t domain,
                           const int32_t *ids, size_t n);
-/** Pins the prompt that was added last, until `end` (of the caller's clock). A key that is not 0
- * has one pin of its owner, the last. Beyond the owner's part the oldest of its pins end. */
-void skv_past_prompts_pin(skv_past_prompts *all, uint64_t owner, uint64_t key, uint64_t end);
-/** The i-th place's prompt if it is pinned at `now`, else NULL. */
-const skv_past_prompt *skv_past_prompts_pinned(const skv_past_prompts *all, size_t i, uint64_t now);
+/** Pins a beginning of the prompt that was added last. A key that is not 0 has one pin of its
+ * owner, the last. A prompt that continues another has its pins too. Beyond the owner's part the
+ * oldest pinned prompts lose their longest pins. */
+void skv_past_prompts_pin(skv_past_prompts *all, uint64_t owner, const skv_past_pin *pin);
+/** The i-th place's prompt if something of it is pinned at `now`, and how much; else NULL. */
+const skv_past_prompt *skv_past_prompts_pinned(const skv_past_prompts *all, size_t i, uint64_t now,
+                                               size_t *n);
 /** Why no more of a prompt was found. `with`: the earlier prompt from which it parts at
  * miss.token, of the same domain; NULL unless the reason is SKV_MISS_TEXT. */
 skv_cache_miss skv_past_prompts_explain(const skv_past_prompts *all, const skv_begun_prompt *prompt,

@@ -327,20 +327,12 @@ skv_status skv_scheduler_create(skv_engine *engine, const skv_vocab *vocab,
     return SKV_OK;
 }
 
-/* Ends the step early that is running, with the lock held. */
-static void cut_step(skv_scheduler *s)
-{
-    if (!s->steps) return;
-    s->cuts = true;
-    skv_cancel(s->engine);
-}
-
 void skv_scheduler_free(skv_scheduler *s)
 {
     if (!s) return;
     pthread_mutex_lock(&s->lock);
     s->draining = s->stopping = true;
-    cut_step(s);
+    skv_worker_cut_step(s);
     (void)pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
     (void)pthread_join(s->thread, NULL);
@@ -443,7 +435,7 @@ static skv_status enqueue(skv_scheduler *s, skv_lane *lane, skv_error *err)
     s->n_queued_tokens += p->n_ids;
     *(s->inbox_last ? &s->inbox_last->queue.next : &s->inbox) = lane;
     s->inbox_last = lane;
-    if (s->idle.stepping) skv_cancel(s->engine);
+    if (s->idle.stepping) skv_worker_cut_step(s);
     (void)pthread_cond_signal(&s->wake);
     return SKV_OK;
 }
@@ -497,7 +489,7 @@ void skv_job_cancel(skv_job *job)
     atomic_store(&job->cancelled, true);
     pthread_mutex_lock(&s->lock);
     s->nudged = true;
-    if (s->stepping == job) cut_step(s);
+    if (s->stepping == job) skv_worker_cut_step(s);
     (void)pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
 }

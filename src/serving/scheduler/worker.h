@@ -107,8 +107,8 @@ struct skv_scheduler {
     skv_draft_domains drafts;   /* what drafts are made from */
     skv_past_prompts past;      /* what misses are told from */
     skv_arrivals arrivals[2];   /* for the disk and for the store */
-    skv_idle idle;              /* what is read while nothing waits; has the lock's fields too */
     size_t queue_bytes;         /* of each of them */
+    skv_idle idle;              /* what is read while nothing waits; has the lock's fields too */
     unsigned char *step_rows;   /* owned, of the step's rows at boundary l; NULL: not wanted */
 
     /* masks, */
@@ -406,6 +406,19 @@ void skv_worker_add_hidden(skv_lane *lane, size_t n_seen, const float *hidden);
 void skv_worker_tell_stored_block(const skv_scheduler *s, skv_lane *lane, const uint8_t *name);
 /** Tells the vector; the lane fails where it is not finite. */
 void skv_worker_tell_vector(const skv_scheduler *s, skv_lane *lane);
+
+/* ---- step_cut.c: every step of the engine stands between a beginning and skv_worker_end_step ----
+ */
+
+/** `job`: the only one of the step, NULL: none. False: the scheduler stops, and it must not run. */
+bool skv_worker_begin_step(skv_scheduler *s, const skv_job *job);
+/** The same for a step that reads ahead; false where there is something else to do. */
+bool skv_worker_begin_idle_step(skv_scheduler *s);
+/** Has the step that is running, if any, end early; the caller holds the lock. */
+void skv_worker_cut_step(skv_scheduler *s);
+/** A step that ended before it noticed that it was cut leaves nothing for the next one, whose it
+ * may be. */
+void skv_worker_end_step(skv_scheduler *s);
 
 /* ---- advance.c ---- */
 

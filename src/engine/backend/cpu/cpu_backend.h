@@ -22,7 +22,7 @@ void skv_cpu_unmap(skv_backend *base, skv_mapped mapped);
 void skv_cpu_add_pages(skv_backend *base);
 
 /* cpu_step.c */
-/** Its functions of steps. */
+/** Its functions of steps and angles. */
 void skv_cpu_add_steps(skv_backend *base);
 
 /* cpu_linear.c */
@@ -53,8 +53,7 @@ void skv_cpu_votes(skv_backend *base, const skv_votes_args *args);
 size_t skv_cpu_votes_scratch(const skv_cpu_backend *be, size_t head_dim);
 
 /* cpu_rows.c */
-void skv_cpu_rotate(skv_backend *base, const skv_rotate_args *args);
-void skv_cpu_store(skv_backend *base, const skv_store_args *args);
+void skv_cpu_place(skv_backend *base, const skv_place_args *args);
 void skv_cpu_mix(skv_backend *base, const skv_mix_args *args);
 void skv_cpu_norm(skv_backend *base, const skv_norm_args *args);
 void skv_cpu_norm_add(skv_backend *base, const skv_norm_add_args *args);

@@ -16,6 +16,7 @@ enum { CHANNELS = 512 /* of a task */ };
 typedef struct conv_job {
     const skv_cpu_backend *be;
     const skv_conv_args *a;
+    const skv_cpu_set *set;
     size_t n_parts; /* of a span */
 } conv_job;
 
@@ -100,7 +101,8 @@ static void run_conv(void *arg, size_t i_task, size_t i_thread)
 {
     const conv_job *job = arg;
     const skv_conv_args *a = job->a;
-    const skv_state_span *span = &a->spans[i_task / job->n_parts];
+    const skv_cpu_set *set = job->set;
+    const skv_state_span *span = &a->step->spans[i_task / job->n_parts];
     const skv_state_place *place = &a->states->places[a->layer];
     const size_t column = i_task % job->n_parts * CHANNELS;
     (void)i_thread;
@@ -111,7 +113,7 @@ static void run_conv(void *arg, size_t i_task, size_t i_thread)
     p.n = skv_min_size(CHANNELS, a->n - column);
     p.ring = skv_state_at(a->states, span->state) + place->conv + a->column0 + column;
     load_past(&p, span->n_past);
-    size_t wanted = skv_cpu_first_wanted(a->rows, a->n_rows, span->row0);
+    size_t wanted = skv_cpu_first_wanted(set->rows, set->n_rows, span->row0);
     for (size_t i = 0; i < span->n; i++) {
         const size_t row = span->row0 + i, at = span->n_past + i;
         load_row(&p, row, at);
@@ -119,7 +121,7 @@ static void run_conv(void *arg, size_t i_task, size_t i_thread)
             memcpy(p.ring + at % place->conv_rows * place->conv_ld,
                    p.inputs[at % place->layer.conv_taps], p.n * sizeof(float));
         }
-        if (wanted == a->n_rows || (a->rows ? a->rows[wanted] : wanted) != row) continue;
+        if (wanted == set->n_rows || (set->rows ? set->rows[wanted] : wanted) != row) continue;
         convolve(&p, wanted++, at);
     }
 }
@@ -129,7 +131,7 @@ void skv_cpu_conv(skv_backend *base, const skv_conv_args *args)
     skv_cpu_backend *be = (skv_cpu_backend *)base;
     const skv_state_layer *layer = &args->states->places[args->layer].layer;
     assert(layer->conv_taps > 0 && args->column0 + args->n <= layer->conv_columns);
-    conv_job job = {be, args, skv_ceil_div(args->n, CHANNELS)};
+    conv_job job = {be, args, &args->step->sets[args->set], skv_ceil_div(args->n, CHANNELS)};
     (void)layer;
-    skv_pool_run(be->pool, args->n_spans * job.n_parts, run_conv, &job);
+    skv_pool_run(be->pool, args->step->n_spans * job.n_parts, run_conv, &job);
 }

@@ -459,6 +459,21 @@ static panel_of_strip find_panel(const product *p, size_t i_panel)
                             part->column0 + row0, skv_min_size(nr, part->n_rows - row0)};
 }
 
+/* What follows the sums of m rows of n columns: biases, and the epilogue where it is one of them
+ * alone. */
+static void finish_tile(const product *p, float *c, size_t ld, size_t m, size_t column, size_t n)
+{
+    add_bias(p, c, ld, m, column, n);
+    if (p->args.epilogue != SKV_EPILOGUE_RELU2) return;
+    for (size_t i = 0; i < m; i++) {
+        float *row = c + i * ld;
+        for (size_t j = 0; j < n; j++) {
+            const float positive = row[j] > 0.0f ? row[j] : 0.0f;
+            row[j] = positive * positive;
+        }
+    }
+}
+
 /* A panel with fewer than nr columns: by way of a tile in scratch. */
 static void panel_partial(const product *p, block_range blocks, panel_of_strip panel, float *tile)
 {
@@ -466,7 +481,7 @@ static void panel_partial(const product *p, block_range blocks, panel_of_strip p
     for (size_t b = blocks.first; b < blocks.last; b++) {
         size_t m = block_rows(p, b);
         tile_all_k(p, tile, b, panel.at, b == blocks.first);
-        add_bias(p, tile, p->mm->nr, m, panel.column, panel.n);
+        finish_tile(p, tile, p->mm->nr, m, panel.column, panel.n);
         for (size_t i = 0; i < m; i++) {
             float *y = p->y + (block_row(p, b) + i) * a->y.ld + (panel.column - p->column0);
             const float *c = tile + i * p->mm->nr;
@@ -497,7 +512,7 @@ static void strip_direct(const product *p, block_range blocks, const panel_of_st
             for (size_t i = 0; i < n_panels; i++) {
                 float *c = y + (panels[i].column - p->column0);
                 p->mm->tile(c, a->y.ld, block, panels[i].at, m, K, k0, k1, mode);
-                if (k1 == K) add_bias(p, c, a->y.ld, m, panels[i].column, p->mm->nr);
+                if (k1 == K) finish_tile(p, c, a->y.ld, m, panels[i].column, p->mm->nr);
             }
         }
     }

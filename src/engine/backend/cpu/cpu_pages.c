@@ -2,7 +2,7 @@
  * Pages of the CPU back end: pools of the host's memory, and tables of pointers into them.
  *
  * Slots and tables are known by number outside. Here a table has, for each track and page, where
- * the track's rows begin, so that attention and store look nothing up.
+ * the track's rows begin, so that attention and `place` look nothing up.
  */
 #include <assert.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Operations that treat one row after the other: rotation, storing K and V, norms. */
+/* Operations that treat one row after the other: places of q, K and V, norms. */
 #include <string.h>
 
 #include "backend/cpu/cpu_backend.h"
@@ -59,66 +59,100 @@ static void norm_heads(const skv_cpu_backend *be, float *x, size_t n_heads, size
     }
 }
 
-static void rotate_row(const skv_cpu_backend *be, const void *args, size_t i)
+/* ---- place ---- */
+
+typedef struct place_job {
+    const skv_place_args *args;
+    const uint32_t *rows; /* [rows of the set] or NULL */
+    size_t n_q, n_kv;     /* rows of q, of k and v */
+    skv_kv_type type;
+    size_t track0, max_pages; /* of the slot, and of each of its heads */
+} place_job;
+
+/* Heads x [n_heads, head_dim] of row `row` of the step. */
+static void rotate_heads(const skv_cpu_backend *be, float *x, size_t n_heads, size_t head_dim,
+                         const skv_cpu_angles *angles, size_t row)
 {
-    const skv_rotate_args *a = args;
-    const size_t row = a->rows ? a->rows[i] : i;
-    const float *cosine = row_of(a->cos, row), *sine = row_of(a->sin, row);
-    float *q = row_of(a->q, i);
-    fetch_next(q, a->q.ld, a->n_heads * a->head_dim, i, a->n_rows);
-    norm_heads(be, q, a->n_heads, a->head_dim, &a->norm);
-    for (size_t h = 0; h < a->n_heads; h++, q += a->head_dim) {
-        be->kernels.rope(q, cosine, sine, a->n_rot);
+    const size_t n = angles->of->spec.n;
+    const float *cosine = angles->cos + row * n, *sine = angles->sin + row * n;
+    for (size_t h = 0; h < n_heads; h++) {
+        be->kernels.rope(x + h * head_dim, cosine, sine, 2 * n);
     }
 }
 
-void skv_cpu_rotate(skv_backend *base, const skv_rotate_args *args)
+static void place_query(const skv_cpu_backend *be, const void *arg, size_t i)
 {
-    for_rows(base, args, args->n_rows, rotate_row);
+    const place_job *job = arg;
+    const skv_place_args *a = job->args;
+    float *q = row_of(a->q, i);
+    fetch_next(q, a->q.ld, a->n_heads * a->head_dim, i, job->n_q);
+    norm_heads(be, q, a->n_heads, a->head_dim, &a->q_norm);
+    rotate_heads(be, q, a->n_heads, a->head_dim, &a->step->angles[a->q_angles],
+                 job->rows ? job->rows[i] : i);
 }
 
-typedef struct store_job {
-    const skv_store_args *args;
-    skv_kv_type type;
-    size_t track0, max_pages; /* of the slot, and of each of its heads */
-} store_job;
-
-static void store_row(const skv_cpu_backend *be, const void *arg, size_t i)
+/* Head h of row i, which is at k and v. */
+static void store_head(const skv_cpu_backend *be, const place_job *job, const skv_cpu_row *row,
+                       size_t h, const float *k, const float *v)
 {
-    const store_job *job = arg;
-    const skv_store_args *a = job->args;
-    const skv_table *table = a->tables[i];
+    const skv_place_args *a = job->args;
+    const skv_table *table = row->table;
     const size_t *dropped = table->n_lost ? table->dropped + job->track0 : NULL;
     void **pages = table->pages + job->track0 * job->max_pages;
-    const float *cosine = row_of(a->cos, i), *sine = row_of(a->sin, i);
+    for (size_t track = h * a->n_copies; track < (h + 1) * a->n_copies; track++) {
+        const size_t place = row->place - (dropped ? dropped[track] : 0);
+        void *page = pages[track * job->max_pages + place / SKV_PAGE_ROWS];
+        be->kernels.kv_store(page, job->type, place % SKV_PAGE_ROWS, k, v, a->head_dim);
+    }
+}
+
+static void place_kv(const skv_cpu_backend *be, const void *arg, size_t i)
+{
+    const place_job *job = arg;
+    const skv_place_args *a = job->args;
+    const skv_cpu_row *row = &a->step->row[i];
     float *k_row = row_of(a->k, i);
     const float *v_row = row_of(a->v, i);
-    fetch_next(k_row, a->k.ld, a->n_heads * a->head_dim, i, a->n_rows);
-    fetch_next(v_row, a->v.ld, a->n_heads * a->head_dim, i, a->n_rows);
-    if (a->norm.joined) norm_heads(be, k_row, a->n_heads, a->head_dim, &a->norm);
-    for (size_t h = 0; h < a->n_heads; h++) {
+    fetch_next(k_row, a->k.ld, a->n_kv_heads * a->head_dim, i, job->n_kv);
+    fetch_next(v_row, a->v.ld, a->n_kv_heads * a->head_dim, i, job->n_kv);
+    if (a->k_norm.joined) norm_heads(be, k_row, a->n_kv_heads, a->head_dim, &a->k_norm);
+    for (size_t h = 0; h < a->n_kv_heads; h++) {
         float *k = k_row + h * a->head_dim, normed[SKV_HEAD_DIM_MAX];
         const float *v = v_row + h * a->head_dim;
         if (a->v_eps > 0) { /* before k changes: v may be k */
             be->kernels.rmsnorm(normed, v, NULL, 0, a->v_eps, a->head_dim);
             v = normed;
         }
-        if (!a->norm.joined) norm_heads(be, k, 1, a->head_dim, &a->norm);
-        be->kernels.rope(k, cosine, sine, a->n_rot);
-        for (size_t track = h * a->n_copies; track < (h + 1) * a->n_copies; track++) {
-            size_t row = a->kv_rows[i] - (dropped ? dropped[track] : 0);
-            void *page = pages[track * job->max_pages + row / SKV_PAGE_ROWS];
-            be->kernels.kv_store(page, job->type, row % SKV_PAGE_ROWS, k, v, a->head_dim);
-        }
+        if (!a->k_norm.joined) norm_heads(be, k, 1, a->head_dim, &a->k_norm);
+        rotate_heads(be, k, 1, a->head_dim, &a->step->angles[a->k_angles], i);
+        store_head(be, job, row, h, k, v);
     }
 }
 
-void skv_cpu_store(skv_backend *base, const skv_store_args *args)
+static void place_row(const skv_cpu_backend *be, const void *arg, size_t i)
 {
-    if (args->n_rows == 0) return;
-    const skv_slots_spec *spec = &args->tables[0]->slots->spec;
-    const store_job job = {args, spec->type, spec->track0[args->slot], spec->max_pages};
-    for_rows(base, &job, args->n_rows, store_row);
+    place_query(be, arg, i);
+    place_kv(be, arg, i);
+}
+
+void skv_cpu_place(skv_backend *base, const skv_place_args *args)
+{
+    const skv_backend_step *step = args->step;
+    const skv_cpu_set *set = &step->sets[args->set];
+    const skv_slots_spec *spec = &step->slots->spec;
+    place_job job = {.args = args,
+                     .rows = set->rows,
+                     .n_q = args->q.area ? set->n_rows : 0,
+                     .n_kv = args->k.area ? step->n_rows : 0,
+                     .type = spec->type,
+                     .max_pages = spec->max_pages};
+    if (args->k.area) job.track0 = spec->track0[args->slot];
+    if (job.n_q == job.n_kv) { /* the rows of both are the same */
+        for_rows(base, &job, job.n_q, place_row);
+        return;
+    }
+    for_rows(base, &job, job.n_kv, place_kv);
+    for_rows(base, &job, job.n_q, place_query);
 }
 
 static void norm_row(const skv_cpu_backend *be, const void *args, size_t i)
@@ -166,7 +200,8 @@ static void embed_gate_row(const skv_cpu_backend *be, const void *args, size_t i
 {
     const skv_embed_gate_args *a = args;
     float *gate = row_of(a->gate, i), *e = row_of(a->part, i);
-    const float *token = row_of(a->token, a->rows ? a->rows[i] : i);
+    const uint32_t *rows = a->step->sets[a->set].rows;
+    const float *token = row_of(a->token, rows ? rows[i] : i);
     norm_one(be, &a->norm, e, e, a->n);
     for (size_t d = 0; d < a->n; d++) e[d] = (e[d] + token[d]) * 0.70710678f;
     be->kernels.gelu_tanh_glu(gate, gate, e, a->n);
@@ -174,7 +209,7 @@ static void embed_gate_row(const skv_cpu_backend *be, const void *args, size_t i
 
 void skv_cpu_embed_gate(skv_backend *base, const skv_embed_gate_args *args)
 {
-    for_rows(base, args, args->n_rows, embed_gate_row);
+    for_rows(base, args, args->step->sets[args->set].n_rows, embed_gate_row);
 }
 
 static void gated_norm_row(const skv_cpu_backend *be, const void *args, size_t i)

@@ -129,15 +129,16 @@ static void put_key(const scan_job *job, float *kt, size_t i, size_t row, size_t
 static void find_wanted(const scan_task *t, scan_rows *r)
 {
     const skv_scan_args *a = t->job->a;
+    const skv_cpu_set *set = &a->step->sets[a->set];
     const size_t dk = t->job->place->layer.key_dim;
     const bool is_delta = t->job->place->layer.kind == SKV_SCAN_GATED_DELTA;
     const float scale = is_delta ? 1.0f / sqrtf((float)dk) : 1.0f;
-    size_t next = skv_cpu_first_wanted(a->rows, a->n_rows, r->row0 + r->n0);
+    size_t next = skv_cpu_first_wanted(set->rows, set->n_rows, r->row0 + r->n0);
     r->q0 = r->n;
     r->q1 = 0;
     for (size_t i = r->n0; i < r->n; i++) {
         r->out[i] = SIZE_MAX;
-        if (next == a->n_rows || (a->rows ? a->rows[next] : next) != r->row0 + i) continue;
+        if (next == set->n_rows || (set->rows ? set->rows[next] : next) != r->row0 + i) continue;
         if (r->q1 == 0) r->q0 = i;
         r->q1 = i + 1;
         put_column(t->job, r->qt, i, row_at(a->q, next, t->key_head * dk), scale);
@@ -300,7 +301,7 @@ static void for_heads(const scan_task *t, const scan_rows *blocks, size_t n_bloc
 
 static scan_task task_of(const scan_job *job, size_t i_span, size_t key_head)
 {
-    const skv_state_span *span = &job->a->spans[i_span];
+    const skv_state_span *span = &job->a->step->spans[i_span];
     const uint64_t *settled = skv_state_settled(job->a->states, span->state);
     scan_task t = {.job = job, .span = span, .key_head = key_head};
     t.settled = span->n_past == 0 ? 0 : (size_t)settled[job->a->layer];
@@ -359,7 +360,7 @@ static void keep_rows(void *arg, size_t i_task, size_t i_thread)
 static size_t parts_of(const scan_job *job)
 {
     const size_t n_threads = skv_pool_threads(job->be->pool);
-    const size_t n_heads = job->a->n_spans * job->place->layer.n_key_heads;
+    const size_t n_heads = job->a->step->n_spans * job->place->layer.n_key_heads;
     const size_t n_units = group_of(&job->place->layer) * job->place->n_panels;
     if (n_threads == 1) return 1;
     return skv_min_size(skv_ceil_div(2 * n_threads, n_heads), n_units);
@@ -368,15 +369,15 @@ static size_t parts_of(const scan_job *job)
 void skv_cpu_scan(skv_backend *base, const skv_scan_args *args)
 {
     skv_cpu_backend *be = (skv_cpu_backend *)base;
-    if (args->n_spans == 0) return;
+    const size_t n_spans = args->step->n_spans;
     scan_job job = {.be = be, .a = args, .place = &args->states->places[args->layer]};
     const skv_state_layer *l = &job.place->layer;
     assert(l->kind != SKV_SCAN_NONE && l->key_dim <= be->limits.state_key_dim);
     assert(l->value_dim <= be->limits.state_value_dim);
     job.n_parts = parts_of(&job);
-    skv_pool_run(be->pool, args->n_spans * l->n_key_heads * job.n_parts, run_task, &job);
-    skv_pool_run(be->pool, args->n_spans * l->n_key_heads, keep_rows, &job);
-    for (size_t i = 0; i < args->n_spans; i++) {
+    skv_pool_run(be->pool, n_spans * l->n_key_heads * job.n_parts, run_task, &job);
+    skv_pool_run(be->pool, n_spans * l->n_key_heads, keep_rows, &job);
+    for (size_t i = 0; i < n_spans; i++) {
         const scan_task t = task_of(&job, i, 0);
         skv_state_settled(args->states, t.span->state)[args->layer] = t.settles;
     }

@@ -57,6 +57,29 @@ static inline void **skv_cpu_track(const skv_table *table, size_t track)
     return table->pages + track * table->slots->spec.max_pages;
 }
 
+struct skv_angles {
+    skv_angles_spec spec;
+};
+
+/* Angles of the rows of a step. */
+typedef struct skv_cpu_angles {
+    const skv_angles *of;
+    float *cos, *sin; /* [n_rows, n], of the step or of another one */
+} skv_cpu_angles;
+
+/* A row of a step. */
+typedef struct skv_cpu_row {
+    const skv_table *table;
+    size_t place; /* in its sequence */
+    size_t position, context;
+} skv_cpu_row;
+
+/* A span, in the state of its sequence. */
+typedef struct skv_state_span {
+    size_t state;
+    size_t row0, n, n_past, n_undo;
+} skv_state_span;
+
 /* An item of skv_backend_step_spec, with its table. */
 typedef struct skv_cpu_item {
     size_t row0, n_q, n_past;
@@ -75,7 +98,15 @@ typedef struct skv_cpu_set {
 struct skv_backend_step {
     const skv_slots *slots; /* of all tables */
     skv_cpu_set sets[SKV_SET_COUNT];
-    const skv_table **tables;           /* [n_spans]: of the spans */
+    const skv_table **tables; /* [n_spans]: of the spans */
+    skv_cpu_row *row;         /* [n_rows] */
+    size_t n_rows;            /* T */
+    skv_state_span *spans;    /* [n_spans] */
+    size_t n_spans;
+    skv_cpu_angles angles[SKV_STEP_ANGLES];
+    size_t n_angles;
+    float *numbers; /* [max_rows, 2 angle_columns]: what the step's own lie in */
+    size_t angle_columns;
     uint32_t *rows[SKV_SET_COUNT];      /* [max_rows] each: what the lists of the sets lie in; */
     skv_cpu_item *items[SKV_SET_COUNT]; /* NULL where a set has none */
     size_t max_rows;

@@ -15,7 +15,7 @@
 #ifndef SKV_CPU_STATES_H
 #define SKV_CPU_STATES_H
 
-#include "backend/backend.h"
+#include "backend/cpu/cpu_state.h"
 #include "kernels/kernels.h"
 
 enum { SKV_PANEL = SKV_SCAN_BLOCK * SKV_SCAN_BLOCK };

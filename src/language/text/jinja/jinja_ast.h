@@ -1,7 +1,7 @@
 /*
- * The syntax tree of a template. One node type serves statements and expressions; which members
- * mean what is said at the kinds. Nodes are made by the parser and never change afterwards, so
- * one tree serves many threads.
+ * The syntax tree of a template. One node type serves statements and expressions; the kinds below
+ * document their members. Nodes are made by the parser and never change afterwards, so threads can
+ * share a tree.
  */
 #ifndef SKV_TEXT_JINJA_AST_H
 #define SKV_TEXT_JINJA_AST_H
@@ -14,7 +14,7 @@ typedef enum skv_jnode_kind {
     SKV_JN_TEXT,         /* value */
     SKV_JN_PRINT,        /* items: expressions to print */
     SKV_JN_IF,           /* a: test; items; more: else body (an elif is an IF in there) */
-    SKV_JN_FOR,          /* a: target; b: what to walk; c: filter or NULL; items; more: else body */
+    SKV_JN_FOR,          /* a: target; b: iterable; c: filter or NULL; items; more: else body */
     SKV_JN_SET,          /* a: target; b: value */
     SKV_JN_SET_BLOCK,    /* a: target; b: filter or NULL; items */
     SKV_JN_FILTER_BLOCK, /* b: filter; items */
@@ -69,7 +69,7 @@ typedef struct skv_jargs {
     const skv_jnode *double_star; /* **expr or NULL */
 } skv_jargs;
 
-/* What a scope must know when it is entered. */
+/* Properties of a scope that are needed when it is entered. */
 typedef struct skv_jscope_info {
     uint32_t *unset; /* names that hide an outer variable before they are set, see jinja_parser.h */
     size_t n_unset;
@@ -97,7 +97,7 @@ struct skv_jnode {
 
 typedef struct skv_jinja {
     skv_jarena memory;
-    char *name; /* owned; what messages call the template */
+    char *name; /* owned; the template's name in messages */
     const skv_jnode **body;
     size_t n_body;
     const skv_jscope_info *scope;

@@ -1,8 +1,7 @@
 /*
- * object.name as jinja2's immutable sandbox resolves it: an attribute of the Python type comes
- * before a dict's key, what would change a list or dict is undefined, and so is everything that
- * belongs to Python's insides.
- * Then object[key], and slices.
+ * object.name as jinja2's immutable sandbox resolves it: attributes of the Python type take
+ * precedence over a dict's keys; methods that would change a list or dict, and all Python
+ * internals, are undefined. Also object[key] and slices.
  */
 #include "text/jinja/jinja_builtin.h"
 #include "text/jinja/jinja_loop.h"
@@ -76,7 +75,7 @@ static skv_jv list_index(skv_jrun *r, const skv_jcall *call)
     return skv_j_fail(r, SKV_ARGUMENT, "value is not in list");
 }
 
-/* What Python has and the sandbox hides, because it would change the object. */
+/* Python methods that the sandbox hides because they would change the object. */
 static const char *const dict_hidden[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
 static const char *const list_hidden[] = {"append", "clear",   "extend", "insert", "pop",
                                           "remove", "reverse", "sort",   NULL};

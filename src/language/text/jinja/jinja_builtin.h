@@ -1,4 +1,4 @@
-/* What templates find by name (globals, filters, tests, methods), and what these share. */
+/* The names available to templates (globals, filters, tests, methods), and their shared helpers. */
 #ifndef SKV_TEXT_JINJA_BUILTIN_H
 #define SKV_TEXT_JINJA_BUILTIN_H
 
@@ -53,10 +53,10 @@ skv_jv skv_j_percent(skv_jrun *r, skv_jv format, skv_jv values);
 enum { SKV_JNUMBER_WIDTH_MAX = 100000, SKV_JNUMBER_PRECISION_MAX = 300 };
 
 typedef struct skv_jnumber_style {
-    char align;        /* '<' '>' '^', or '=' for padding behind the sign */
+    char align;        /* '<' '>' '^', or '=' for padding after the sign */
     char sign;         /* '+', ' ' or 0 */
     char comma;        /* between thousands, or 0 */
-    bool zero;         /* pad with zeros behind the sign */
+    bool zero;         /* pad with zeros after the sign */
     bool alternate;    /* 0x before hexadecimal digits */
     int64_t width;     /* at least this many characters */
     int64_t precision; /* -1 for none */

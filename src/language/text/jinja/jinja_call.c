@@ -31,8 +31,8 @@ static skv_jv mark(skv_jv v)
     return v;
 }
 
-/* Calls a method of a string that is marked safe, as markupsafe's class does: it escapes what
- * comes in and gives marked strings. */
+/* Calls a method of a safe string, as markupsafe's class does: escapes the arguments and returns
+ * marked strings. */
 SKV_OWN_FRAME static skv_jv call_markup(skv_jrun *r, const skv_jmethod *method,
                                         const skv_jcall *call)
 {

@@ -44,7 +44,7 @@ static bool is_cased(uint32_t code)
     return c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LL || c == UTF8PROC_CATEGORY_LT;
 }
 
-/* A capital sigma is lowered to its final form behind a letter and before none. */
+/* A capital sigma takes its final lower-case form after a letter and not before one. */
 static bool sigma_is_final(const skv_jstr *s, size_t at, bool after_letter)
 {
     uint32_t code;

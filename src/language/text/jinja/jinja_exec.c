@@ -90,7 +90,7 @@ static bool admits(skv_jrun *r, skv_jloop *loop, skv_jv item)
     return skv_j_ok(r) && skv_j_truth(test);
 }
 
-/* What a body prints, as a value; scopes and buffers are put back whatever happens. */
+/* Renders a body to a value. Always restores scope and output buffer. */
 SKV_OWN_FRAME static skv_jv capture(skv_jrun *r, const skv_jnode *node, skv_jscope *scope)
 {
     skv_jout text, *out = r->out;
@@ -133,7 +133,8 @@ SKV_OWN_FRAME static void fill_defaults(skv_jrun *r, const skv_jargs *parameters
     }
 }
 
-/* `caller`, and what is left over: `kwargs` and `varargs`, or an error without them. */
+/* Binds `caller` and the remaining arguments: as `kwargs` and `varargs`, or fails if the macro does
+ * not use them. */
 SKV_OWN_FRAME static void bind_special(skv_jrun *r, const skv_jnode *node, const skv_jcall *call,
                                        bool *taken)
 {
@@ -293,7 +294,7 @@ SKV_OWN_FRAME static skv_jv filtered(skv_jrun *r, const skv_jnode *node, skv_jsc
     return text;
 }
 
-/* A `break` inside of the body leaves the loop around it and drops what was printed. */
+/* A `break` in the body leaves the enclosing loop and discards the block's output. */
 SKV_OWN_FRAME static void exec_block(skv_jrun *r, const skv_jnode *node)
 {
     skv_jscope *scope = skv_j_open_scope(r, r->scope, node->scope);

@@ -9,7 +9,7 @@
 #include "text/jinja/jinja_loop.h"
 #include "text/jinja/jinja_run.h"
 
-/* jinja2's soft_str: strings stay what they are, markup included. */
+/* jinja2's soft_str: strings are unchanged, including markup. */
 static skv_jv soft(skv_jrun *r, skv_jv v)
 {
     return v.kind == SKV_J_STRING ? v : skv_j_str(r, v);
@@ -54,7 +54,7 @@ static skv_jv filter_center(skv_jrun *r, const skv_jcall *call)
     return as_method(r, &inner, skv_jstr_align);
 }
 
-/* Words begin behind white space, hyphens and opening brackets, not behind digits or quotes. */
+/* Words begin after white space, hyphens and opening brackets, not after digits or quotes. */
 static skv_jv filter_title(skv_jrun *r, const skv_jcall *call)
 {
     skv_jout out;
@@ -175,7 +175,7 @@ static bool parse_float(skv_jv v, double *f)
     return end != text && !*end;
 }
 
-/* int(text, base); overflow is told apart because Python has no such limit. */
+/* int(text, base); overflow is reported separately because Python has no such limit. */
 static bool parse_int(skv_jv v, int base, int64_t *i, bool *overflow)
 {
     char text[512];

@@ -1,4 +1,4 @@
-/* Filters on sequences and mappings. What jinja2 makes lazily is made at once here. */
+/* Filters on sequences and mappings. Filters that are lazy in jinja2 are evaluated at once here. */
 #include <string.h>
 
 #include "base/fail.h"
@@ -129,7 +129,7 @@ static skv_jv filter_items(skv_jrun *r, const skv_jcall *call)
     return skv_j_iterator(r, "generator", pairs);
 }
 
-/* What follows a filter's or test's name in the arguments of map, select and their kin. */
+/* The arguments of map, select and similar filters after the name of the inner filter or test. */
 static skv_jcall rest_of(const skv_jcall *call, size_t skip, skv_jv self)
 {
     skv_jcall rest = {.self = self, .keywords = call->keywords, .n_keywords = call->n_keywords};
@@ -272,7 +272,7 @@ static skv_jv filter_unique(skv_jrun *r, const skv_jcall *call)
     return skv_j_iterator(r, "generator", out);
 }
 
-/* how: whether the largest is wanted. */
+/* how: whether the largest is requested. */
 static skv_jv filter_extreme(skv_jrun *r, const skv_jcall *call)
 {
     static const char *const names[] = {"case_sensitive", "attribute"};

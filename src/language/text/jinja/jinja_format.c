@@ -6,7 +6,7 @@
 #include "text/jinja/jinja_builtin.h"
 #include "text/jinja/jinja_run.h"
 
-/* Where the values come from: a tuple in order, a dict by name, or one single value. */
+/* The source of the values: a tuple in order, a dict by name, or one single value. */
 typedef struct percent_args {
     skv_jv values;
     size_t next;
@@ -131,7 +131,7 @@ static void convert(skv_jrun *r, skv_jout *out, skv_jv v, char kind, skv_jnumber
     }
 }
 
-/* The conversion behind a % at f->data[*at - 1]. */
+/* Formats the conversion after a % at f->data[*at - 1]. */
 static void one_conversion(skv_jrun *r, skv_jout *out, percent_args *args, const skv_jstr *f,
                            size_t *at)
 {
@@ -325,7 +325,7 @@ static void write_field(skv_jrun *r, skv_jout *out, skv_jv v, const field *f)
     if (!valid) skv_j_fail(r, SKV_UNSUPPORTED, "format(): unsupported format specification");
 }
 
-/* The field that starts behind a '{' at *at; nested fields are refused. */
+/* Reads the field that starts after a '{' at *at; nested fields are refused. */
 static bool read_field(skv_jrun *r, const skv_jstr *s, size_t *at, field *f)
 {
     size_t from = *at, end = from;

@@ -1,4 +1,4 @@
-/* Global functions: what transformers gives to templates, and jinja2's own. */
+/* Global functions: those that transformers provides to templates, and jinja2's own. */
 #include <string.h>
 #include <time.h>
 

@@ -1,4 +1,4 @@
-/* Tests: what may follow `is`. */
+/* Tests: the names that may follow `is`. */
 #include "text/jinja/jinja_builtin.h"
 #include "text/jinja/jinja_run.h"
 
@@ -21,7 +21,7 @@ static skv_jv is_kind(skv_jrun *r, const skv_jcall *call)
     return answer(r, call, call->self.kind == call->how);
 }
 
-/* True and false themselves, not what is like them; how: which. */
+/* Only true and false themselves, not equal values; how: which of them. */
 static skv_jv is_bool(skv_jrun *r, const skv_jcall *call)
 {
     return answer(r, call, call->self.kind == SKV_J_BOOL && call->self.as.b == (call->how != 0));
@@ -33,7 +33,7 @@ static skv_jv is_number(skv_jrun *r, const skv_jcall *call)
     return answer(r, call, call->self.kind == SKV_J_FLOAT || skv_j_as_int(call->self, &i));
 }
 
-/* What has a length and a subscript: undefined has both, as jinja2 sees it. */
+/* Values with a length and a subscript; undefined counts, as in jinja2. */
 static skv_jv is_sequence(skv_jrun *r, const skv_jcall *call)
 {
     int64_t n;

@@ -10,7 +10,7 @@
 
 typedef struct json_style {
     bool ascii, sort, indented;
-    skv_jstr indent, item, colon; /* one level; between items; behind a key */
+    skv_jstr indent, item, colon; /* one level; between items; after a key */
 } json_style;
 
 static void put_unit(skv_buf *buf, uint32_t unit)

@@ -93,8 +93,8 @@ static char sign_at(const skv_jlex *lex, size_t at)
 }
 
 /*
- * The end of a tag that closes with `close`: "-" takes the white space behind it, nothing takes
- * one line break (trim_blocks), "+" neither. 0 when there is no such end here.
+ * Returns the end of a tag that closes with `close`: "-" also consumes the white space after it, no
+ * sign one line break (trim_blocks), "+" neither. Returns 0 if the tag does not end here.
  */
 static size_t tag_end(const skv_jlex *lex, size_t at, const char *close, bool plus)
 {
@@ -107,7 +107,8 @@ static size_t tag_end(const skv_jlex *lex, size_t at, const char *close, bool pl
     return end;
 }
 
-/* "{% raw %}" at `at`: where its content starts, else 0. No line break is taken behind it. */
+/* For "{% raw %}" at `at`: returns the start of its content, else 0. No line break is consumed
+ * after it. */
 static size_t raw_begin(const skv_jlex *lex, size_t at)
 {
     at += 2;
@@ -134,7 +135,7 @@ static void set_data(skv_jlex *lex, skv_jtoken *token, size_t from, size_t to)
     token->text = (skv_jstr){.data = lex->text + from, .size = to - from};
 }
 
-/* The content of a raw block as one token; the lexer then stands behind the block. */
+/* Reads the content of a raw block as one token; the lexer then stands after the block. */
 static skv_status lex_raw(skv_jlex *lex, skv_jtoken *token, skv_error *err)
 {
     size_t from = lex->at;
@@ -163,7 +164,7 @@ static skv_status skip_comment(skv_jlex *lex, skv_error *err)
                     lex->line);
 }
 
-/* The tag that starts at `at`: moves there, and behind it if it is a comment. */
+/* Moves to the tag that starts at `at`, or past it if it is a comment. */
 static skv_status lex_begin(skv_jlex *lex, size_t at, skv_error *err)
 {
     advance(lex, at);
@@ -282,7 +283,7 @@ static skv_status lex_tag(skv_jlex *lex, skv_jtoken *token, skv_error *err)
         if (!lex->n_open && block) end = tag_end(lex, lex->at, "%}", true);
         if (!lex->n_open && !block) {
             end = tag_end(lex, lex->at, "}}", false);
-            /* trim_blocks does not take the line break behind a variable. */
+            /* trim_blocks keeps the line break after a variable. */
             if (end && lex->text[lex->at] == '}') end = lex->at + 2;
         }
         if (end) {

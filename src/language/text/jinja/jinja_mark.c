@@ -37,7 +37,7 @@ static void set_data(skv_jmarker *m, size_t at, bool data)
     if (m->data == data) return;
     m->data = data;
     size_t n = m->at.size / sizeof at;
-    /* Nothing was put behind the last mark: it was one too many. */
+    /* Nothing followed the last mark, so it is removed. */
     if (n > 0 && ((const size_t *)(const void *)m->at.data)[n - 1] == at)
         m->at.size -= sizeof at;
     else

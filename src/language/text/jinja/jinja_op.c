@@ -1,4 +1,4 @@
-/* Arithmetic. Integers have 64 bits; what does not fit is refused. */
+/* Arithmetic. Integers have 64 bits; overflow is refused. */
 #include <math.h>
 #include <string.h>
 
@@ -111,7 +111,7 @@ static skv_jv float_binary(skv_jrun *r, unsigned op, double a, double b)
     return op == '/' ? skv_j_float(a / b) : float_modulo(a, b, op != '%');
 }
 
-/* The marks of a and b, one behind the other at `data`. */
+/* Concatenates the marks of a and b, which are adjacent at `data`. */
 static const skv_jmarks *joined_marks(skv_jrun *r, const skv_jstr *a, const skv_jstr *b,
                                       const char *data)
 {

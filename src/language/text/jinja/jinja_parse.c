@@ -1,4 +1,4 @@
-/* Statements. Each parse_* function starts behind the tag's name and ends before its "%}". */
+/* Statements. Each parse_* function starts after the tag's name and ends before its "%}". */
 #include <string.h>
 
 #include "base/fail.h"
@@ -36,7 +36,7 @@ static bool parse_body(skv_jparser *p, skv_jnode *node, const char *const *ends)
     return ok;
 }
 
-/* A body behind `else`, and its end. */
+/* Parses a body after `else`, and its end. */
 SKV_OWN_FRAME static bool parse_otherwise(skv_jparser *p, skv_jnode *node, const char *const *ends)
 {
     skv_jnodes body = {0};
@@ -290,7 +290,7 @@ SKV_OWN_FRAME static const skv_jargs *parse_parameters(skv_jparser *p)
     return skv_jparse_expect_op(p, ')') ? args : NULL;
 }
 
-/* Parameters if there are any, and the body: what macro, call and generation share. */
+/* Parses optional parameters and the body of macro, call and generation. */
 static bool parse_function(skv_jparser *p, skv_jnode *node, const char *const *ends)
 {
     unsigned n_loops = p->n_loops;
@@ -338,7 +338,7 @@ static const skv_jnode *parse_call_block(skv_jparser *p)
     return ok ? skv_jparse_done(p, node) : NULL;
 }
 
-/* transformers' `generation` marks what the assistant said; it prints its body unchanged. */
+/* transformers' `generation` marks the assistant's text; it prints its body unchanged. */
 static const skv_jnode *parse_generation(skv_jparser *p)
 {
     static const char *const ends[] = {"endgeneration", NULL};
@@ -420,7 +420,7 @@ static const skv_jnode *parse_jump(skv_jparser *p, skv_jnode_kind kind)
     return skv_jparse_done(p, skv_jparse_node(p, kind, p->token.line));
 }
 
-/* The statement whose name is the current token. */
+/* Parses the statement named by the current token. */
 static const skv_jnode *parse_statement(skv_jparser *p)
 {
     static const struct {
@@ -491,7 +491,7 @@ static bool parse_template(skv_jparser *p, skv_jinja *out)
     static const skv_jstr known[] = {{"loop", 4, 4, NULL},
                                      {"caller", 6, 6, NULL},
                                      {"kwargs", 6, 6, NULL},
-                                     {"varargs", 7, 7, NULL}}; /* numbered as SKV_JSYM_* says */
+                                     {"varargs", 7, 7, NULL}}; /* numbered like SKV_JSYM_* */
     skv_jnodes body = {0};
     uint32_t sym;
     out->scope = open_scope(p);

@@ -236,7 +236,8 @@ static bool parse_subscript_parts(skv_jparser *p, skv_jnodes *parts, size_t *n_c
     return p->status == SKV_OK;
 }
 
-/* Behind the first of several keys: they make one tuple, as does no key at all. */
+/* Parses the keys after the first of several: together they make one tuple, as does no key at
+ * all. */
 SKV_OWN_FRAME static const skv_jnode *parse_tuple_key(skv_jparser *p, const skv_jnode *first)
 {
     skv_jnode *key = skv_jparse_node(p, SKV_JN_TUPLE, p->token.line);
@@ -398,7 +399,7 @@ SKV_OWN_FRAME static const skv_jnode *parse_sign(skv_jparser *p)
     return skv_jparse_done(p, node);
 }
 
-/* jinja2 applies subscripts and filters behind a sign to the negated value: -x|abs. */
+/* jinja2 applies subscripts and filters after a sign to the negated value: -x|abs. */
 static const skv_jnode *parse_unary(skv_jparser *p, bool with_filters)
 {
     bool sign = skv_jtoken_is_op(&p->token, '-') || skv_jtoken_is_op(&p->token, '+');
@@ -409,7 +410,7 @@ static const skv_jnode *parse_unary(skv_jparser *p, bool with_filters)
 
 /* ---- operators ---- */
 
-/* How tight an operator binds. `not` stands before its operand, the others behind their first. */
+/* Binding strength of operators. `not` precedes its operand; the others follow their first. */
 enum { AT_NONE, AT_OR, AT_AND, AT_NOT, AT_COMPARISON, AT_SUM, AT_CONCAT, AT_PRODUCT, AT_POWER };
 
 static const skv_jnode *parse_operation(skv_jparser *p, unsigned lowest);
@@ -461,7 +462,7 @@ static unsigned comparison(skv_jparser *p)
     return skv_jparse_advance(p) && skv_jparse_advance(p) ? 'n' : 0;
 }
 
-/* first `op` b < c ..., behind that operator, is one node. */
+/* Parses a chain of comparisons, first `op` b < c ..., after that operator, into one node. */
 SKV_OWN_FRAME static const skv_jnode *parse_compare(skv_jparser *p, const skv_jnode *first,
                                                     unsigned op)
 {

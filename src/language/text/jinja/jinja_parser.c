@@ -1,4 +1,4 @@
-/* What all parts of the parser use: tokens, nodes, and the names of scopes. */
+/* The parser's shared functions: tokens, nodes, and the names of scopes. */
 #include "text/jinja/jinja_parser.h"
 
 #include <stdarg.h>

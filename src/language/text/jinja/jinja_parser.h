@@ -1,4 +1,4 @@
-/* What the files of the parser share: tokens, the names of scopes, and its state. */
+/* The parser's shared declarations: tokens, the names of scopes, and its state. */
 #ifndef SKV_TEXT_JINJA_PARSER_H
 #define SKV_TEXT_JINJA_PARSER_H
 
@@ -40,9 +40,9 @@ typedef struct skv_jlex {
     unsigned line;
     skv_jtoken_kind mode;    /* DATA outside of tags, else the tag's begin token */
     skv_jtoken_kind pending; /* a begin token that follows the data, or END */
-    size_t pending_end;      /* where the text behind it starts */
+    size_t pending_end;      /* where the text after it starts */
     unsigned n_open;         /* open brackets in this tag */
-    char open[64];           /* what closes them */
+    char open[64];           /* their closing brackets */
     const char *name;        /* of the template, for messages */
     skv_jarena *arena;       /* borrowed: strings go there */
 } skv_jlex;
@@ -56,14 +56,14 @@ SKV_MUST_CHECK skv_status skv_jlex_number(skv_jlex *lex, skv_jtoken *token, skv_
 SKV_MUST_CHECK skv_status skv_jlex_string(skv_jlex *lex, skv_jtoken *token, skv_error *err);
 
 /*
- * Which names a scope hides from the start.
+ * The names that a scope hides from the start.
  *
  * jinja2 decides while compiling where a name is read from. Nearly always that equals looking
- * through the scopes from the inside out while rendering, which is what the interpreter does.
- * The exception: a name whose first mention in a scope is an unconditional `set`, and that no
- * outer scope mentions, belongs to this scope from its very start; a loop or macro inside that
- * reads it before the `set` ran sees it undefined, even if the caller passed a variable of that
- * name. The parser reports every mention here, and skv_jscope_finish lists those names.
+ * through the scopes from the inside out while rendering, which is what the interpreter does. The
+ * exception: a name whose first mention in a scope is an unconditional `set`, and that no outer
+ * scope mentions, belongs to this scope from its very start; a loop or macro inside that reads it
+ * before the `set` ran sees it undefined, even if the caller passed a variable of that name. The
+ * parser reports every mention here, and skv_jscope_finish lists those names.
  */
 
 typedef enum skv_jmention {
@@ -101,7 +101,7 @@ typedef struct skv_jnodes {
     size_t n, capacity;
 } skv_jnodes;
 
-/* An unknown filter or test; an error unless it turns out to stand in a conditional. */
+/* An unknown filter or test; an error unless it is inside a conditional. */
 typedef struct skv_junknown {
     const skv_jnode *node;
     struct skv_junknown *previous;
@@ -110,10 +110,10 @@ typedef struct skv_junknown {
 typedef struct skv_jparser {
     skv_jlex lex;
     skv_jtoken token; /* the one to look at */
-    skv_jtoken ahead; /* the one behind it, if `has_ahead` */
+    skv_jtoken ahead; /* the next one, if `has_ahead` */
     bool has_ahead;
     skv_jarena *memory; /* the template's, borrowed */
-    skv_jarena scratch; /* for what the finished template does not need */
+    skv_jarena scratch; /* for data that the finished template does not need */
     skv_jdict symbols;  /* name -> number */
     skv_jscope_build *scope, *scopes;
     skv_junknown *unknown;
@@ -127,7 +127,7 @@ typedef struct skv_jparser {
 void *skv_jparse_fail(skv_jparser *p, unsigned line, const char *format, ...) SKV_PRINTF(3, 4);
 void *skv_jparse_no_memory(skv_jparser *p);
 bool skv_jparse_advance(skv_jparser *p);
-/** The token behind the current one, or NULL. */
+/** Returns the token after the current one, or NULL. */
 const skv_jtoken *skv_jparse_peek(skv_jparser *p);
 
 skv_jnode *skv_jparse_node(skv_jparser *p, skv_jnode_kind kind, unsigned line);
@@ -152,7 +152,7 @@ static inline bool skv_jtoken_is_op(const skv_jtoken *token, unsigned op)
     return token->kind == SKV_JT_OPERATOR && token->op == op;
 }
 
-/** Takes the operator or name if it is there. */
+/** Consumes the operator or name if it is next. */
 bool skv_jparse_skip_op(skv_jparser *p, unsigned op);
 bool skv_jparse_skip_name(skv_jparser *p, const char *name);
 bool skv_jparse_expect_op(skv_jparser *p, unsigned op);
@@ -165,7 +165,7 @@ const skv_jnode *skv_jparse_expression(skv_jparser *p, bool with_condition);
 const skv_jnode *skv_jparse_tuple(skv_jparser *p, bool with_condition, bool parentheses,
                                   const char *end);
 const skv_jnode *skv_jparse_filters(skv_jparser *p, const skv_jnode *value, bool start_inline);
-/** jinja2's messages for what it meets: "end of template", "'name'" ... */
+/** Fails with jinja2's description of the current token: "end of template", "'name'" ... */
 void *skv_jparse_unexpected(skv_jparser *p, const char *wanted);
 
 #endif

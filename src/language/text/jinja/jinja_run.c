@@ -325,7 +325,7 @@ bool skv_j_arg_int(skv_jrun *r, const skv_jcall *call, skv_jv v, int64_t otherwi
     return false;
 }
 
-/* A text of the variables is data but for what stands between two of `own_mark`. */
+/* Makes a value of a variable's text, which is data except between two of `own_mark`. */
 static skv_jv from_text(skv_jrun *r, const char *text, size_t n)
 {
     const skv_text_piece mark = r->own_mark;
@@ -353,7 +353,7 @@ static skv_jv from_array(skv_jrun *r, const json_t *json)
     return list;
 }
 
-/* Older releases of jansson take a pointer that is not const for what they only read. */
+/* Older releases of jansson take non-const pointers even for reading. */
 static skv_jv from_object(skv_jrun *r, const json_t *json)
 {
     union {

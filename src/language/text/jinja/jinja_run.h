@@ -2,8 +2,8 @@
  * One rendering: its memory, its fuel, and how it fails.
  *
  * Functions of the interpreter return values and record errors here: after the first failure
- * `status` is not SKV_OK, every further result is meaningless, and callers return as soon as
- * they look (they must look before they loop or use what they got).
+ * `status` is not SKV_OK and all further results are meaningless. Callers must check it before they
+ * loop or use a result, and then return.
  */
 #ifndef SKV_TEXT_JINJA_RUN_H
 #define SKV_TEXT_JINJA_RUN_H
@@ -53,10 +53,11 @@ typedef struct skv_jrun {
     int64_t now;        /* seconds since 1970 for strftime_now; 0 asks the system */
     skv_jscope *scope;
     skv_jout *out;
-    const skv_jdict *vars;   /* what the caller passed */
-    skv_text_piece own_mark; /* around what is the template's own in their texts; n 0: nothing is */
+    const skv_jdict *vars;   /* passed by the caller */
+    skv_text_piece own_mark; /* encloses the template's own text inside variables; n 0: there is
+                              * none */
     uint32_t line;           /* of the node being evaluated */
-    char what[96];           /* what skv_j_what gave last */
+    char what[96];           /* the last result of skv_j_what */
     unsigned loop_depth;
     enum { SKV_JUMP_NONE, SKV_JUMP_BREAK, SKV_JUMP_CONTINUE } jump;
     skv_status status;
@@ -67,14 +68,14 @@ typedef enum skv_jcallee { SKV_J_CALLS_FUNCTION, SKV_J_CALLS_FILTER, SKV_J_CALLS
 
 /* The arguments of a call, after evaluation. */
 typedef struct skv_jcall {
-    skv_jv self; /* what a method or filter works on */
+    skv_jv self; /* the operand of a method or filter */
     const skv_jv *items;
     size_t n;
     const skv_jpair *keywords; /* the keys are strings */
     size_t n_keywords;
     skv_jcallee callee;
     unsigned how;     /* skv_jfunction's */
-    const char *name; /* of what is called, for messages: skv_j_what */
+    const char *name; /* of the callee, for messages: skv_j_what */
 } skv_jcall;
 
 typedef skv_jv skv_jfn(skv_jrun *r, const skv_jcall *call);
@@ -98,7 +99,7 @@ struct skv_jmacro {
 
 /** Records the first failure; gives undefined. */
 skv_jv skv_j_fail(skv_jrun *r, skv_status status, const char *format, ...) SKV_PRINTF(3, 4);
-/** "filter 'join'", "join()": what is called, for a message. The text is valid until the next. */
+/** Describes the callee for a message: "filter 'join'", "join()". Valid until the next call. */
 const char *skv_j_what(skv_jrun *r, const skv_jcall *call);
 static inline bool skv_j_ok(const skv_jrun *r)
 {
@@ -106,7 +107,7 @@ static inline bool skv_j_ok(const skv_jrun *r)
 }
 /** Counts n steps; false when the budget is exceeded. */
 bool skv_j_spend(skv_jrun *r, size_t n);
-/** The same for n bytes inside one operation. */
+/** As skv_j_spend, for n bytes inside one operation. */
 bool skv_j_spend_bytes(skv_jrun *r, size_t n);
 /** Fails with the limit that was exceeded, or for want of memory. */
 skv_jv skv_j_fail_limit(skv_jrun *r);
@@ -115,9 +116,9 @@ skv_jv skv_j_fail_unhashable(skv_jrun *r, skv_jv key);
 /** Whether n times `size` bytes can be made at all; counts the work of making them. */
 bool skv_j_fits(skv_jrun *r, uint64_t n, size_t size);
 /**
- * One level of recursion more; false, with nothing to leave, when there are too many. A level of
- * the budget is worth SKV_J_CALLS_A_LEVEL of these, about what a macro that prints takes to call
- * itself. Every one of them takes less than 256 bytes of stack, twice that with a sanitizer.
+ * Enters a level of recursion; false, with nothing to leave, if there are too many. A level of the
+ * budget allows SKV_J_CALLS_A_LEVEL of these, about as many as a printing macro needs to call
+ * itself. Each takes less than 256 bytes of stack, twice that with a sanitizer.
  */
 bool skv_j_enter(skv_jrun *r);
 void skv_j_leave(skv_jrun *r);
@@ -126,7 +127,7 @@ void *skv_j_take(skv_jrun *r, size_t count, size_t size);
 
 /* Making values. */
 skv_jv skv_j_string(skv_jrun *r, const char *data, size_t size); /* copies; no data */
-/** The same of a text that is data. */
+/** As skv_j_string, for a text that is data. */
 skv_jv skv_j_string_data(skv_jrun *r, const char *data, size_t size);
 /** Bytes s[from..to) as a value that shares them. */
 skv_jv skv_j_part(skv_jrun *r, const skv_jstr *s, size_t from, size_t to);
@@ -143,7 +144,7 @@ skv_jv skv_j_dict(skv_jrun *r);
 /** Python's d[key] = value; a key that cannot be hashed fails. */
 bool skv_j_put(skv_jrun *r, skv_jdict *dict, skv_jv key, skv_jv value);
 skv_jv skv_j_iterator(skv_jrun *r, const char *what, skv_jv list);
-/** Undefined, with what will be said if it is used: a name that `object` does not have. */
+/** Returns undefined, with an error text for its use: `object` has no attribute `name`. */
 skv_jv skv_j_no_attribute(skv_jrun *r, const skv_jstr *name, const char *object);
 skv_jv skv_j_undefined_text(skv_jrun *r, const char *text);
 /** Fails with that reason. */
@@ -154,7 +155,7 @@ const skv_jfunction *skv_j_lookup(const skv_jfunction *table, size_t n, const sk
 /** A method of `self`. */
 skv_jv skv_j_method(skv_jrun *r, skv_jv self, const skv_jfunction *function);
 
-/* Arguments: `out[i]` gets the i-th of `names`, SKV_J_MISSING where it is not given. */
+/* Arguments: out[i] receives the i-th of `names`, SKV_J_MISSING if it is not given. */
 bool skv_j_bind(skv_jrun *r, const skv_jcall *call, const char *const *names, size_t n_names,
                 size_t n_required, skv_jv *out);
 bool skv_j_arg_int(skv_jrun *r, const skv_jcall *call, skv_jv v, int64_t otherwise, int64_t *out);
@@ -163,12 +164,12 @@ bool skv_j_arg_int(skv_jrun *r, const skv_jcall *call, skv_jv v, int64_t otherwi
 skv_jv skv_j_from_json(skv_jrun *r, const json_t *json);
 
 /* Text of values: jinja_text.c. */
-/** Appends str(v) or repr(v). What has no stable text in Python fails. */
+/** Appends str(v) or repr(v). Fails for values without a stable text in Python. */
 void skv_j_write_str(skv_jrun *r, skv_jout *out, skv_jv v);
 void skv_j_write_repr(skv_jrun *r, skv_jout *out, skv_jv v);
 /** Python's repr of a float: the shortest digits that read back as the same number. */
 void skv_j_write_float(skv_buf *buf, double f);
-/** str(v) as a value; strings come back as they are. */
+/** Returns str(v) as a value; strings are returned unchanged. */
 skv_jv skv_j_str(skv_jrun *r, skv_jv v);
 
 /* Python's operators on values: jinja_op.c, jinja_compare.c, jinja_attr.c. */
@@ -182,18 +183,18 @@ bool skv_j_compare(skv_jrun *r, unsigned op, skv_jv a, skv_jv b);
 /** a op b for + - * / // % **. */
 skv_jv skv_j_binary(skv_jrun *r, unsigned op, skv_jv a, skv_jv b);
 skv_jv skv_j_negate(skv_jrun *r, skv_jv v, bool negative);
-/** A list of what iter(v) gives, sharing the items where it can; an iterator is used up. */
+/** Returns a list of the items of iter(v), shared if possible; consumes an iterator. */
 skv_jv skv_j_items(skv_jrun *r, skv_jv v);
-/** len(v); false, without a failure, for what has none. */
+/** len(v); false, without a failure, for values without a length. */
 bool skv_j_length(skv_jv v, int64_t *n);
 /** obj.name and obj[key] as jinja2's sandbox finds them. */
 skv_jv skv_j_getattr(skv_jrun *r, skv_jv object, const skv_jstr *name);
 skv_jv skv_j_getitem(skv_jrun *r, skv_jv object, skv_jv key);
-/** object[start:stop:step]; SKV_J_NONE or SKV_J_MISSING stand for an absent part. */
+/** object[start:stop:step]; an absent part is SKV_J_NONE or SKV_J_MISSING. */
 skv_jv skv_j_slice(skv_jrun *r, skv_jv object, const skv_jv part[3]);
 /** The bytes of `part` in `text` from byte `from` on; SIZE_MAX when it is not there. */
 size_t skv_j_find_bytes(skv_jrun *r, const skv_jstr *text, const skv_jstr *part, size_t from);
-/** The text with & < > ' " escaped, marked safe; markup comes back as it is. */
+/** Returns the text with & < > ' " escaped and marked safe; markup is returned unchanged. */
 skv_jv skv_j_escape(skv_jrun *r, skv_jv v);
 /** A new list of `items` in the order of their keys; `reverse` keeps equal ones in place too. */
 skv_jv skv_j_sorted(skv_jrun *r, const skv_jlist *items, const skv_jlist *keys, bool reverse);

@@ -281,7 +281,7 @@ static skv_jv str_count(skv_jrun *r, const skv_jcall *call)
     return skv_j_int(n);
 }
 
-/* An empty `old` stands before every character and at the end. */
+/* An empty `old` matches before every character and at the end. */
 static void replace_between(skv_jout *out, const skv_jstr *text, const skv_jstr *with,
                             int64_t count)
 {

@@ -137,7 +137,7 @@ static void write_range(skv_buf *out, const skv_jrange *range)
     skv_buf_byte(out, ')');
 }
 
-/* A markup string's repr says so, as markupsafe's does. */
+/* Writes the repr of a markup string as markupsafe's does. */
 static void write_markup(skv_jout *out, const skv_jstr *s)
 {
     skv_buf_text(&out->text, "Markup(");
@@ -183,7 +183,7 @@ static void write_value(skv_jrun *r, skv_jout *out, skv_jv v)
     }
 }
 
-/* What stands between its values counts as data, as they mostly are. */
+/* Containers: the punctuation between their values counts as data, as most values do. */
 static bool holds_values(skv_jv v)
 {
     return skv_j_is_sequence(v) || v.kind == SKV_J_DICT || v.kind == SKV_J_VIEW ||

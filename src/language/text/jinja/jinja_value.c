@@ -55,7 +55,7 @@ static skv_jblock *new_block(skv_jarena *arena, size_t n)
     return block;
 }
 
-/* A large piece gets a block of its own behind the head, so that the head's rest stays in use. */
+/* A large piece gets a block of its own after the head, so that the head's rest stays in use. */
 static skv_jblock *block_for(skv_jarena *arena, size_t n)
 {
     skv_jblock *head = arena->head;
@@ -72,7 +72,7 @@ static skv_jblock *block_for(skv_jarena *arena, size_t n)
     return block;
 }
 
-/* A size that does not exist is asked of the budget all the same, so that it is told there. */
+/* A size that overflows is still requested from the budget, so that the budget reports it. */
 void *skv_jarena_take(skv_jarena *arena, size_t count, size_t size)
 {
     size_t n;

@@ -1,5 +1,5 @@
 /*
- * Values of a template while it is rendered: Python's, as far as chat templates can see them.
+ * Values of a template while it is rendered: the subset of Python's that chat templates can see.
  * Strings hold valid UTF-8 and count in code points. Everything lives in the rendering's arena;
  * only namespaces change after they were made.
  */
@@ -28,12 +28,12 @@ typedef struct skv_jarena {
 
 void skv_jarena_init(skv_jarena *arena, skv_budget *budget);
 void skv_jarena_release(skv_jarena *arena);
-/** Its memory stays, but counts in no budget any more, and no more can be taken. */
+/** Keeps the arena's memory, which no longer counts in a budget; no more can be allocated. */
 void skv_jarena_detach(skv_jarena *arena);
 /** `count * size` zeroed bytes, 16-byte aligned; NULL beyond the budget or without memory. */
 void *skv_jarena_take(skv_jarena *arena, size_t count, size_t size);
 
-/* Operators are told apart by their characters packed into an integer: '/' | '/' << 8. */
+/* An operator is its characters packed into an integer: '/' | '/' << 8. */
 #define SKV_JOP(a, b) ((unsigned)(a) | (unsigned)(b) << 8)
 
 typedef enum skv_jkind {
@@ -49,7 +49,7 @@ typedef enum skv_jkind {
     SKV_J_DICT,
     SKV_J_RANGE,
     SKV_J_VIEW,     /* dict.keys(), .values(), .items() */
-    SKV_J_ITERATOR, /* what filters such as map give: can be walked once */
+    SKV_J_ITERATOR, /* the result of filters such as map: can be walked once */
     SKV_J_NAMESPACE,
     SKV_J_LOOP,
     SKV_J_MACRO,
@@ -130,7 +130,7 @@ struct skv_jview {
 
 struct skv_jiter {
     const char *what;    /* Python's type name, for messages */
-    const char *failure; /* what walking it says, or NULL: errors wait until then */
+    const char *failure; /* the error on iteration, or NULL: it is not reported before */
     const skv_jlist *list;
     size_t at;
 };
@@ -138,7 +138,7 @@ struct skv_jiter {
 struct skv_jreason {
     const char *text;   /* a whole message, or NULL for "'OBJECT' has no attribute NAME" */
     const skv_jstr *of; /* the name that is not there */
-    const char *object; /* the type of what was asked, or NULL for a variable */
+    const char *object; /* the type of the object, or NULL for a variable */
 };
 
 static inline skv_jv skv_j_undefined(void)
@@ -198,7 +198,7 @@ bool skv_jstr_is(const skv_jstr *s, const char *text);
 size_t skv_j_count_chars(const char *data, size_t size);
 /** The byte offset of code point i <= n_chars. */
 size_t skv_j_offset(const skv_jstr *s, size_t i);
-/** The byte offset of the character behind the one at `at`. */
+/** Returns the byte offset of the character after the one at `at`. */
 size_t skv_j_next_char(const skv_jstr *s, size_t at);
 /** Python's str.isspace for one code point. */
 bool skv_j_space(uint32_t code);
@@ -209,7 +209,7 @@ bool skv_j_space(uint32_t code);
  */
 
 uint64_t skv_jdict_hash_text(const skv_jstr *text);
-/** The hash of a key; false for what Python cannot hash (lists, dicts). Equal numbers agree. */
+/** Hashes a key; false for values that Python cannot hash (lists, dicts). Equal numbers agree. */
 bool skv_jdict_hash(skv_budget *budget, skv_jv key, uint64_t *hash);
 /** The value of a key or NULL. */
 const skv_jv *skv_jdict_find(skv_budget *budget, const skv_jdict *dict, skv_jv key, uint64_t hash);
@@ -219,7 +219,7 @@ bool skv_jdict_put(skv_jarena *arena, skv_jdict *dict, uint64_t hash, skv_jv key
 /** Finds a text. */
 const skv_jv *skv_jdict_get(skv_budget *budget, const skv_jdict *dict, const skv_jstr *key);
 
-/** Python's == for what can be a key; lists and dicts are compared by jinja_compare.c. */
+/** Python's == for hashable values; lists and dicts are compared by jinja_compare.c. */
 bool skv_jdict_same_key(skv_budget *budget, skv_jv a, skv_jv b);
 
 #endif

@@ -14,8 +14,8 @@
 
 /* ---- which tensors there are, and which are quantised ---- */
 
-/* A layer's matrix in a GGUF file, but for a router of experts and for what a token's embedding of
- * the layer passes through (Gemma 4): 4 bits cost those most. */
+/* A layer's matrix in a GGUF file, except a router of experts and the matrices on the path of a
+ * token's layer embedding (Gemma 4), which lose most at 4 bits. */
 static bool is_gguf_projection(const char *name)
 {
     return strncmp(name, "blk.", 4) == 0 && !strstr(name, "_inp.") && !strstr(name, ".inp_gate.") &&
@@ -40,7 +40,8 @@ static bool is_projection(const char *name)
     return false;
 }
 
-/* What is added to norm weights: GGUF's of Gemma hold the 1 that published ones leave out. */
+/* The offset of written norm weights: GGUF's of Gemma include the 1 that published ones leave
+ * out. */
 static float norm_offset(const skv_quantizer *q)
 {
     const skv_config *c = skv_source_config(q->source);
@@ -51,7 +52,7 @@ static float norm_offset(const skv_quantizer *q)
     return c->norm_offset_one ? 0 : -1;
 }
 
-/* What a norm's weight lacks as it is written. */
+/* The part of a norm's weight that is missing as written. */
 static float norm_centre(const skv_quantizer *q)
 {
     return (skv_source_config(q->source)->norm_offset_one ? 1.0F : 0.0F) - norm_offset(q);
@@ -86,8 +87,8 @@ static const skv_tensor *find_expert(const skv_quantizer *q, const char *rest, s
     return skv_source_find(q->source, name);
 }
 
-/* What a fused tensor has of each expert, under the names that the family publishes for it: packed
- * layouts have two dimensions. Without such parts, or with rows that groups do not fill, it stays
+/* Adds each expert's part of a fused tensor under the family's published name, since packed layouts
+ * have two dimensions. A tensor without such parts, or with rows that groups do not fill, stays
  * whole. */
 static skv_status add_fused(skv_quantizer *q, const skv_tensor *t, skv_error *err)
 {
@@ -125,7 +126,7 @@ static bool is_fused(const skv_quantizer *q, const skv_tensor *t)
 
 /* ---- the list ---- */
 
-/* The tensors under the names that the output wants: those of the files where it has the same
+/* The tensors under the names of the output format: those of the files if these have the same
  * format, else those of the source. */
 static size_t count_tensors(const skv_quantizer *q)
 {
@@ -174,7 +175,7 @@ static skv_status check_memory(const skv_quantizer *q, const char *path, skv_err
 {
     const skv_rounding *r = &q->rounding;
     const size_t available = skv_memory_available();
-    uint64_t bytes = 0; /* less than twice what the files hold */
+    uint64_t bytes = 0; /* less than twice the size of the files */
     for (size_t i = 0; i < q->n; i++) {
         const skv_tensor *t = q->items[i].tensor;
         if (!skv_quantize_is_quantized(q, &q->items[i])) continue;
@@ -233,7 +234,7 @@ static skv_status check_options(const skv_quantize_options *o, skv_error *err)
     return SKV_OK;
 }
 
-/* Scales have the type of the weights they belong to, where that has 16 bits. */
+/* Scales have the type of their weights if that has 16 bits. */
 static skv_dtype scale_type_of(const skv_quantizer *q)
 {
     if (q->to_gguf) return SKV_DTYPE_F16;

@@ -13,7 +13,7 @@
 
 enum { NAME_BYTES = 256, CONFIG_BYTES_MAX = 16 << 20, PARTS = 3 };
 
-/* What is written: an item is one tensor, or three of them. */
+/* The tensors to write: an item is one tensor, or three of them. */
 typedef struct folder_parts {
     skv_tensor_out *outs;        /* [n], owned */
     char (*names)[NAME_BYTES];   /* [n], owned */

@@ -13,7 +13,7 @@
 
 /* A block of Q4_0 or Q8_0: the scale, then its codes. */
 enum { BLOCK = 32, BYTES_Q4_0 = 18, BYTES_Q8_0 = 34, NAME_BYTES = 256 };
-/* llama.cpp's numbers of what most tensors of a file are, and of the blocks' layout. */
+/* llama.cpp's numbers for a file's predominant tensor type and for the blocks' layout. */
 enum { FILE_TYPE_Q4_0 = 2, FILE_TYPE_Q8_0 = 7, QUANTIZATION_VERSION = 2 };
 
 /* One tensor of the file. */
@@ -40,7 +40,7 @@ bool skv_quantize_is_gguf(const char *out)
 
 /* ---- rows ---- */
 
-/* Row r of a matrix whose heads' rows are asked for in pair order, in rotate-half order. */
+/* Maps row r of a matrix, whose heads' rows are written in pair order, to rotate-half order. */
 static size_t row_from(const gguf_part *p, size_t r)
 {
     if (!p->in_pairs) return r;
@@ -181,7 +181,7 @@ static skv_status list_parts(gguf_parts *list, const skv_quantizer *q, skv_error
     const bool from_gguf = skv_source_gguf(q->source);
     for (size_t i = 0; i < q->n; i++) {
         const char *name = q->items[i].name;
-        /* What some folders hold and no model reads. */
+        /* Tensors that some folders hold and no model reads. */
         const bool unread =
             (c->tied && strcmp(name, "lm_head.weight") == 0) || strstr(name, "rotary_emb.inv_freq");
         if (from_gguf || !unread) SKV_TRY(add_item(list, q, &q->items[i], err));

@@ -1,18 +1,18 @@
 /*
- * Rounding that makes up for its own errors: GPTQ, arXiv:2210.17323, in the form of
- * arXiv:2307.13304 (LDLQ), which has the same result and needs no inverse.
+ * Rounding with error compensation: GPTQ, arXiv:2210.17323, in the form of arXiv:2307.13304 (LDLQ),
+ * which has the same result and needs no inverse.
  *
  * A row w of a matrix whose inputs have the second moments H = sum x x^T becomes codes q with
  *
  *     |(w - q) R|^2 = (w - q) H (w - q)^T     as small as may be,     H = R R^T, R upper
  * triangular.
  *
- * Element k of (w - q) R only knows columns up to k. So columns are rounded one after the other,
- * and column k is rounded to the nearest of what makes its element zero:
+ * Element k of (w - q) R only depends on columns up to k. Columns are therefore rounded in order,
+ * column k to the code nearest to the value that makes its element zero:
  *
  *     q_k = round(w_k + sum_{j < k} (w_j - q_j) R_jk / R_kk)
  *
- * Columns come in the order of falling H_kk, so that those that count most are not spoilt by
+ * Columns are ordered by descending H_kk, so that the most important ones receive no errors from
  * others.
  */
 #include <math.h>

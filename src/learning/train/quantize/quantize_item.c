@@ -193,7 +193,7 @@ static bool take_memory(round_job *job, size_t N, size_t K)
            job->item->codes && job->item->scales;
 }
 
-/* Adds up what the tasks found, in their order. */
+/* Adds up the results of the tasks, in their order. */
 static skv_status sum_tasks(const round_job *job, size_t n_tasks, skv_error *err)
 {
     for (size_t i = 0; i < n_tasks; i++) {

@@ -2,17 +2,17 @@
  * Scales by activation: AWQ, arXiv:2306.00978, section 3.2.
  *
  * A product W x with a positive s for each column is (W diag(s)) (x / s). Columns that are scaled
- * up lose less when the matrix is rounded, and the division costs nothing where it can be done to
- * what makes x: the weights of the norm in front, or the rows of the product in front (up before
- * down, v before o). So the file is an ordinary one. As in equation 5,
+ * up lose less in rounding. The division is free if it can be applied to the source of x: the
+ * weights of the preceding norm, or the rows of the preceding product (up before down, v before o).
+ * The resulting file has no special format. As in equation 5,
  *
  *     s = m^alpha,   m: the root of the mean square of each column's input,
  *
  * and alpha is the one in 0, 0.1 ... 1 with the least error of the outputs (equation 4) over all
- * matrices that read x. With GPTQ it is the error that is left behind its compensation.
+ * matrices that read x. With GPTQ it is the error that remains after compensation.
  *
- * A norm or bias that is divided is rounded to the type it is written in. What s becomes then is
- * what it was divided by in effect, so the rounding costs nothing.
+ * A divided norm or bias is rounded to the type it is written in. s is then set to the effective
+ * divisor, so this rounding causes no error.
  */
 #include <math.h>
 #include <string.h>
@@ -30,20 +30,21 @@ typedef struct scaled_input {
     skv_compensation *c;
     size_t layer;
     skv_product product;
-    size_t K, n_made;       /* elements of x; of what makes it, each of which may be read twice */
+    size_t K, n_made;       /* elements of x; of its source, each of which may be read twice */
     size_t head_dim, reads; /* O: Dh, and query heads to a head of v */
 } scaled_input;
 
-/* The element of what makes x that x's element k is, or is multiplied from. */
+/* Returns the element of the source that x's element k is, or is a multiple of. */
 static size_t made_by(const scaled_input *in, size_t k)
 {
     if (in->product != SKV_PRODUCT_O) return k;
     return k / in->head_dim / in->reads * in->head_dim + k % in->head_dim;
 }
 
-/* ---- what reads x and what makes it ---- */
+/* ---- the source and the readers of x ---- */
 
-/* Whether all that reads x reads nothing else, and scaling passes through what lies between. */
+/* Whether all readers of x read nothing else, and scaling passes through the operations in
+ * between. */
 static bool passes(const skv_config *c, size_t layer, skv_product product)
 {
     const skv_layer_shape *l = &c->layers[layer];
@@ -92,7 +93,7 @@ static bool is_ffn_norm(const scaled_input *in, const char *rest)
            strcmp(rest, ".post_attention_layernorm.weight") == 0;
 }
 
-/* Whether a part's name, ".up_proj", stands in `rest` before ".weight" or ".bias". */
+/* Whether `rest` contains a part's name, ".up_proj", before ".weight" or ".bias". */
 static bool has_part(const char *rest, const char *part)
 {
     const char *at = strstr(rest, part), *end = at ? at + strlen(part) : NULL;
@@ -121,7 +122,7 @@ static bool makes_input(const scaled_input *in, const skv_quantize_item *item, s
         const size_t n = t->n_dims == 1 ? skv_tensor_columns(t) : skv_tensor_rows(t);
         bool is_up = false;
         for (size_t i = 0; i < sizeof ups / sizeof *ups; i++) is_up |= has_part(rest, ups[i]);
-        *row0 = n - in->n_made; /* behind gate, where they are fused */
+        *row0 = n - in->n_made; /* after gate, if they are fused */
         return is_up;
     }
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
@@ -156,7 +157,7 @@ typedef struct search {
     float *sample;  /* [n, K], owned: rows of the matrices that read x */
     size_t n;       /* of the sample */
     float *m;       /* [n_made], owned */
-    float *s, *now; /* [K], owned: a candidate; what the moments are divided by */
+    float *s, *now; /* [K], owned: a candidate; the divisors of the moments */
     float *rows;    /* [n_threads][ROWS, K], owned, and so are the next three */
     float *missed;  /* [n_threads][ROWS, K] */
     float *scales;  /* [n_threads][ROWS, K / group] */
@@ -298,7 +299,7 @@ static double find_alpha(search *s)
     return chosen;
 }
 
-/* ---- what is found, put into the items ---- */
+/* ---- applying the scales to the items ---- */
 
 /* *factors [n], all 1 if there are none yet. */
 static skv_status need_factors(float **factors, size_t n, skv_error *err)
@@ -343,7 +344,7 @@ static skv_status divide_item(const scaled_input *in, skv_quantize_item *item, s
     return SKV_OK;
 }
 
-/* made [n_made] is for use. */
+/* made [n_made] is scratch. */
 static skv_status fold(const scaled_input *in, float *made, float *s, skv_error *err)
 {
     size_t row0;
@@ -366,7 +367,7 @@ static skv_status fold(const scaled_input *in, float *made, float *s, skv_error 
 
 /* ---- the whole ---- */
 
-/* False where what makes the input cannot be divided. */
+/* Returns false if the source of the input cannot be divided. */
 static bool begin_input(scaled_input *in, skv_quantizer *q, size_t layer, skv_product product,
                         size_t K)
 {

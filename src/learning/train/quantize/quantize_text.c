@@ -1,5 +1,5 @@
-/* Quantising with a text: the second moments of what products read, and the rounding by them. See
- * quantizer.h. */
+/* Quantising with a text: gathers the second moments of the products' inputs, and rounds by them.
+ * See quantizer.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +33,7 @@ typedef struct gram_list {
 
 /* ---- which inputs there are ---- */
 
-/* The stack reads one input, and is told with the first layer it writes. */
+/* The stack reads one input, which is identified by the first layer that it writes. */
 static gram *find_gram(const gram_list *list, size_t layer, skv_product product)
 {
     for (size_t i = 0; i < list->n; i++) {
@@ -43,8 +43,9 @@ static gram *find_gram(const gram_list *list, size_t layer, skv_product product)
     return NULL;
 }
 
-/* By layers, and of a layer, or of the stack and those it serves, what reads another's output
- * first: scaling its columns divides the rows of what it reads, which must not be rounded yet. */
+/* Orders by layer and, within a layer (or the stack and the layers it serves), readers of another's
+ * output first: scaling their columns divides the rows of that output's matrix, which must not be
+ * rounded yet. */
 static int by_layer(const void *a, const void *b)
 {
     static const int places[] = {
@@ -100,7 +101,8 @@ static void take_rows(void *user, size_t i_layer, skv_product product, const flo
     }
 }
 
-/* As many as fit: three quarters of what is available hold the sums and, in f64, one factor. */
+/* Chooses as many as fit: the sums and, in f64, one factor may take three quarters of the available
+ * memory. */
 static skv_status begin_pass(gram_list *list, skv_error *err)
 {
     const size_t available = skv_memory_available() / 4 * 3;

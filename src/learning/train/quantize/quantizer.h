@@ -1,12 +1,12 @@
 /*
- * Quantising a model: its tensors as a list, what becomes of each, and the files they are written
- * to. See skv/quantize.h.
+ * Quantising a model: the list of its tensors, their rounding, and the files they are written to.
+ * See skv/quantize.h.
  *
- *     quantize.c         the list of tensors, their rounding, and who writes them
+ *     quantize.c         the list of tensors, their rounding, and the choice of the writer
  *     quantize_round.c   a row of floats -> codes and scales
  *     quantize_gptq.c    the same, where a column makes up for the errors of those before
- *     quantize_scale.c   columns scaled up where inputs are large, and what makes the inputs down
- *     quantize_text.c    what the products read of a text, for these two
+ *     quantize_scale.c   scales up columns with large inputs, and scales down these inputs' source
+ *     quantize_text.c    the inputs of products over a text, for these two
  *     quantize_folder.c  the list as a Hugging Face folder
  *     quantize_gguf.c    the list as a GGUF file
  */
@@ -30,7 +30,7 @@
 typedef struct skv_rounding {
     unsigned bits;        /* 4 or 8 */
     size_t group;         /* divides the length of a row */
-    skv_dtype scale_type; /* F16 or BF16: what the scales are rounded to */
+    skv_dtype scale_type; /* F16 or BF16: the type of the rounded scales */
 } skv_rounding;
 
 /** scales [K / group] of a row x [K]: those of the least squared error among a few, where element k
@@ -48,10 +48,11 @@ void skv_round_row(const skv_rounding *r, const float *x, const float *scales, s
 /* How the columns of matrices that share an input make up for each other's errors. */
 typedef struct skv_compensation {
     size_t K;
-    float *factors; /* [K, K], borrowed: row k, element j < k: what step k adds of step j's error */
+    float *factors;  /* [K, K], borrowed: row k, element j < k: step j's error is added to step k
+                      * with this factor */
     uint32_t *order; /* [K], owned: the column of each step */
     float *moments;  /* [K], owned: sums of squares of each column's input */
-    float *weights;  /* [K], owned: what each step's remaining error counts, squared */
+    float *weights;  /* [K], owned: the squared weight of each step's remaining error */
     bool nearest;    /* errors are counted, and not made up for */
 } skv_compensation;
 
@@ -60,23 +61,23 @@ typedef struct skv_compensation {
 SKV_MUST_CHECK skv_status skv_compensation_init(skv_compensation *c, skv_pool *pool, float *gram,
                                                 size_t K, skv_error *err);
 void skv_compensation_release(skv_compensation *c);
-/** For matrices whose columns are multiplied by s [K], and inputs that are divided by it. */
+/** Adapts c to matrices with columns multiplied by s [K] and inputs divided by it. */
 void skv_compensation_scale(skv_compensation *c, skv_pool *pool, const float *s);
-/** codes [n, K] of rows x [n, K] with scales [n, K / group]; errors [n, K] is for use. Returns the
- * squared error of the rows' outputs. */
+/** Rounds rows x [n, K] to codes [n, K] with scales [n, K / group]; errors [n, K] is scratch.
+ * Returns the squared error of the rows' outputs. */
 double skv_round_compensated(const skv_rounding *r, const skv_compensation *c, const float *x,
                              const float *scales, size_t n, float *errors, int8_t *codes);
 
-/* A tensor of the model, and its codes where it is quantised. */
+/* A tensor of the model, with its codes if it is quantised. */
 typedef struct skv_quantize_item {
     const char *name;         /* borrowed, or own_name */
     char *own_name;           /* owned; NULL: the name is the tensor's */
     const skv_tensor *tensor; /* borrowed */
     bool is_projection;       /* a matrix of a layer; quantised where groups fill its rows */
     float offset;   /* added to every element as it is written: -1 for Gemma's norms of GGUF */
-    float centre;   /* added to what is written where it is used: 1 for Gemma's norms */
-    float *columns; /* [K], owned: what they are multiplied by; NULL: 1 */
-    float *rows;    /* [N], owned: the same of rows */
+    float centre;   /* added when the written value is used: 1 for Gemma's norms */
+    float *columns; /* [K], owned: factors of the columns; NULL: 1 */
+    float *rows;    /* [N], owned: factors of the rows; NULL: 1 */
     uint8_t *codes; /* owned, [N, K * bits / 8]: lowest bits first, + 2^(bits - 1); NULL: floats */
     uint16_t *scales; /* owned, [N, K / group], bits of the scales' type */
 } skv_quantize_item;
@@ -97,10 +98,11 @@ typedef struct skv_quantizer {
 
 /* ---- quantize_item.c ---- */
 
-/** What a name says behind its layer's number, ".self_attn...", and the layer; NULL: no layer's. */
+/** Returns the rest of a name after its layer's number, ".self_attn...", and the layer; NULL: not
+ * in a layer. */
 const char *skv_quantize_name_in_layer(const char *name, size_t *layer);
-/** What a projection reads; false where that is not known: an expert reads the rows sent to it.
- * The stack is one input, whatever the layer. */
+/** Finds the input of a projection; false if it is unknown: an expert reads only the rows routed to
+ * it. The stack is one input for all layers. */
 bool skv_quantize_find_input(const skv_quantize_item *item, size_t *layer, skv_product *product);
 
 /** Whether an item's codes are written. */
@@ -108,7 +110,7 @@ bool skv_quantize_is_quantized(const skv_quantizer *q, const skv_quantize_item *
 /** Codes and scales of an item; c NULL: round to nearest. */
 SKV_MUST_CHECK skv_status skv_quantize_round_item(skv_quantizer *q, skv_quantize_item *item,
                                                   const skv_compensation *c, skv_error *err);
-/** What an item that stays a matrix of floats is written as. */
+/** Returns the type in which a matrix that stays in floats is written. */
 skv_dtype skv_quantize_written_type(const skv_quantize_item *item);
 /** Rows [row0, row0 + n) of an item as they are written, out [n, columns]. */
 SKV_MUST_CHECK skv_status skv_quantize_read(const skv_quantize_item *item, size_t row0, size_t n,
@@ -116,8 +118,8 @@ SKV_MUST_CHECK skv_status skv_quantize_read(const skv_quantize_item *item, size_
 
 /* ---- quantize.c ---- */
 
-/** Opens the model of the options and lists its tensors; what follows may fail half-way, so it is
- * released either way. */
+/** Opens the model of the options and lists its tensors. May fail half-way; the caller must release
+ * q either way. */
 SKV_MUST_CHECK skv_status skv_quantizer_open(skv_quantizer *q, const char *path,
                                              const skv_quantize_options *options, bool to_gguf,
                                              skv_error *err);
@@ -125,20 +127,20 @@ void skv_quantizer_release(skv_quantizer *q);
 
 /* ---- quantize_scale.c ---- */
 
-/** Chooses what the columns that read an input are multiplied by, in items and in c, and divides
- * what makes the input. Nothing happens where that cannot be divided. */
+/** Chooses the factors of the columns that read an input, sets them in items and in c, and divides
+ * the source of the input. Does nothing if that cannot be divided. */
 SKV_MUST_CHECK skv_status skv_quantize_scale_input(skv_quantizer *q, skv_compensation *c,
                                                    size_t layer, skv_product product,
                                                    skv_error *err);
-/** Multiplies the columns that read an input by s [K] and divides what makes it. s becomes what was
- * done in effect. *done is false where it cannot be divided. */
+/** Multiplies the columns that read an input by s [K] and divides its source. Sets s to the
+ * effective factors. *done is false if the source cannot be divided. */
 SKV_MUST_CHECK skv_status skv_quantize_fold(skv_quantizer *q, size_t layer, skv_product product,
                                             float *s, size_t K, bool *done, skv_error *err);
 
 /* ---- quantize_text.c ---- */
 
-/** Rounds the items whose input is known by the text of the options; the model is at `path`.
- * *n_tokens of the text were read. */
+/** Rounds the items with known inputs by the text of the options; the model is at `path`. *n_tokens
+ * receives the number of tokens read. */
 SKV_MUST_CHECK skv_status skv_quantize_with_text(skv_quantizer *q, const char *path,
                                                  size_t *n_tokens, skv_error *err);
 
@@ -146,7 +148,7 @@ SKV_MUST_CHECK skv_status skv_quantize_with_text(skv_quantizer *q, const char *p
 
 /** Refuses a folder that holds a model. */
 SKV_MUST_CHECK skv_status skv_quantize_check_folder(const char *out, skv_error *err);
-/** Writes all items and what belongs beside them into a new folder. */
+/** Writes all items and the companion files into a new folder. */
 SKV_MUST_CHECK skv_status skv_quantize_write_folder(const skv_quantizer *q, const char *out,
                                                     uint64_t *n_bytes, skv_error *err);
 
@@ -154,8 +156,8 @@ SKV_MUST_CHECK skv_status skv_quantize_write_folder(const skv_quantizer *q, cons
 
 /** Whether OUT is to be a GGUF file: it ends in .gguf. */
 bool skv_quantize_is_gguf(const char *out);
-/** Makes the metadata, and refuses what has no place in the file: what exists already, other
- * groups, a configuration or a tokenizer that GGUF has no words for. */
+/** Makes the metadata. Refuses an existing file, other group sizes, and a configuration or
+ * tokenizer that GGUF cannot represent. */
 SKV_MUST_CHECK skv_status skv_quantize_begin_gguf(skv_quantizer *q, const char *out,
                                                   skv_error *err);
 SKV_MUST_CHECK skv_status skv_quantize_write_gguf(const skv_quantizer *q, const char *out,

@@ -83,7 +83,7 @@ static bool grow_vocab(skv_bpe_trainer *t)
     return true;
 }
 
-/* Digits one by one, then GPT-2's words: what tokenizer.json will say (vocab_train.c). */
+/* Single digits, then GPT-2's words, as tokenizer.json will have them (vocab_train.c). */
 static bool set_pretokenizer(skv_bpe_trainer *t)
 {
     skv_pre_step *digits = skv_pretokenizer_add(&t->pre, SKV_PRE_CLASS);
@@ -98,7 +98,8 @@ static bool set_pretokenizer(skv_bpe_trainer *t)
 
 static bool add_bytes(skv_bpe_trainer *t)
 {
-    /* The alphabet orders the bytes by the characters that stand for them, as others do. */
+    /* The alphabet orders bytes by the characters that represent them, as other implementations
+     * do. */
     unsigned char order[BYTES];
     for (size_t i = 0; i < BYTES; i++) {
         size_t at = i;
@@ -174,7 +175,7 @@ static bool grow_pairs(pair_table *p)
     pair_table bigger = {.n_slots = p->n_slots ? p->n_slots * 2 : 4096};
     bigger.at = skv_alloc_zero(bigger.n_slots, sizeof *bigger.at);
     if (!bigger.at) return false;
-    for (size_t i = 0; i < p->n_slots; i++) { /* those that are gone stay behind */
+    for (size_t i = 0; i < p->n_slots; i++) { /* without pairs that no longer occur */
         if (!p->at[i].used || p->at[i].count == 0) continue;
         *find_pair(&bigger, p->at[i].left, p->at[i].right) = p->at[i];
         bigger.n_used++;
@@ -264,7 +265,7 @@ static bool same_spelling(const skv_bpe_trainer *t, const skv_bpe_token *a, cons
     return a->n == b->n && memcmp(t->spelling.data + a->at, t->spelling.data + b->at, a->n) == 0;
 }
 
-/* The id of what two tokens spell together: a new one unless another merge made it before. */
+/* Returns the id of two tokens' joined text: a new one unless another merge made it before. */
 static bool add_token(skv_bpe_trainer *t, uint32_t left, uint32_t right, uint32_t *id)
 {
     if (!grow_vocab(t)) return false;

@@ -37,7 +37,7 @@ typedef struct skv_bpe_trainer {
     size_t n_slots;
     uint32_t *tokens; /* owned; [text.size] the words as token ids */
     skv_buf spelling;
-    skv_bpe_token *vocab; /* owned; id - first: bytes, then what merges made, in order */
+    skv_bpe_token *vocab; /* owned; id - first: bytes, then the results of merges, in order */
     size_t n_vocab, vocab_capacity;
     skv_bpe_merge *merges; /* owned; in order */
     size_t n_merges, merges_capacity;

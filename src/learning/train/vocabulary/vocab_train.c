@@ -30,14 +30,14 @@ skv_vocab_train_options skv_vocab_train_default(void)
     return (skv_vocab_train_options){.size = 3072, .n_documents = 2000};
 }
 
-/* ---- what is learnt from ---- */
+/* ---- the training text ---- */
 
 static void tell(const skv_bpe_trainer *t, const char *what, double done, double all)
 {
     if (t->on_progress && all > 0) t->on_progress(t->user, what, done / all);
 }
 
-/* Where a portion may end without a word being cut: before the end of a line whose last byte is a
+/* Returns an end for a portion that cuts no word: before the end of a line whose last byte is a
  * letter or a digit, since no word has both. */
 static size_t portion_end(const char *text, size_t n, size_t at)
 {
@@ -129,7 +129,8 @@ static void put_added(skv_buf *out)
     (void)skv_buf_text(out, "  ],\n");
 }
 
-/* What bpe_train.c counted the words by, and a text begun with the first special token. */
+/* The splitting that bpe_train.c counted words by, and a text that begins with the first special
+ * token. */
 static void put_steps(skv_buf *out)
 {
     (void)skv_buf_printf(

@@ -1,0 +1,26 @@
+/*
+ * Slots, as scripts for llama-server know them: numbers under which the server remembers the last
+ * prompt that a key has sent with each, and its answer, so that they can be saved to a file, and
+ * read again. A slot is a list of token ids. The rows are the prefix cache's, which finds them by
+ * these, so a slot holds no memory of the model's and no place for an answer.
+ */
+#ifndef SKV_SERVER_SLOTS_H
+#define SKV_SERVER_SLOTS_H
+
+#include "exchange.h"
+
+typedef struct slot_table slot_table;
+
+bool slots_open(size_t n, slot_table **out);
+/** Before the accounts of memory go. */
+void slots_close(slot_table *slots);
+/** Remembers ids [n] and more [n_more] for a request's key; without memory for them the slot is
+ * empty. */
+void slots_put(const exchange *ex, size_t i, skv_id_piece ids, skv_id_piece more);
+/** A copy of what the request's key has there, to be freed; NULL with *n 0: nothing, or no memory.
+ */
+int32_t *slots_copy(const exchange *ex, size_t i, size_t *n);
+/** Forgets it; returns how many ids there were. */
+size_t slots_erase(const exchange *ex, size_t i);
+
+#endif
