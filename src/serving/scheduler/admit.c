@@ -40,19 +40,7 @@ static bool may_match(const skv_scheduler *s, const skv_lane *lane)
     return s->prefix && !p->no_prefix_cache && !wants_all && matchable(s, lane) > 0;
 }
 
-/* ---- giving back ---- */
-
-void skv_worker_remember(skv_scheduler *s, const skv_lane *lane)
-{
-    if (!s->prefix || lane->job->params.no_prefix_cache || !lane->sequence) return;
-    /* What comes behind an eviction has seen fewer rows than a prompt would show it. */
-    if (lane->sequence->cache.kept) return;
-    skv_prefix_index_insert(s->prefix, lane->job->domain, lane->ids, skv_lane_cached(lane),
-                            &lane->sequence->cache);
-    skv_tell_remember(lane->sequence, lane->job->domain, skv_lane_cached(lane));
-    skv_worker_note_prompt(s, lane, skv_lane_cached(lane));
-    skv_worker_share(s, lane);
-}
+/* ---- evicting ---- */
 
 /* Room for copies of what stays, when the whole prompt is kept for others; else only for what is
  * shared as it is. */
@@ -67,32 +55,6 @@ bool skv_worker_evict(skv_scheduler *s, skv_lane *lane, size_t n_needed)
         lane->failure = "the KV memory cannot hold the rows that are kept of the prompt";
         return false;
     }
-    return true;
-}
-
-void skv_worker_give_back(skv_scheduler *s, skv_lane *lane)
-{
-    if (!lane->sequence) return;
-    skv_worker_settle_state(lane);
-    skv_worker_remember(s, lane);
-    skv_sequence_free(lane->sequence);
-    lane->sequence = NULL;
-    lane->queue.state = SKV_LANE_WAITING;
-    skv_worker_seek_again(lane);
-    s->n_running--;
-    s->n_waiting++;
-}
-
-bool skv_worker_preempt(skv_scheduler *s)
-{
-    if (s->n_running <= 1) return false;
-    skv_lane *lane = s->youngest;
-    while (!lane->sequence) lane = lane->queue.before;
-    skv_worker_give_back(s, lane);
-    s->tally.preemptions++;
-    pthread_mutex_lock(&lane->job->lock);
-    lane->job->stats.preemptions++;
-    pthread_mutex_unlock(&lane->job->lock);
     return true;
 }
 
@@ -282,6 +244,12 @@ static void pass_over(const skv_scheduler *s, const skv_lane *poor)
     }
 }
 
+/* Whether a lane waits for the disk, the store or a reader. */
+static bool seek(skv_scheduler *s, skv_lane *lane)
+{
+    return skv_worker_seek(s, lane) || skv_worker_ask_reader(s, lane, matchable(s, lane));
+}
+
 void skv_worker_admit(skv_scheduler *s)
 {
     for (skv_lane *lane = s->oldest; lane; lane = lane->queue.next) lane->queue.passed = false;
@@ -293,7 +261,7 @@ void skv_worker_admit(skv_scheduler *s)
             pass_over(s, lane);
             continue;
         }
-        if (may_match(s, lane) && skv_worker_seek(s, lane, matchable(s, lane))) continue;
+        if (may_match(s, lane) && seek(s, lane)) continue;
         skv_error err;
         s->admitted_last[lane->job->params.tenant % SKV_TENANTS] = ++s->n_admitted;
         if (begin(s, lane, &err) != SKV_OK) {

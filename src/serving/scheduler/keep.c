@@ -267,7 +267,7 @@ bool skv_worker_fetch_told(skv_scheduler *s, skv_lane *lane, const skv_spill_nam
     return fetch_blocks(s, lane, s->store, names, n);
 }
 
-bool skv_worker_seek(skv_scheduler *s, skv_lane *lane, size_t n_usable)
+bool skv_worker_seek(skv_scheduler *s, skv_lane *lane)
 {
     while (lane->disk.n_sought < 2) {
         bool store = lane->disk.n_sought++ > 0;
@@ -275,14 +275,13 @@ bool skv_worker_seek(skv_scheduler *s, skv_lane *lane, size_t n_usable)
         if (!from || (store && !skv_spill_responds(from))) continue;
         if (begin_fetch(s, lane, from)) return true;
     }
-    return skv_worker_ask_reader(s, lane, n_usable);
+    return false;
 }
 
 void skv_worker_seek_again(skv_lane *lane)
 {
     lane->disk.n_sought = 0;
     lane->disk.n_before = lane->disk.n_disk = lane->disk.n_store = lane->disk.n_restored = 0;
-    skv_worker_ask_again(lane);
 }
 
 /* Others may have computed a block since it was asked for. */
@@ -450,7 +449,6 @@ static skv_status open_spills(skv_scheduler *s, skv_error *err)
     skv_prefix_keeper keeper = {
         .user = s, .name = name_block, .give_up = give_up_block, .give_up_state = give_up_state};
     skv_prefix_index_set_keeper(s->prefix, &keeper);
-    SKV_TRY(skv_worker_open_readers(s, err));
     return skv_worker_open_rows(s, err);
 }
 
@@ -464,7 +462,6 @@ skv_status skv_worker_open_kept(skv_scheduler *s, skv_error *err)
     o->cache_dir = NULL; /* what is the caller's is not kept */
     o->cache_key = NULL;
     o->store = NULL;
-    o->readers = NULL;
     return status;
 }
 

@@ -73,12 +73,6 @@ static skv_lane *next_mask(const skv_scheduler *s)
 
 /* ---- memory ---- */
 
-static size_t held_bytes(const skv_lane *lane)
-{
-    const skv_constraint *c = &lane->job->params.constraint;
-    return lane->mask.constraint && c->bytes ? c->bytes(lane->mask.constraint) : 0;
-}
-
 /* The lane that holds most gives up what only saves time, if that is more than n_bytes. For the job
  * of `poor`, which has done so itself, only one whose account is the same; NULL: any. False:
  * nothing has become free. */
@@ -86,14 +80,14 @@ static bool shrink_largest(skv_scheduler *s, size_t n_bytes, const skv_job *poor
 {
     skv_lane *largest = NULL;
     for (skv_lane *lane = s->oldest; lane; lane = lane->queue.next) {
-        size_t n = held_bytes(lane);
+        size_t n = skv_worker_held_bytes(lane);
         if (n <= n_bytes || (poor && lane->job->account != poor->account)) continue;
         largest = lane;
         n_bytes = n;
     }
     if (!largest || largest->job == poor || !largest->job->params.constraint.shrink) return false;
     largest->job->params.constraint.shrink(largest->mask.constraint);
-    return held_bytes(largest) < n_bytes;
+    return skv_worker_held_bytes(largest) < n_bytes;
 }
 
 /* Room for those who come, before they have to wait for it. */
@@ -120,7 +114,7 @@ static void fail_starved(skv_scheduler *s, skv_lane *lane)
 {
     skv_error err;
     size_t max = skv_account_max(lane->job->account);
-    if (held_bytes(lane) > max / 2) {
+    if (skv_worker_held_bytes(lane) > max / 2) {
         (void)skv_fail(&err, SKV_RANGE, "%s: needs more than its part of %zu bytes of memory",
                        name_of(lane), max);
     } else {
@@ -269,15 +263,4 @@ bool skv_worker_prepare_masks(skv_scheduler *s)
     s->mask_ns = now - start;
     s->masks_ns += s->mask_ns;
     return lane;
-}
-
-size_t skv_worker_grammar_bytes(const skv_scheduler *s)
-{
-    size_t sum = 0;
-    const skv_job *last = NULL;
-    for (const skv_lane *lane = s->oldest; lane; lane = lane->queue.next) {
-        if (lane->job != last) sum += held_bytes(lane);
-        last = lane->job;
-    }
-    return sum;
 }

@@ -1,5 +1,4 @@
 /* The scheduler's life, what other threads call, and the worker's loop: see worker.h. */
-#include <math.h>
 #include <time.h>
 
 #include "base/mem.h"
@@ -16,105 +15,6 @@ enum {
 skv_scheduler_options skv_scheduler_options_default(void)
 {
     return (skv_scheduler_options){0};
-}
-
-/* ---- lanes ---- */
-
-void skv_worker_insert(skv_scheduler *s, skv_lane *lane, skv_lane *after)
-{
-    lane->queue.before = after;
-    lane->queue.next = after ? after->queue.next : s->oldest;
-    *(lane->queue.next ? &lane->queue.next->queue.before : &s->youngest) = lane;
-    *(after ? &after->queue.next : &s->oldest) = lane;
-    s->n_waiting++;
-    s->n_storing += lane->job->params.stores;
-}
-
-static void remove_lane(skv_scheduler *s, skv_lane *lane)
-{
-    *(lane->queue.next ? &lane->queue.next->queue.before : &s->youngest) = lane->queue.before;
-    *(lane->queue.before ? &lane->queue.before->queue.next : &s->oldest) = lane->queue.next;
-    s->n_waiting--;
-    s->n_storing -= lane->job->params.stores;
-}
-
-void skv_worker_unqueue(skv_scheduler *s, const skv_job *job)
-{
-    pthread_mutex_lock(&s->lock);
-    s->n_queued--;
-    s->n_queued_of[job->params.tenant % SKV_TENANTS]--;
-    s->n_queued_tokens -= job->params.n_ids;
-    pthread_mutex_unlock(&s->lock);
-}
-
-static void count_end(skv_scheduler *s, const skv_lane *lane, skv_finish finish)
-{
-    uint64_t now = skv_clock_ns();
-    const skv_job *job = lane->job;
-    s->tally.finished[finish]++;
-    if (finish == SKV_FINISH_CANCELLED) {
-        bool decodes = skv_lane_generated(lane) > 0;
-        s->tally.cancelled_queued += !lane->queue.begun;
-        s->tally.cancelled_prefill += lane->queue.begun && !decodes;
-        s->tally.cancelled_decode += decodes;
-    }
-    if (finish != SKV_FINISH_STOP && finish != SKV_FINISH_LENGTH) return;
-    skv_histogram_add(&s->tally.end_to_end, now - job->queued_ns);
-    if (job->first_token_ns) {
-        skv_histogram_add(&s->tally.decode_time, now - job->first_token_ns);
-    }
-}
-
-void skv_worker_publish(skv_scheduler *s)
-{
-    skv_scheduler_metrics *m = &s->tally;
-    m->running = s->n_running;
-    m->waiting = s->n_waiting;
-    m->grammar_bytes = skv_worker_grammar_bytes(s);
-    m->kv_pages = skv_kv_store_pages(s->engine->store);
-    m->kv_pages_used = m->kv_pages - skv_kv_store_free_pages(s->engine->store);
-    m->kv_pages_cached = s->prefix ? skv_prefix_index_evictable(s->prefix) : 0;
-    pthread_mutex_lock(&s->lock);
-    s->published = *m;
-    s->seconds_a_token = skv_step_clock_seconds(&s->clock, 1);
-    pthread_mutex_unlock(&s->lock);
-}
-
-void skv_worker_end(skv_scheduler *s, skv_lane *lane, skv_finish finish, skv_text_piece text)
-{
-    skv_job *job = lane->job;
-    const skv_text_piece *stopped = lane->output.stop.stopped;
-    skv_output end = {.kind = SKV_OUTPUT_END,
-                      .i_answer = lane->i_answer,
-                      .logprob = (double)NAN,
-                      .text = text.text,
-                      .n_text = text.n,
-                      .finish = finish,
-                      .status = finish != SKV_FINISH_FAILED ? SKV_OK
-                                : lane->failure_status      ? lane->failure_status
-                                                            : SKV_MEMORY,
-                      .stopped = stopped ? stopped->text : NULL,
-                      .n_stopped = stopped ? stopped->n : 0};
-    skv_worker_stop_fetch(s, lane);
-    skv_worker_stop_reading(s, lane);
-    skv_worker_keep_text(s, lane);
-    skv_worker_keep_answer(s, lane);
-    /* Whoever reads the end finds its pages free and the whole request counted. */
-    skv_worker_give_back(s, lane);
-    if (lane->i_answer == 0 && !lane->queue.begun) skv_worker_unqueue(s, job);
-    count_end(s, lane, finish);
-    remove_lane(s, lane);
-    skv_worker_publish(s);
-    size_t n_answers = lane->i_answer == 0 && !job->forked ? job->params.n_answers : 1;
-    for (size_t i = 0; i < n_answers; i++) {
-        skv_job_end(job, &end);
-        end.i_answer++;
-    }
-    skv_lane_free(lane);
-    pthread_mutex_lock(&job->lock);
-    bool done = job->n_open == 0;
-    pthread_mutex_unlock(&job->lock);
-    if (done) skv_job_drop(job);
 }
 
 /* ---- the worker ---- */
@@ -270,6 +170,7 @@ static skv_status build(skv_scheduler *s, const skv_scheduler_options *options, 
         skv_tell_index(s->engine, stats.kv_pages, s->options.seed);
     }
     SKV_TRY(skv_worker_open_kept(s, err));
+    SKV_TRY(skv_worker_open_readers(s, err));
     skv_worker_publish(s);
     return SKV_OK;
 }

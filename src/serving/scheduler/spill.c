@@ -39,15 +39,6 @@ static void end_name(skv_sha256 *sha, skv_spill_name *name)
     memcpy(name->bytes, digest, sizeof *name);
 }
 
-void skv_spill_set_fingerprint(skv_spill *s)
-{
-    skv_sha256 sha;
-    skv_sha256_init(&sha);
-    skv_sha256_add(&sha, s->secret, sizeof s->secret);
-    skv_sha256_add(&sha, s->options.model, sizeof s->options.model);
-    end_name(&sha, &s->place.form.fingerprint);
-}
-
 uint64_t skv_spill_hide(const skv_spill *s, const char *tag, const void *data, size_t n)
 {
     skv_sha256 sha;

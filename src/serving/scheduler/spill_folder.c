@@ -265,6 +265,17 @@ static skv_status take_files(skv_spill *s, found_list *list, skv_error *err)
     return SKV_OK;
 }
 
+void skv_spill_set_fingerprint(skv_spill *s)
+{
+    skv_sha256 sha;
+    uint8_t digest[SKV_SHA256_BYTES];
+    skv_sha256_init(&sha);
+    skv_sha256_add(&sha, s->secret, sizeof s->secret);
+    skv_sha256_add(&sha, s->options.model, sizeof s->options.model);
+    skv_sha256_end(&sha, digest);
+    memcpy(&s->place.form.fingerprint, digest, sizeof s->place.form.fingerprint);
+}
+
 static skv_status prepare(skv_spill *s, skv_error *err)
 {
     s->folder = skv_strndup(s->options.folder, strlen(s->options.folder));

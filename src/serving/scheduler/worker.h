@@ -5,10 +5,11 @@
  * alone touches lanes, sequences, pages and steps. Other threads submit and cancel jobs and read
  * metrics, through the fields that `lock` guards. `texts` and `spill` have locks of their own.
  *
- *     scheduler.c   life, submission, the list of lanes, the worker's loop
+ *     scheduler.c   life, submission, the worker's loop
+ *     lanes.c       the list of lanes, how they lose their pages, and how they end
  *     tenants.c     whose pages a job may share
  *     room.c        sequences, and room for their pages
- *     admit.c       which waiting lane gets pages, and which running one loses them
+ *     admit.c       which waiting lane gets pages
  *     masks.c       what constrained answers may say next
  *     compose.c     what goes into the next step
  *     turns.c       whose prompt is read next
@@ -138,7 +139,7 @@ static inline skv_text_piece skv_text_of(const char *text)
     return (skv_text_piece){text, strlen(text)};
 }
 
-/* ---- scheduler.c ---- */
+/* ---- lanes.c ---- */
 
 /** Puts a lane behind `after`, or first when that is NULL. */
 void skv_worker_insert(skv_scheduler *s, skv_lane *lane, skv_lane *after);
@@ -164,15 +165,21 @@ bool skv_worker_make_room(skv_scheduler *s, size_t n_pages);
 /** An empty sequence for an answer of a job. */
 SKV_MUST_CHECK skv_status skv_worker_create_sequence(skv_scheduler *s, const skv_job_params *p,
                                                      skv_sequence **out, skv_error *err);
+/** Bytes that the constraints of a lane's job hold. */
+size_t skv_worker_held_bytes(const skv_lane *lane);
+/** Bytes that the constraints of all lanes hold. */
+size_t skv_worker_grammar_bytes(const skv_scheduler *s);
+/** Keeps a lane's full pages for others. */
+void skv_worker_remember(skv_scheduler *s, const skv_lane *lane);
+/** Keeps what a lane has in the cache for others, and gives its pages back. */
+void skv_worker_give_back(skv_scheduler *s, skv_lane *lane);
+/** The youngest running lane loses its pages; false when at most one is running. */
+bool skv_worker_preempt(skv_scheduler *s);
 
 /* ---- admit.c ---- */
 
 /** Gives pages to waiting lanes as long as there are enough. */
 void skv_worker_admit(skv_scheduler *s);
-/** The youngest running lane loses its pages; false when at most one is running. */
-bool skv_worker_preempt(skv_scheduler *s);
-/** Keeps what a lane has in the cache for others, and gives its pages back. */
-void skv_worker_give_back(skv_scheduler *s, skv_lane *lane);
 /** Behind a prompt that loses rows: keeps all of it for others, unless that takes pages of which
  * the rest of the step needs n_needed, then evicts; false: there is no room for what stays, and the
  * lane says why it failed. */
@@ -181,8 +188,6 @@ bool skv_worker_evict(skv_scheduler *s, skv_lane *lane, size_t n_needed);
 void skv_worker_share_prompt(skv_scheduler *s, const skv_lane *from, skv_lane *fork);
 /** A lane has read its prompt, and its answer has a token; without pages it goes on waiting. */
 void skv_worker_begin_answer(skv_lane *lane);
-/** Keeps a lane's full pages for others. */
-void skv_worker_remember(skv_scheduler *s, const skv_lane *lane);
 
 /* ---- checkpoints.c ---- */
 
@@ -238,9 +243,9 @@ static inline skv_spill *skv_worker_names(const skv_scheduler *s)
 {
     return s->spill ? s->spill : s->store;
 }
-/** Asks the disk, the store and a reader, one after the other, for what memory does not have of a
- * lane's ids, of which n_usable may come from elsewhere; true: the lane waits for it. */
-bool skv_worker_seek(skv_scheduler *s, skv_lane *lane, size_t n_usable);
+/** Asks the disk and the store, one after the other, for the blocks of a lane's ids that memory
+ * lacks. Returns true if the lane waits for them. */
+bool skv_worker_seek(skv_scheduler *s, skv_lane *lane);
 /** n_known blocks of a lane's ids are in memory; the blocks behind them come from a reader. */
 void skv_worker_expect_told(skv_lane *lane, size_t n_known);
 /** Asks the store for the blocks that come next; false: no memory. */
@@ -345,8 +350,6 @@ bool skv_worker_wants_mask(const skv_lane *lane);
 bool skv_worker_mask_draft(skv_scheduler *s, skv_lane *lane);
 /** A lane's constraint, if there is one, goes on behind a token; the next mask is not ready. */
 void skv_worker_accept_masked(skv_lane *lane, int32_t id);
-/** What the constraints of all lanes hold. */
-size_t skv_worker_grammar_bytes(const skv_scheduler *s);
 
 /* ---- compose.c ---- */
 
