@@ -154,7 +154,7 @@ ALLOCATOR_HOME = "src/base/mem.c"
 # lane.c makes and frees them all.
 LANE_FOLDER = "src/serving/scheduler"
 LANE_OWNERS = {
-    "queue": {"scheduler.c", "admit.c"},
+    "queue": {"scheduler.c", "admit.c", "lanes.c"},
     "disk": {"keep.c"},
     "remote": {"remote.c"},
     "checkpoints": {"checkpoints.c"},

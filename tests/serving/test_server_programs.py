@@ -26,7 +26,8 @@ EXCEPT = "positive_data_acceptance"
 
 class ToolsTest(unittest.TestCase):
     def start(self, *words):
-        """A model with text where the assets are, else one that takes ids only."""
+        """A model with text where the assets are, else one that takes ids only; slots can be saved."""
+        words = ("--slot-save-path", self.folder(), *words)
         if base.STORIES.exists():
             template = tempfile.NamedTemporaryFile("w", suffix=".jinja")
             self.addCleanup(template.close)
@@ -37,6 +38,11 @@ class ToolsTest(unittest.TestCase):
             server = base.Server(base.PLAIN, "--ctx", 64, *words)
         self.addCleanup(server.stop)
         return server
+
+    def folder(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        return folder.name
 
     def check(self, server, *words):
         with tempfile.TemporaryDirectory() as folder:
@@ -70,7 +76,7 @@ class ToolsTest(unittest.TestCase):
             file.write("one-key\n")
             file.flush()
             server = base.Server(base.PLAIN, base.MODELS / "qwen3-v5", "--ctx", 64, "--max-loaded", 1, "--lora", adapters,
-                                 "--api-key-file", file.name)  # fmt: skip
+                                 "--api-key-file", file.name, "--slot-save-path", self.folder())  # fmt: skip
             self.addCleanup(server.stop)
             self.check(server, "--phases", "fuzzing", "--max-examples", 15 if ALL else 6, "--exclude-checks", EXCEPT,
                        "-H", f"Authorization: {key['Authorization']}")  # fmt: skip

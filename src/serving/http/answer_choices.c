@@ -116,6 +116,8 @@ static void write_news(answer *a, skv_buf *out, size_t i)
                        "\"logprobs\":null,\"finish_reason\":null}",
                        i);
         end_event(a, out, a->n_told, false);
+        c->begun = true;
+        if (!c->ended && !news) return; /* the token has no text of its own */
     }
     begin_event(a, out);
     a->dialect->write_chunk_choice(a, out, i);

@@ -167,7 +167,9 @@ static bool read_prompt(const exchange *ex, const json_t *body, prompt_list *out
 {
     const bool raw = json_is_true(json_object_get(body, "raw"));
     if (!raw && !ex->model->guesses_template) return messages_read(ex, body, out, error);
-    return prompts_read(ex, body, "prompt", true, out, error);
+    if (!prompts_read(ex, body, "prompt", true, out, error)) return false;
+    for (size_t i = 0; i < out->n; i++) out->at[i].continues = true;
+    return true;
 }
 
 void api_ollama_chat(exchange *ex)

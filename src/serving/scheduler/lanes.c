@@ -58,7 +58,8 @@ size_t skv_worker_held_bytes(const skv_lane *lane)
     return lane->mask.constraint && c->bytes ? c->bytes(lane->mask.constraint) : 0;
 }
 
-size_t skv_worker_grammar_bytes(const skv_scheduler *s)
+/* Bytes that the constraints of all lanes hold. */
+static size_t grammar_bytes(const skv_scheduler *s)
 {
     size_t sum = 0;
     const skv_job *last = NULL;
@@ -74,7 +75,7 @@ void skv_worker_publish(skv_scheduler *s)
     skv_scheduler_metrics *m = &s->tally;
     m->running = s->n_running;
     m->waiting = s->n_waiting;
-    m->grammar_bytes = skv_worker_grammar_bytes(s);
+    m->grammar_bytes = grammar_bytes(s);
     m->kv_pages = skv_kv_store_pages(s->engine->store);
     m->kv_pages_used = m->kv_pages - skv_kv_store_free_pages(s->engine->store);
     m->kv_pages_cached = s->prefix ? skv_prefix_index_evictable(s->prefix) : 0;
@@ -98,7 +99,8 @@ void skv_worker_remember(skv_scheduler *s, const skv_lane *lane)
     skv_worker_share(s, lane);
 }
 
-void skv_worker_give_back(skv_scheduler *s, skv_lane *lane)
+/* Keeps what a lane has in the cache for others, and gives its pages back. */
+static void give_back(skv_scheduler *s, skv_lane *lane)
 {
     if (!lane->sequence) return;
     skv_worker_settle_state(lane);
@@ -117,7 +119,7 @@ bool skv_worker_preempt(skv_scheduler *s)
     if (s->n_running <= 1) return false;
     skv_lane *lane = s->youngest;
     while (!lane->sequence) lane = lane->queue.before;
-    skv_worker_give_back(s, lane);
+    give_back(s, lane);
     s->tally.preemptions++;
     pthread_mutex_lock(&lane->job->lock);
     lane->job->stats.preemptions++;
@@ -147,7 +149,7 @@ void skv_worker_end(skv_scheduler *s, skv_lane *lane, skv_finish finish, skv_tex
     skv_worker_keep_text(s, lane);
     skv_worker_keep_answer(s, lane);
     /* Whoever reads the end finds its pages free and the whole request counted. */
-    skv_worker_give_back(s, lane);
+    give_back(s, lane);
     if (lane->i_answer == 0 && !lane->queue.begun) skv_worker_unqueue(s, job);
     count_end(s, lane, finish);
     remove_lane(s, lane);

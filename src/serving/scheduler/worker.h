@@ -167,12 +167,8 @@ SKV_MUST_CHECK skv_status skv_worker_create_sequence(skv_scheduler *s, const skv
                                                      skv_sequence **out, skv_error *err);
 /** Bytes that the constraints of a lane's job hold. */
 size_t skv_worker_held_bytes(const skv_lane *lane);
-/** Bytes that the constraints of all lanes hold. */
-size_t skv_worker_grammar_bytes(const skv_scheduler *s);
 /** Keeps a lane's full pages for others. */
 void skv_worker_remember(skv_scheduler *s, const skv_lane *lane);
-/** Keeps what a lane has in the cache for others, and gives its pages back. */
-void skv_worker_give_back(skv_scheduler *s, skv_lane *lane);
 /** The youngest running lane loses its pages; false when at most one is running. */
 bool skv_worker_preempt(skv_scheduler *s);
 
