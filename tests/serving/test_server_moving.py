@@ -179,7 +179,8 @@ class SmallTest(ServerTest):
         self.assertEqual(["timings" in chunk for chunk in chunks], [False] + [True] * (len(chunks) - 1))
         counts = [chunk["timings"]["predicted_n"] for chunk in chunks[1:]]
         self.assertEqual((counts, counts[-1]), (sorted(counts), 6))
-        told = self.server.events("/v1/responses", input="Tell me", max_output_tokens=6, timings_per_token=True)
+        told = self.server.events("/v1/responses", input="Tell me", max_output_tokens=6, timings_per_token=True,
+                                  temperature=0)
         told = [json.loads(event.split("data: ", 1)[1]) for event in told if "data: " in event]
         for event in told:
             last = event["type"] in ("response.completed", "response.incomplete")
