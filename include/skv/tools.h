@@ -224,7 +224,7 @@ typedef struct skv_transform_options {
     size_t tokens; /* most tokens to read; 0: 32 per column of x, within 2^15..2^17 */
     size_t seq;    /* the longest sequence; 0: the model's context, at most 1024 */
     /* Weight of the penalty, in units of the mean square of x. Negative: 0.1, and more for short
-     * texts (4 * columns of x / tokens; measured: docs/explanation/architecture.md). */
+     * texts (4 * columns of x / tokens; measured: docs/explanation/training.md). */
     double ridge;
     bool toward_zero;    /* penalise the projections themselves, not their distance to the copies */
     uint64_t seed;       /* for the order in which the text is read */
