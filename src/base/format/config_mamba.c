@@ -161,6 +161,7 @@ static void read_pattern(skv_json_reader *r, const skv_layer_shape *moe, skv_con
         skv_json_refuse(r, "layers_block_type", types, "a list, or hybrid_override_pattern");
     }
     if (r->status != SKV_OK) return;
+    if (!pattern) pattern = "";
     const size_t n = types ? json_array_size(types) : strlen(pattern);
     r->status = skv_config_set_layers(c, n, c->layers[0], r->name, r->err);
     for (size_t i = 0; i < n && r->status == SKV_OK; i++) {
