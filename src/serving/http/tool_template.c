@@ -220,7 +220,7 @@ answer_frame tool_template_frame(const skv_vocab *vocab, const char *text, size_
                                  skv_thought_marks thinks)
 {
     const probed p = {vocab, {text, n}};
-    answer_frame frame = {NULL};
+    answer_frame frame = {.lead = NULL};
     char *prompt = render_prompt(&p), *shown = render_answer(&p, ""),
          *thinking = render_answer(&p, WITH_THOUGHT);
     if (shown) frame.lead = find_lead(shown, prompt, thinks);
@@ -237,7 +237,7 @@ void answer_frame_release(answer_frame *frame)
     free(frame->lead);
     free(frame->behind);
     free(frame->tail);
-    *frame = (answer_frame){NULL};
+    *frame = (answer_frame){.lead = NULL};
 }
 
 /* ---- the form of its calls ---- */

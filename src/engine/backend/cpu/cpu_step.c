@@ -182,7 +182,7 @@ static void step_change(skv_backend *base, skv_backend_step *step,
     list_rows(step, spec);
     take_angles((const skv_cpu_backend *)base, step, spec);
     step->slots = step->tables[0] ? step->tables[0]->slots : NULL;
-    for (size_t i = 0; i < SKV_SET_CHOSEN; i++) copy_set(step, i, &spec->sets[i]);
+    for (skv_row_set i = 0; i < SKV_SET_CHOSEN; i++) copy_set(step, i, &spec->sets[i]);
 }
 
 static skv_status step_begin(skv_backend *base, skv_backend_step *step,
