@@ -80,7 +80,8 @@ skv_status skv_reply_create(const skv_reply_options *options, skv_reply **out, s
     r->thought = skv_thought_form_at(thinks);
     r->held = empty;
     const bool messages = r->form && r->form->spelling == SKV_SPELL_MESSAGE;
-    skv_frame_init(&r->frame, options, messages ? (skv_reply_frame){.lead = NULL} : options->frame, &empty);
+    skv_frame_init(&r->frame, options, messages ? (skv_reply_frame){.lead = NULL} : options->frame,
+                   &empty);
     skv_reply_call_init(&r->call, options->names, options->n_names, &empty);
     r->call.wants_id = r->form && r->form->own_id == SKV_ID_MEMBER;
     r->skips_blanks = options->in_thought;
