@@ -132,13 +132,13 @@ skv_kv_load_fn skv_kv_load_ref;
  * Online softmax: no more than a tile of scores exists at any time.
  *     s[j, r] = scale * q[j] . k[r]            (softcap c > 0: s = c * tanh(s / c))
  *     out[j]  = sum_r softmax_r(s[j, :]) v[r]
- * With sinks the softmax has one more score, the head's, which has no v. Token j sees the rows r
- * with n_past + j - window < r <= n_past + j (window 0: r <= n_past + j), so n_past + n_q rows must
- * be stored before. Rows are in pages of SKV_PAGE_ROWS: row r is row r % SKV_PAGE_ROWS of pages[r /
- * SKV_PAGE_ROWS]. With f32 pages the arithmetic is f32; with the others it may round q, k, v and
- * the softmax weights to bfloat16, with f32 sums. With int8 pages q may become whole numbers of at
- * least 7 bits and a sign, and the softmax weights of a page of at least 8 bits, with exact sums
- * within a page.
+ * With sinks the softmax has one more score, the head's, which has no v.
+ * Token j sees the rows r with n_past + j - window < r <= n_past + j (window 0: r <= n_past + j),
+ * so n_past + n_q rows must be stored before. Rows are in pages of SKV_PAGE_ROWS:
+ * row r is row r % SKV_PAGE_ROWS of pages[r / SKV_PAGE_ROWS].
+ * With f32 pages the arithmetic is f32; with the others it may round q, k, v and the softmax
+ * weights to bfloat16, with f32 sums. With int8 pages q may become whole numbers of at least 7 bits
+ * and a sign, and the softmax weights of a page of at least 8 bits, with exact sums within a page.
  */
 typedef struct skv_attention {
     float *out;               /* token j, head g at out + j * ld_out + g * head_dim */
@@ -171,8 +171,8 @@ typedef void skv_attention_fn(const skv_attention *a, void *scratch);
 /*
  * The same for at most attention_tokens tokens, split along the rows so that several threads can
  * share one long sequence, or several sequences the rows of a common prefix. A portion covers rows
- * [row0, row1) of those that token j sees and leaves, for each of the G heads g, o [Dh] = sum_r
- * exp(s_r - m) v_r, m = max s_r and l = sum exp(s_r - m):
+ * [row0, row1) of those that token j sees and leaves, for each of the G heads g,
+ * o [Dh] = sum_r exp(s_r - m) v_r, m = max s_r and l = sum exp(s_r - m):
  *     partial + j * ld_out + g * (head_dim + 2) = { o[0..Dh), m, l }.
  */
 typedef void skv_attention_part_fn(const skv_attention *a, size_t row0, size_t row1, float *partial,
