@@ -144,7 +144,7 @@ static inputs draw_inputs(backend_check *c, const matrix *m, size_t n_rows)
 {
     const size_t n_all = n_rows + check_below(c, CHECK_ROWS);
     inputs in = {.ldx = m->K + check_below(c, 30)};
-    in.x = check_random(c, n_all * in.ldx, 1);
+    in.x = check_operand(c, n_all * in.ldx, 1);
     for (size_t i = 0; i < n_all; i++) fill(c, in.x.host + i * in.ldx, m->K, 1, m->exact);
     check_put(c, in.x);
     if (!m->exact) in.norm = check_norm(c, m->K, &in.weight);
@@ -271,7 +271,7 @@ void check_linear(backend_check *c)
         for (size_t i = a.part0; i < a.part1; i++) n += m.rows[i];
     }
     const size_t ldy = n + check_below(c, 20);
-    const check_tensor y = check_random(c, n_rows * ldy, 1);
+    const check_tensor y = check_operand(c, n_rows * ldy, 1);
     double *want = check_host(c, y.n * sizeof *want), *bound = check_host(c, y.n * sizeof *bound);
     for (size_t i = 0; i < y.n; i++) want[i] = (double)y.host[i];
     for (size_t i = 0; i < n_rows; i++) {
@@ -307,7 +307,7 @@ void check_linear_groups(backend_check *c)
     const inputs in = draw_inputs(c, &m[0], n_rows);
     skv_linear_args a = draw_args(c, &m[0], &in, n_rows);
     const size_t n = is_of_pairs(a.epilogue) ? m[0].rows[0] : m[0].N;
-    const check_tensor y = check_random(c, n_rows * n, 1);
+    const check_tensor y = check_operand(c, n_rows * n, 1);
     double *want = check_host(c, y.n * sizeof *want), *bound = check_host(c, y.n * sizeof *bound);
     for (size_t g = 0; g < n_groups; g++) {
         for (size_t i = groups[g].row0; i < groups[g].row0 + groups[g].n_rows; i++) {
@@ -333,12 +333,15 @@ void check_saved_rows(backend_check *c)
     if (!m.packed) return;
     const size_t n = check_between(c, 1, 20), N = m.N, K = m.K;
     const size_t ldx = K + check_below(c, 9), ld_back = K + check_below(c, 9);
-    const check_tensor x = check_random(c, n * ldx, 1), back = check_random(c, n * ld_back, 1);
+    const check_tensor x = check_operand(c, n * ldx, 1), back = check_random(c, n * ld_back, 1);
     const float *weight;
     const skv_norm norm = check_norm(c, K, &weight);
     const size_t n_bytes = n * be->row_bytes(be, m.type, K);
     unsigned char *saved = check_host(c, n_bytes);
+    skv_backend_step *step = check_new_step(c, 0);
+    check_begin_bare(c, step);
     be->save_rows(be, m.type, saved, check_rows(x, ldx), n, K, norm);
+    check_end_step(c, step); /* now they have arrived */
     be->load_rows(be, m.type, check_rows(back, ld_back), check_list(c, saved, n_bytes), n, K);
     check_done(c);
     float *results[2];
