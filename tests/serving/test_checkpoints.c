@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "bell.h"
+#include "memory_store.h"
 #include "open_engine.h"
 #include "property_seed.h"
 #include "skv/serve.h"
@@ -336,70 +337,6 @@ static void test_small_budgets(void **state)
 
 /* ---- disk and store ---- */
 
-enum { VALUES_MAX = 1024 };
-
-/* A store in memory, which one thread at a time uses. */
-typedef struct memory {
-    struct {
-        uint8_t name[SKV_CACHE_NAME_BYTES];
-        unsigned char *data;
-        size_t n;
-    } at[VALUES_MAX];
-    size_t n;
-} memory;
-
-static skv_status open_link(void *user, void **link, skv_error *err)
-{
-    (void)err;
-    *link = user;
-    return SKV_OK;
-}
-
-static void close_link(void *link)
-{
-    (void)link;
-}
-
-static size_t find_value(const memory *m, const uint8_t *name)
-{
-    size_t i = 0;
-    while (i < m->n && memcmp(m->at[i].name, name, SKV_CACHE_NAME_BYTES) != 0) i++;
-    return i;
-}
-
-static skv_status get(void *link, const uint8_t *name, size_t n_max, const unsigned char **data,
-                      size_t *n_bytes, skv_error *err)
-{
-    const memory *m = link;
-    const size_t i = find_value(m, name);
-    (void)err;
-    *data = i < m->n ? m->at[i].data : NULL;
-    *n_bytes = i < m->n ? m->at[i].n : 0;
-    return *n_bytes <= n_max ? SKV_OK : SKV_IO;
-}
-
-static skv_status put(void *link, const uint8_t *name, const skv_block_value *v, skv_error *err)
-{
-    memory *m = link;
-    const size_t i = find_value(m, name);
-    (void)err;
-    if (i == VALUES_MAX) return SKV_FULL;
-    if (i == m->n) m->at[m->n++].data = NULL;
-    memcpy(m->at[i].name, name, SKV_CACHE_NAME_BYTES);
-    test_free(m->at[i].data);
-    m->at[i].n = v->n_head + v->n_body;
-    m->at[i].data = test_malloc(m->at[i].n);
-    memcpy(m->at[i].data, v->head, v->n_head);
-    memcpy(m->at[i].data + v->n_head, v->body, v->n_body);
-    return SKV_OK;
-}
-
-static void tend(void *link, skv_block_store_state *state)
-{
-    (void)link;
-    *state = (skv_block_store_state){.n_up = 1, .wait_ms = 1};
-}
-
 /* What one scheduler has written another finds, with few checkpoints in memory: as much as an ideal
  * cache, and the answers are the same. */
 static void check_kept(const char *path, const skv_scheduler_options *options, skv_rng *rng)
@@ -436,8 +373,8 @@ static void check_kept(const char *path, const skv_scheduler_options *options, s
 
 static void test_checkpoints_come_back(void **state)
 {
-    static memory kept;
-    const skv_block_store store = {&kept, 5, open_link, close_link, get, put, tend};
+    static memory_store kept;
+    const skv_block_store store = memory_store_of(&kept);
     const uint8_t key[SKV_CACHE_KEY_BYTES_MIN] = {1, 2, 3};
     skv_rng rng;
     skv_rng_init(&rng, property_seed(23));
@@ -449,8 +386,7 @@ static void test_checkpoints_come_back(void **state)
             models[m],
             &(skv_scheduler_options){.store = &store, .cache_key = key, .n_cache_key = sizeof key},
             &rng);
-        for (size_t i = 0; i < kept.n; i++) test_free(kept.at[i].data);
-        kept.n = 0;
+        memory_store_clear(&kept);
     }
 }
 
