@@ -217,16 +217,22 @@ static size_t rows_of(const turn *t)
     return t->n - 1;
 }
 
+/* Of a prompt's tokens those whose rows earlier turns have, with a state behind them or without. */
+static size_t known_rows(const turn *past, size_t n_past, const turn *t)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < n_past; i++) {
+        const size_t n = common(&past[i], rows_of(&past[i]), t, t->n_prompt - 1);
+        if (blocks(n) > most) most = blocks(n);
+    }
+    return most;
+}
+
 /* The end of the prompt, where it parted from what was known, and the end of the answer. */
 static void note_turn(ideal *cache, const turn *past, size_t n_past, const turn *t)
 {
-    size_t parting = 0;
-    for (size_t i = 0; i < n_past; i++) {
-        const size_t n = common(&past[i], rows_of(&past[i]), t, t->n_prompt - 1);
-        if (blocks(n) > parting) parting = blocks(n);
-    }
     cache->at[cache->n++] = (mark){t, blocks(t->n_prompt - 1)};
-    cache->at[cache->n++] = (mark){t, parting};
+    cache->at[cache->n++] = (mark){t, known_rows(past, n_past, t)};
     if (blocks(rows_of(t)) >= t->n_prompt) cache->at[cache->n++] = (mark){t, blocks(rows_of(t))};
 }
 
@@ -261,7 +267,7 @@ static void test_hits_are_those_of_an_ideal_cache(void **state)
         const skv_scheduler_options drafts = drafting();
         skv_scheduler *s = start(engine, &drafts), *without = start(plain, &off);
         ideal cache = {.n = 0};
-        size_t n_hits = 0, n_sum = 0;
+        size_t n_hits = 0, n_sum = 0, n_stateless = 0;
         for (size_t i = 0; i < TURNS; i++) {
             make_turn(&got[i], got, i, &rng);
             want[i] = got[i];
@@ -271,11 +277,13 @@ static void test_hits_are_those_of_an_ideal_cache(void **state)
             assert_int_equal(got[i].n_cached, ideal_hit(&cache, &got[i]));
             n_hits += got[i].n_cached > 0;
             n_sum += got[i].n_cached;
+            n_stateless += known_rows(got, i, &got[i]) - got[i].n_cached;
             note_turn(&cache, got, i, &got[i]);
         }
         skv_scheduler_metrics metrics;
         skv_scheduler_get_metrics(s, &metrics);
         assert_int_equal(metrics.prefix_hits_tokens, n_sum);
+        assert_int_equal(metrics.missed_tokens[SKV_MISS_STATE], n_stateless);
         assert_true(tokens_drafted(s) > 0);
         if (n_hits <= TURNS / 3) fail_msg("%zu hits in %d turns", n_hits, TURNS);
         skv_scheduler_free(s);
@@ -430,8 +438,9 @@ static turn three_messages(size_t at, int32_t other)
 static void test_messages_are_kept(void **state)
 {
     static const struct {
-        size_t parts_at, n_cached;
-    } cases[] = {{PROMPT - 1, 256}, {SECOND + 20, 192}, {FIRST + 40, 64}, {FIRST - 50, 0}};
+        size_t parts_at, n_cached, n_stateless; /* of rows that are there */
+    } cases[] = {
+        {PROMPT - 1, 256, 0}, {SECOND + 20, 192, 0}, {FIRST + 40, 64, 64}, {FIRST - 50, 0, 0}};
     assert_int_equal(temp_folder_make(state, "checkpoints"), 0);
     skv_vocab *vocab = open_letters(*state);
     skv_engine *engine = open_hybrid(models[0], 16 * CONTEXT, 40);
@@ -442,6 +451,10 @@ static void test_messages_are_kept(void **state)
         assert_int_equal(first.n_cached, 0);
         run(s, &again, 1);
         assert_int_equal(again.n_cached, cases[i].n_cached);
+        skv_scheduler_metrics metrics;
+        skv_scheduler_get_metrics(s, &metrics);
+        assert_int_equal(metrics.missed_tokens[SKV_MISS_STATE], cases[i].n_stateless);
+        assert_int_equal(metrics.misses[SKV_MISS_STATE], cases[i].n_stateless > 0);
         skv_scheduler_free(s);
     }
     skv_engine_close(engine);

@@ -5,7 +5,13 @@
 #ifndef SKV_TESTS_MEMORY_STORE_H
 #define SKV_TESTS_MEMORY_STORE_H
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "skv/store.h"
 

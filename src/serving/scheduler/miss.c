@@ -18,9 +18,9 @@ enum {
 };
 
 static const char *const names[SKV_MISS_COUNT] = {
-    [SKV_MISS_NONE] = "none",       [SKV_MISS_NEW] = "new",   [SKV_MISS_TEXT] = "text",
-    [SKV_MISS_EVICTED] = "evicted", [SKV_MISS_FORM] = "form", [SKV_MISS_BLOCK] = "block",
-    [SKV_MISS_OFF] = "off"};
+    [SKV_MISS_NONE] = "none",       [SKV_MISS_NEW] = "new",     [SKV_MISS_TEXT] = "text",
+    [SKV_MISS_EVICTED] = "evicted", [SKV_MISS_STATE] = "state", [SKV_MISS_FORM] = "form",
+    [SKV_MISS_BLOCK] = "block",     [SKV_MISS_OFF] = "off"};
 
 const char *skv_miss_name(skv_miss miss)
 {
@@ -129,12 +129,17 @@ void skv_worker_explain(skv_scheduler *s, skv_lane *lane, size_t n_usable, size_
 {
     const skv_past_prompt *with;
     skv_job *job = lane->job;
+    const size_t n_rows =
+        looked && s->engine->states.n > 0
+            ? skv_prefix_index_rows(s->prefix, job->domain, lane->ids, n_usable, NULL)
+            : 0;
     const skv_begun_prompt begun = {.owner = job->owner,
                                     .domain = job->domain,
                                     .ids = lane->ids,
                                     .n = lane->n_prompt,
                                     .n_usable = n_usable,
                                     .n_found = n_found,
+                                    .n_rows = n_rows,
                                     .looked = looked};
     skv_cache_miss miss = skv_past_prompts_explain(&s->past, &begun, &with);
     if (with && s->vocab && s->options.tell_miss_texts) {
