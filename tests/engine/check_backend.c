@@ -204,7 +204,7 @@ void check_get(backend_check *c, skv_rows rows, size_t n_rows, size_t n, float *
 check_tensor check_random(backend_check *c, size_t n, double size)
 {
     float edge[EDGE];
-    skv_area *area = check_area(c, (skv_area_spec){SKV_AREA_F32, 1, n + 2 * EDGE, false});
+    skv_area *area = check_area(c, (skv_area_spec){SKV_AREA_F32, 1, n + 2 * EDGE, false, true});
     const check_tensor t = {{area, EDGE, n}, check_host(c, n * sizeof *t.host), n};
     for (size_t i = 0; i < EDGE; i++) edge[i] = EDGE_VALUE;
     for (size_t i = 0; i < n; i++) t.host[i] = (float)(size * check_normal(c));

@@ -14,7 +14,8 @@ static void check_areas(backend_check *c)
     skv_error err;
     check_begin(c, "areas_create");
     for (size_t i = 0; i < AREAS; i++) {
-        specs[i] = (skv_area_spec){SKV_AREA_F32, check_below(c, 5), check_between(c, 1, 70), false};
+        specs[i] =
+            (skv_area_spec){SKV_AREA_F32, check_below(c, 5), check_between(c, 1, 70), false, true};
     }
     if (be->areas_create(be, specs, AREAS, areas, &err) != SKV_OK) {
         check_same(c, err.text, "areas", 1);

@@ -9,8 +9,10 @@
  *          are free, shared or in whose sequence is the caller's to know. Lists of rows, counts and
  *          votes are the host's.
  * LISTS    Host memory that a call reads or fills is used before it returns: the caller may change
- *          it at once. Only what pages_read fills belongs to the back end until pages_done.
- * ORDER    Operations run one after the other, started by one thread at a time. They cannot fail:
+ *          it at once. Two functions fill memory later, which belongs to the back end until then:
+ *          pages_read until pages_done, save_rows until step_wait.
+ * ORDER    Operations run one after the other, started by one thread at a time. They may return
+ *          before they are done: `map` for reading, page_map and step_wait wait. They cannot fail:
  *          all sizes are checked and all memory is taken beforehand.
  *
  * STEP     A step works on T rows of any number of sequences. It is described once, before its
@@ -53,6 +55,7 @@ typedef struct skv_area_spec {
     skv_area_kind kind;
     size_t n_rows, n_columns; /* room for n_rows * n_columns elements */
     bool moves;               /* `gather` compacts it: a device may keep two copies and swap them */
+    bool lasts; /* it outlives steps; else it is undefined where a step begins beside no other */
 } skv_area_spec;
 
 /* Row i is at element `at` + i * `ld` of the area: elements, whatever their size. Rows may have any
@@ -218,6 +221,10 @@ typedef struct skv_backend_step_spec {
     /* A step under way, with rows at the same positions in sequences of the same contexts: angles
      * that both have are taken from it. It ends later. NULL: there is none. */
     const skv_backend_step *angles_of;
+    /* A decoding step that only step_wait will interrupt. Its operations have the same arguments as
+     * those of the last such step with as many rows, in as many spans, of the same slots: a device
+     * may replay a recording of their launches. */
+    bool repeats;
 } skv_backend_step_spec;
 
 /* The largest step that a skv_backend_step is for. */
@@ -530,14 +537,44 @@ typedef struct skv_backend_limits {
     size_t max_group_rows; /* rows of all of them */
     /* The largest key_dim and value_dim of a scan; 0: it is not called. */
     size_t state_key_dim, state_value_dim;
-    /* Results of a row do not depend, by one bit, on the rows that are computed beside it. */
+    /* Results of a row do not depend, by one bit, on the rows that are computed beside it. Only
+     * with SKV_PROMISE_INVARIANT. */
     bool batch_invariant;
 } skv_backend_limits;
 
+/* Promises to the bit. src/engine/combine.c says what needs them. */
+enum {
+    SKV_PROMISE_REPEATS = 1, /* the same calls on the same memory have the same results */
+    SKV_PROMISE_SINGLY = 2,  /* skv_attention_item.follows: a draft's tokens are those of steps of
+                              * their own; else the engine leaves it false */
+    SKV_PROMISE_ROWS = 4,    /* a product of load_rows' rows is that of the rows that were saved */
+    SKV_PROMISE_CUTS = 8,    /* a prompt is the same in any chunks */
+    SKV_PROMISE_INVARIANT = 16, /* skv_backend_limits.batch_invariant can be had */
+    SKV_PROMISE_ALL = 31
+};
+
+/* What a back end may have to refuse. */
+typedef struct skv_backend_shape {
+    const skv_backend_limits *limits;
+    skv_weight_type weights;
+    skv_kv_type kv;
+    bool drops; /* heads lose rows, after prompts have voted or without */
+    bool adapters;
+    bool states; /* layers of linear attention */
+} skv_backend_shape;
+
 struct skv_backend {
-    const char *name;
+    const char *name;  /* of the device: "cpu" */
     const char *level; /* of its kernels: "avx512" */
+    unsigned promises; /* SKV_PROMISE_* */
     void (*free)(skv_backend *be);
+
+    /* -- before anything is created -- */
+
+    /* SKV_UNSUPPORTED names the first thing that it cannot do. */
+    skv_status (*fits)(const skv_backend *be, const skv_backend_shape *shape, skv_error *err);
+    /* Bytes that may be taken. `device` is 0 where memory is the host's alone. */
+    skv_bytes (*available)(const skv_backend *be);
 
     /* -- areas -- */
 
@@ -562,6 +599,8 @@ struct skv_backend {
      * are touched. */
     skv_status (*pool_create)(skv_backend *be, size_t page_bytes, size_t n_pages,
                               skv_page_pool **out, skv_error *err);
+    /* SIZE_MAX: more than can be counted. */
+    skv_bytes (*pool_bytes)(const skv_backend *be, size_t page_bytes, size_t n_pages);
     /* NULL: nothing happens. */
     void (*pool_free)(skv_backend *be, skv_page_pool *pool);
     /* Page to[i] becomes what page from[i] is, for i < n; no page is in both lists. */
@@ -689,8 +728,9 @@ struct skv_backend {
     /* x = cap * tanh(x / cap); F32 [n_rows, n]. */
     void (*softcap)(skv_backend *be, skv_rows x, size_t n_rows, size_t n, float cap);
     /* Rows as bytes of the host, n times row_bytes of them, and back: host = norm(x [n, K]), and x
-     * F32 [n, K] = host. A product with weights of this type has the same result for what comes
-     * back as for x by way of this norm, to the bit. */
+     * F32 [n, K] = host. With SKV_PROMISE_ROWS a product with weights of this type has the same
+     * result for what comes back as for x by way of this norm, to the bit. What save_rows fills
+     * belongs to the back end until the next step_wait, of any step. */
     size_t (*row_bytes)(const skv_backend *be, skv_weight_type type, size_t K);
     void (*save_rows)(skv_backend *be, skv_weight_type type, unsigned char *host, skv_rows x,
                       size_t n, size_t K, skv_norm norm);
@@ -700,8 +740,23 @@ struct skv_backend {
 
 /* ---- creating one ---- */
 
+/* A kind of back end of this build. */
+typedef struct skv_backend_kind {
+    const char *name; /* of its devices: "cpu" */
+    unsigned promises;
+    /* What it finds here: `found` gets one line, which says why it cannot be used where `false` is
+     * returned. *memory is that of the device; of the processor, that of the host. */
+    bool (*find)(char *found, size_t room, skv_bytes *memory, skv_bytes *available);
+} skv_backend_kind;
+
+/** The i-th kind, or NULL after the last. */
+const skv_backend_kind *skv_backend_kind_at(size_t i);
+/** That of a device; SKV_UNSUPPORTED lists those that there are. NULL: "cpu". */
+SKV_MUST_CHECK skv_status skv_backend_kind_of(const char *device, const skv_backend_kind **out,
+                                              skv_error *err);
+
 typedef struct skv_backend_options {
-    const char *device;  /* "cpu"; NULL: the same */
+    const char *device;  /* the name of a kind; NULL: "cpu" */
     skv_pool *threads;   /* the host's, which "cpu" computes on; borrowed until `free` */
     skv_cpu_level level; /* of the processor's kernels */
 } skv_backend_options;

@@ -7,6 +7,8 @@
 /* cpu_backend.c */
 SKV_MUST_CHECK skv_status skv_backend_cpu_create(const skv_backend_options *options,
                                                  skv_backend **out, skv_error *err);
+/** Its kind's `find`: this processor is always there. */
+bool skv_cpu_find(char *found, size_t room, skv_bytes *memory, skv_bytes *available);
 
 /* cpu_areas.c */
 skv_status skv_cpu_areas_create(skv_backend *base, const skv_area_spec *specs, size_t n,
