@@ -1,6 +1,6 @@
 /*
- * What a chat template does with tools, found out by rendering small conversations: a template says
- * no more of itself than its text.
+ * Finds out how a chat template treats tools by rendering small conversations: a template reveals
+ * nothing of itself but its text.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -154,7 +154,7 @@ skv_thought_marks tool_template_thoughts(const skv_vocab *vocab, const char *tex
     return marks;
 }
 
-enum { FRAME_MAX = 128 }; /* bytes of marks: what is longer is another turn */
+enum { FRAME_MAX = 128 }; /* bytes of marks: a longer text is another turn */
 
 /* A copy of from[0..to); NULL where there is nothing. */
 static char *copy_between(const char *from, const char *to)
@@ -173,8 +173,8 @@ static bool is_blank(const char *from, const char *to)
     return from == to;
 }
 
-/* Where text[from..to) goes on behind the mark that ends a thought, if it has one; blanks are that
- * mark's. */
+/* Where text[from..to) goes on after the mark that ends a thought, if it has one; blanks are
+ * that mark's. */
 static const char *skip_thought(const char *from, const char *to, skv_thought_marks thinks)
 {
     const char *end = skv_thought_marks_end(thinks);
