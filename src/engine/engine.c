@@ -206,11 +206,8 @@ static void add_limits(skv_backend_limits *limits, const skv_config *c)
         limits->max_K = skv_max_size(limits->max_K, s->ffn_shared);
         limits->max_K = skv_max_size(limits->max_K, skv_config_q_columns(c, i));
         limits->max_heads = skv_max_size(limits->max_heads, s->n_heads);
-        limits->max_groups = skv_max_size(limits->max_groups, s->n_experts);
-        if (s->n_experts > 0) {
-            const size_t n_rows = limits->max_rows * c->n_active;
-            limits->max_group_rows = skv_max_size(limits->max_group_rows, n_rows);
-        }
+        limits->max_experts = skv_max_size(limits->max_experts, s->n_experts);
+        if (s->n_experts > 0) limits->max_active = skv_max_size(limits->max_active, c->n_active);
         limits->max_group = skv_max_size(limits->max_group, s->n_heads / s->n_kv_heads);
     }
 }

@@ -159,12 +159,31 @@ static void compute_when_it_is_freed(void *arg)
     t->be->scale(t->be, (skv_rows){.area = t->kept, .ld = 1}, 1, 1, 2);
 }
 
+static void mix_what_was_not_chosen(void *arg)
+{
+    const fault *t = arg;
+    const skv_rows y = skv_rows_as((skv_rows){.area = t->kept}, N / 4);
+    t->be->mix(t->be, &(skv_mix_args){.x = t->x, .y = y, .n = N / 4});
+}
+
+static void choose_more_experts_than_there_are(void *arg)
+{
+    const fault *t = arg;
+    t->be->route(t->be, &(skv_route_args){
+                            .logits = t->x, .n_rows = 1, .how = {.n_experts = 2, .n_active = 3}});
+}
+
 static void operations_take_rows_of_areas(void **state)
 {
-    void (*const faults[])(void *) = {
-        compute_while_mapped,    compute_beyond_the_end, compute_on_rows_that_overlap,
-        compute_on_activations,  copy_onto_itself,       map_beyond_the_end,
-        compute_when_it_is_freed};
+    void (*const faults[])(void *) = {compute_while_mapped,
+                                      compute_beyond_the_end,
+                                      compute_on_rows_that_overlap,
+                                      compute_on_activations,
+                                      copy_onto_itself,
+                                      map_beyond_the_end,
+                                      mix_what_was_not_chosen,
+                                      choose_more_experts_than_there_are,
+                                      compute_when_it_is_freed};
     skv_backend *be = *state;
     skv_area *area = make_area(be, SKV_AREA_F32, false);
     fault t = {be, {area, 0, N / 4}, make_area(be, SKV_AREA_ACTIVATIONS, false)};

@@ -102,14 +102,6 @@ skv_norm guarded_norm_of(const guarded *g, skv_norm norm, size_t n)
     return norm;
 }
 
-/* Rows that a list of n rows reaches; NULL: the first n. */
-static size_t reach(const uint32_t *rows, size_t n)
-{
-    size_t end = rows ? 0 : n;
-    for (size_t i = 0; rows && i < n; i++) end = rows[i] >= end ? rows[i] + (size_t)1 : end;
-    return end;
-}
-
 void guarded_check_apart(skv_rows x, size_t x_rows, size_t nx, skv_rows y, size_t y_rows, size_t ny)
 {
     if (x.area != y.area || x_rows == 0 || y_rows == 0) return;
@@ -323,7 +315,7 @@ static void guarded_linear_free(skv_backend *base, skv_linear *w)
 /* ---- operations ---- */
 
 /* Columns of y. */
-static size_t columns_of(const skv_linear *w, const skv_linear_args *a)
+size_t guarded_columns_of(const skv_linear *w, const skv_linear_args *a)
 {
     const size_t end = a->part1 ? a->part1 : w->n_parts;
     size_t n = 0;
@@ -333,71 +325,25 @@ static size_t columns_of(const skv_linear *w, const skv_linear_args *a)
     return n;
 }
 
-/* Arguments for the CPU of a product, whose y has y_rows rows. */
-static skv_linear_args product_of(guarded *g, const skv_linear_args *args, const skv_linear *w,
-                                  size_t y_rows)
-{
-    skv_linear_args a = *args;
-    const size_t n = columns_of(w, args), x_rows = reach(args->rows, y_rows);
-    guarded_check_apart(a.x, x_rows, w->K, a.y, y_rows, n);
-    a.x = guarded_rows(g, a.x, x_rows, w->K);
-    a.y = guarded_rows(g, a.y, y_rows, n);
-    a.norm = guarded_norm_of(g, a.norm, w->K);
-    a.w = w->inner;
-    a.rows = guarded_keep(g, a.rows, y_rows * sizeof *a.rows);
-    return a;
-}
-
 REPLAYS(linear)
 
 static void guarded_linear(skv_backend *base, const skv_linear_args *args)
 {
     guarded *g LEAVES = guarded_begin(base);
-    skv_linear_args a = product_of(g, args, args->w, args->n_rows);
-    LATER(g, linear, a);
-}
-
-typedef struct grouped {
-    skv_linear_args args;
-    skv_linear_group *groups;
-    size_t n_groups;
-} grouped;
-
-static void replay_linear_groups(guarded *g, void *args)
-{
-    const grouped *a = args;
-    g->cpu->linear_groups(g->cpu, &a->args, a->groups, a->n_groups);
-}
-
-static void guarded_linear_groups(skv_backend *base, const skv_linear_args *args,
-                                  const skv_linear_group *groups, size_t n_groups)
-{
-    guarded *g LEAVES = guarded_begin(base);
-    grouped a = {.n_groups = n_groups};
-    a.groups = guarded_keep(g, groups, n_groups * sizeof *groups);
-    size_t n_rows = 0;
-    for (size_t i = 0; i < n_groups; i++) {
-        a.groups[i].w = groups[i].w->inner;
-        if (groups[i].row0 + groups[i].n_rows > n_rows) n_rows = groups[i].row0 + groups[i].n_rows;
+    skv_linear_args a = *args;
+    const size_t n = guarded_columns_of(a.w, &a), K = a.w->K;
+    size_t x_rows = a.n_rows;
+    if (a.step) {
+        x_rows = a.step->n_rows;
+        if (a.n_rows != guarded_set(g, a.step, a.set)->n_rows) guarded_die("not the rows of a set");
+        a.step = a.step->inner;
     }
-    a.args = product_of(g, args, groups[0].w, n_rows);
-    a.args.w = NULL;
-    LATER(g, linear_groups, a);
-}
-
-REPLAYS(mix)
-
-static void guarded_mix(skv_backend *base, const skv_mix_args *args)
-{
-    guarded *g LEAVES = guarded_begin(base);
-    skv_mix_args a = *args;
-    const size_t y_rows = reach(a.places, a.n_rows * a.n_terms);
-    guarded_check_apart(a.x, a.n_rows, a.n, a.y, y_rows, a.n);
-    a.x = guarded_rows(g, a.x, a.n_rows, a.n);
-    a.y = guarded_rows(g, a.y, y_rows, a.n);
-    a.weights = guarded_keep(g, a.weights, a.n_rows * a.n_terms * sizeof *a.weights);
-    a.places = guarded_keep(g, a.places, a.n_rows * a.n_terms * sizeof *a.places);
-    LATER(g, mix, a);
+    guarded_check_apart(a.x, x_rows, K, a.y, a.n_rows, n);
+    a.x = guarded_rows(g, a.x, x_rows, K);
+    a.y = guarded_rows(g, a.y, a.n_rows, n);
+    a.norm = guarded_norm_of(g, a.norm, K);
+    a.w = a.w->inner;
+    LATER(g, linear, a);
 }
 
 /* Angles that an operation names, for heads of this many numbers. */
@@ -649,7 +595,9 @@ static void guarded_free(skv_backend *base)
 {
     guarded *g = (guarded *)base;
     if (!g) return;
-    if (g->n_areas + g->n_pools + g->n_slots + g->n_states + g->n_steps + g->n_angles > 0)
+    if (g->n_areas + g->n_pools + g->n_experts + g->n_slots + g->n_states + g->n_steps +
+            g->n_angles >
+        0)
         guarded_die("freed before its areas, pages and steps were");
     for (size_t i = 0; i < MAX_READS; i++) {
         if (g->readings[i].ticket) guarded_die("freed before pages have arrived");
@@ -703,8 +651,6 @@ skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_bac
         .linear_create = guarded_linear_create,
         .linear_free = guarded_linear_free,
         .linear = guarded_linear,
-        .linear_groups = guarded_linear_groups,
-        .mix = guarded_mix,
         .place = guarded_place,
         .attention = guarded_attention,
         .votes = guarded_votes,
@@ -722,6 +668,7 @@ skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_bac
     guarded_add_pages(&g->base);
     guarded_add_steps(&g->base);
     guarded_add_states(&g->base);
+    guarded_add_experts(&g->base);
     if (rounds) guarded_emulate(g);
     *out = &g->base;
     return SKV_OK;

@@ -40,6 +40,18 @@ struct skv_linear {
     size_t n_rows[]; /* [n_parts] */
 };
 
+struct skv_experts {
+    skv_experts *inner;
+    const skv_linear *first;
+    size_t n;
+};
+
+/* What the last `route` has chosen; zeros: another step has begun since. */
+typedef struct routed {
+    size_t n_rows, n_pairs, n_experts;
+    bool shared;
+} routed;
+
 struct skv_states {
     const guarded *of;
     skv_states *inner;
@@ -170,13 +182,14 @@ struct guarded {
     size_t i_recording;
     saving *savings;        /* owned */
     skv_area *areas, *gone; /* owned */
-    size_t n_areas, n_pools, n_slots, n_states, n_steps, n_angles;
+    size_t n_areas, n_pools, n_experts, n_slots, n_states, n_steps, n_angles;
     mapping maps[MAX_MAPS];
     page_view views[MAX_MAPS];
     reading readings[MAX_READS];
     skv_ticket last_ticket;
     size_t n_under_way; /* steps */
-    bool is_busy;       /* something was computed, and nobody has waited for it */
+    routed routed;
+    bool is_busy; /* something was computed, and nobody has waited for it */
     size_t n_waits;
 };
 
@@ -211,10 +224,11 @@ void guarded_leave(guarded *const *g);
 
 /* An operation of the table that takes a struct: its replay, and its recording with arguments that
  * were translated. */
-#define REPLAYS(op)                                                                                \
+#define REPLAYS(op) REPLAYS_OF(op, skv_##op##_args)
+#define REPLAYS_OF(op, type)                                                                       \
     static void replay_##op(guarded *g, void *args)                                                \
     {                                                                                              \
-        g->cpu->op(g->cpu, (const skv_##op##_args *)args);                                         \
+        g->cpu->op(g->cpu, (const type *)args);                                                    \
     }
 #define LATER(g, op, args)                                                                         \
     do {                                                                                           \
@@ -245,11 +259,12 @@ void guarded_deliver(guarded *g);
 /* Becomes the emulated device. */
 void guarded_emulate(guarded *g);
 
-/* Fills the functions of pages, slots and tables of a table, those of steps and those of linear
- * attention. */
+/* Fills the functions of pages, slots and tables of a table, those of steps, of linear
+ * attention and of experts. */
 void guarded_add_pages(skv_backend *base);
 void guarded_add_steps(skv_backend *base);
 void guarded_add_states(skv_backend *base);
+void guarded_add_experts(skv_backend *base);
 
 /* ---- operands ---- */
 
@@ -263,6 +278,8 @@ skv_norm guarded_norm_of(const guarded *g, skv_norm norm, size_t n);
 /* x and y of an operation that must not overlap. */
 void guarded_check_apart(skv_rows x, size_t x_rows, size_t nx, skv_rows y, size_t y_rows,
                          size_t ny);
+/* Columns of y. */
+size_t guarded_columns_of(const skv_linear *w, const skv_linear_args *args);
 /* n_rows rows of the CPU's hold nothing when the operations so far have run. */
 void guarded_spoil(guarded *g, skv_rows inner, size_t n_rows, size_t n);
 /* A set of a step that is under way, which an operation names. */

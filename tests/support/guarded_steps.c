@@ -327,6 +327,7 @@ static skv_status guarded_step_begin(skv_backend *base, skv_backend_step *step,
     step->is_under_way = true;
     g->n_under_way++;
     if (spec->repeats) guarded_tape(g, step);
+    g->routed = (routed){0};
     return SKV_OK;
 }
 

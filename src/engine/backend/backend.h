@@ -32,11 +32,13 @@
 #include "base/quant.h"
 #include "base/size.h"
 #include "kernels/cpu.h"
+#include "kernels/experts.h"
 #include "kernels/kv_page.h"
 
 typedef struct skv_backend skv_backend;
 typedef struct skv_area skv_area; /* memory for a tensor */
 typedef struct skv_linear skv_linear;
+typedef struct skv_experts skv_experts; /* matrices of the experts of a layer, as one argument */
 typedef struct skv_page_pool skv_page_pool;
 typedef struct skv_slots skv_slots;   /* how the KV slots of a plan lie in pages */
 typedef struct skv_table skv_table;   /* the pages of one sequence */
@@ -299,34 +301,55 @@ typedef struct skv_norm {
     bool joined; /* of heads: over all of them together, weight [n_heads * head_dim] */
 } skv_norm;
 
-/* y[i, :] = epilogue(norm(x[rows[i], :]) W^T) for i < n_rows; parts [part0, part1) of W, whose
- * first column is column 0 of y. */
+/* y[i, :] = epilogue(norm(x[i, :]) W^T) for i < n_rows; parts [part0, part1) of W, whose first
+ * column is column 0 of y. */
 typedef struct skv_linear_args {
     const skv_linear *w;
-    size_t part0, part1;  /* 0, 0: all */
-    skv_rows y;           /* [n_rows, columns of the parts] */
-    skv_rows x;           /* [*, K]; does not overlap y */
-    const uint32_t *rows; /* [n_rows] or NULL */
+    size_t part0, part1; /* 0, 0: all */
+    skv_rows y;          /* [n_rows, columns of the parts] */
+    skv_rows x;          /* [n_rows, K]; does not overlap y */
     size_t n_rows;
+    /* With a step, x is [T, K], n_rows is that of `set`, and row i of it is read where x[i, :] is.
+     * NULL: none. */
+    const skv_backend_step *step;
+    skv_row_set set;
     skv_norm norm;
     skv_epilogue epilogue;
     float limit, alpha; /* CLAMPED */
 } skv_linear_args;
 
-/* One of several products that run at once, each with rows of its own. */
-typedef struct skv_linear_group {
-    const skv_linear *w;
-    size_t row0, n_rows;
-} skv_linear_group;
+/* Which experts each row meets, and what each counts there (kernels/experts.h). The result is the
+ * back end's, until the next `route`: experts_linear and mix go by it. */
+typedef struct skv_route_args {
+    skv_rows logits; /* F32 [n_rows, n_experts]; a column more with shared_gate */
+    size_t n_rows;
+    skv_experts_choice how;
+    skv_vec bias;         /* [n_experts], added to sigmoids for the choice alone; or none */
+    skv_vec expert_scale; /* [n_experts], times the weight of each expert; or none */
+    bool shared;          /* an expert that every row meets is the last term of its sum, times 1 */
+    bool shared_gate;     /* or times sigmoid(logits[i, n_experts]) */
+} skv_route_args;
 
-/* x[i, :] += sum_j weights[i, j] * y[places[i, j], :] for i < n_rows, in the order of j. */
+/* The products of all pairs of row and expert of the last `route`: row p of y is that of pair p,
+ * and pairs are sorted by expert, then by row. All matrices have one shape. */
+typedef struct skv_experts_args {
+    const skv_experts *w; /* of as many experts as `route` chose from */
+    skv_rows y;           /* [n_rows * n_active, columns] */
+    skv_rows x;           /* [n_rows * n_active, K], by pair; does not overlap y */
+    bool by_row;          /* x is [n_rows, K]: of each pair its row */
+    skv_norm norm;
+    skv_epilogue epilogue;
+    float limit, alpha; /* CLAMPED */
+} skv_experts_args;
+
+/* x[i, :] += the sum over the experts of row i by the last `route`, the first chosen first, of its
+ * weight times y[pair, :]. The shared expert's row is y[n_rows * n_active + i, :], the last term.
+ */
 typedef struct skv_mix_args {
     skv_rows x; /* [n_rows, n] */
-    skv_rows y; /* [*, n] */
-    size_t n_rows, n, n_terms;
-    const float *weights;   /* [n_rows, n_terms], the host's */
-    const uint32_t *places; /* [n_rows, n_terms], the host's */
-    bool store;             /* x is the sum, whatever it was */
+    skv_rows y; /* [n_rows * n_active, n], and n_rows more with a shared expert */
+    size_t n;
+    bool store; /* x is the sum, whatever it was */
 } skv_mix_args;
 
 /* Norm and rotation of q, in place. Norm and rotation of k and norm of v, which then go to the
@@ -531,10 +554,10 @@ typedef struct skv_backend_limits {
     size_t max_K;     /* longest product */
     size_t max_heads; /* query heads of a layer */
     size_t head_dim;
-    size_t max_group;      /* query heads to a KV head */
-    size_t max_kv_rows;    /* longest sequence */
-    size_t max_groups;     /* of linear_groups; 0: it is not called */
-    size_t max_group_rows; /* rows of all of them */
+    size_t max_group;   /* query heads to a KV head */
+    size_t max_kv_rows; /* longest sequence */
+    size_t max_experts; /* of a layer; 0: `route` is not called */
+    size_t max_active;  /* experts of a row */
     /* The largest key_dim and value_dim of a scan; 0: it is not called. */
     size_t state_key_dim, state_value_dim;
     /* Results of a row do not depend, by one bit, on the rows that are computed beside it. Only
@@ -678,6 +701,12 @@ struct skv_backend {
     skv_status (*linear_create)(skv_backend *be, const skv_linear_spec *spec, skv_linear **out,
                                 skv_error *err);
     void (*linear_free)(skv_backend *be, skv_linear *w);
+    /* Matrices w [n] of one shape and type, each of which experts_linear computes whole; borrowed
+     * until experts_free. */
+    skv_status (*experts_create)(skv_backend *be, const skv_linear *const *w, size_t n,
+                                 skv_experts **out, skv_error *err);
+    /* NULL: nothing happens. */
+    void (*experts_free)(skv_backend *be, skv_experts *experts);
 
     /* -- states of linear attention -- */
 
@@ -701,10 +730,8 @@ struct skv_backend {
     /* -- operations -- */
 
     void (*linear)(skv_backend *be, const skv_linear_args *args);
-    /* The products of all groups, which share K and N, all parts: group g has rows [row0, row0 +
-     * n_rows) of args->y and of args->rows or, without these, of args->x. */
-    void (*linear_groups)(skv_backend *be, const skv_linear_args *args,
-                          const skv_linear_group *groups, size_t n_groups);
+    void (*route)(skv_backend *be, const skv_route_args *args);
+    void (*experts_linear)(skv_backend *be, const skv_experts_args *args);
     void (*mix)(skv_backend *be, const skv_mix_args *args);
     void (*place)(skv_backend *be, const skv_place_args *args);
     void (*attention)(skv_backend *be, const skv_attention_args *args);

@@ -487,7 +487,7 @@ void skv_adapters_linear(const skv_pass *p, size_t i, skv_product product,
                                .place = (stack ? 0 : i) * SKV_ADAPTED_COUNT + kind,
                                .column0 = column_of(p->c, i, kind, args->part0),
                                .n_parts = args->part1 ? args->part1 - args->part0 : SIZE_MAX / 2};
-    assert(!args->rows && args->n_rows <= p->f->adapters->max_rows);
+    assert(!args->step && args->n_rows <= p->f->adapters->max_rows);
     if (args->epilogue != SKV_EPILOGUE_STORE && args->epilogue != SKV_EPILOGUE_ADD) {
         if (any_adapter(&a, 0, args->n_rows)) {
             run_activated(&a);
