@@ -193,6 +193,19 @@ static skv_status guarded_reserve(skv_backend *base, const skv_backend_limits *l
     return cpu->reserve(cpu, limits, err);
 }
 
+static skv_status guarded_fits(const skv_backend *base, const skv_backend_shape *shape,
+                               skv_error *err)
+{
+    const skv_backend *cpu = ((const guarded *)base)->cpu;
+    return cpu->fits(cpu, shape, err);
+}
+
+static skv_bytes guarded_available(const skv_backend *base)
+{
+    const skv_backend *cpu = ((const guarded *)base)->cpu;
+    return cpu->available(cpu);
+}
+
 static skv_bytes guarded_reserve_bytes(const skv_backend *base, const skv_backend_limits *limits)
 {
     const skv_backend *cpu = ((const guarded *)base)->cpu;
@@ -463,6 +476,9 @@ skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_bac
     g->base = (skv_backend){
         .name = cpu->name,
         .level = cpu->level,
+        .promises = cpu->promises,
+        .fits = guarded_fits,
+        .available = guarded_available,
         .free = guarded_free,
         .areas_create = guarded_areas_create,
         .areas_free = guarded_areas_free,
