@@ -561,6 +561,19 @@ static const struct {
      "{\"n\": 3}<|tool_call_end|><|tool_call_begin|>functions.get_weather:1"
      "<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
      "T:Ok|C:f|I:functions.f:0|A:{\"n\": 3}|E:|C:get_weather|I:functions.get_weather:1|A:{}|E:"},
+    {SKV_CALLS_KIMI_K3, 0,
+     "<|open|>tools<|sep|><|open|>call tool=\"f\" index=\"1\"<|sep|><|open|>argument "
+     "key=\"s&amp;t\" "
+     "type=\"string\"<|sep|>3 "
+     "\"x\"\n<|close|>argument<|sep|>?<|close|>argument<|sep|><|open|>argument "
+     "key=\"n\" type=\"number\"<|sep|>3<|close|>argument<|sep|><|close|>call<|sep|><|open|>call "
+     "tool=\"get_weather\" "
+     "index=\"2\"<|sep|><|close|>call<|sep|><|close|>tools<|sep|><|close|>message"
+     "<|sep|>",
+     "C:f|A:{\"s&t\":\"3 "
+     "\\\"x\\\"\\n<|close|>argument<|sep|>?\",\"n\":3}|E:|C:get_weather|A:{}|E:"},
+    {SKV_CALLS_KIMI_K3, 0, "a<|open|>tools<|sep|><|open|>call tool=\"f\"",
+     "T:a<|open|>tools<|sep|><|open|>call tool=\"f\""},
     {SKV_CALLS_SOLAR, 0,
      "<|tool_calls|><|tool_call:begin|>a1<|tool_call:name|>f<|tool_call:args|>{\"n\": 3}"
      "<|tool_call:end|>",
@@ -582,6 +595,36 @@ static const struct {
      "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"n\">3</parameter>\n</invoke>\n"
      "<invoke name=\"get_weather\">\n</invoke>\n</minimax:tool_call>",
      "C:f|A:{\"n\":3}|E:|C:get_weather|A:{}|E:"},
+    {SKV_CALLS_MUSE, SKV_THOUGHTS_MUSE,
+     " to=self<|message|>hm<|eom|><|start|>assistant to=f<|message|><atem:function_calls>\n"
+     "<atem:invoke name=\"f\">\n<atem:parameter name=\"s\">a\n</atem:parameter>\n</atem:invoke>\n"
+     "</atem:function_calls><|eom|><|start|>assistant to=get_weather<|message|>"
+     "<atem:function_calls>\n<atem:invoke name=\"get_weather\">\n</atem:invoke>\n"
+     "</atem:function_calls>",
+     "R:hm|C:f|A:{\"s\":\"a\\n\"}|E:|C:get_weather|A:{}|E:"},
+    {SKV_CALLS_MUSE, SKV_THOUGHTS_MUSE, " to=user<|message|>Well <b> <|eom|x",
+     "T:Well <b> <|eom|x"},
+    {SKV_CALLS_MUSE, SKV_THOUGHTS_MUSE,
+     " to=user<|message|>I look.<|eom|><|start|>assistant to=f<|message|><atem:function_calls>\n"
+     "<atem:invoke name=\"f\">\n</atem:invoke>\n</atem:function_calls>",
+     "T:I look.|C:f|A:{}|E:"},
+    {SKV_CALLS_MUSE, 0, "to the end", "T:to the end"},
+    {SKV_CALLS_MINICPM, 0,
+     "<function name=\"f\"><param name=\"s\"><![CDATA[a\n</param> <b>]]></param><param name=\"n\">3"
+     "</param></function>\n<function name=\"get_weather\"></function>",
+     "C:f|A:{\"s\":\"a\\n</param> <b>\",\"n\":3}|E:|C:get_weather|A:{}|E:"},
+    {SKV_CALLS_HY3, SKV_THOUGHTS_HY3,
+     "<think:opensource>a</think:opensource>b<tool_calls:opensource>\n<tool_call:opensource>f"
+     "<tool_sep:opensource>\n<arg_key:opensource>s</arg_key:opensource>\n<arg_value:opensource>x"
+     "</arg_value:opensource>\n</tool_call:opensource>\n<tool_call:opensource>get_weather"
+     "<tool_sep:opensource>\n</tool_call:opensource>\n</tool_calls:opensource>",
+     "R:a|T:b|C:f|A:{\"s\":\"x\"}|E:|C:get_weather|A:{}|E:"},
+    {SKV_CALLS_MINIMAX_M1, 0,
+     "<tool_calls>\n{\"name\": \"f\", \"arguments\": {\"n\": 3}}\n{\"name\": \"get_weather\", "
+     "\"arguments\": {}}\n</tool_calls>",
+     "C:f|A:{\"n\": 3}|E:|C:get_weather|A:{}|E:"},
+    {SKV_CALLS_MINIMAX_M1, 0, "<tool_calls>\n{\"name\": \"g\"}\n</tool_calls>",
+     "T:<tool_calls>\n{\"name\": \"g\"}\n</tool_calls>"},
     {SKV_CALLS_GLM, 0,
      "<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>a b</arg_value>\n<arg_key>n</arg_key>\n"
      "<arg_value>3</arg_value>\n</tool_call><tool_call>get_weather</tool_call>",
@@ -642,7 +685,7 @@ static void test_grammars_of_forms(void **state)
         assert_int_equal(skv_matcher_create(g, NULL, NULL, &m, NULL), SKV_OK);
         while (!skv_matcher_is_complete(m) && n < sizeof text - 300) {
             size_t k = skv_matcher_forced(m, text + n, 200);
-            static const char bytes[] = "f12}]<\n)\"0: [(,/s";
+            static const char bytes[] = "f12}]<\n)\"0: [(,/soct";
             if (k > 0) {
                 assert_int_equal(skv_matcher_accept_bytes(m, text + n, k, NULL), SKV_OK);
             }
