@@ -15,7 +15,7 @@ static bool tells(const skv_engine *e)
     return e->ranks && e->ranks->team->rank == 0;
 }
 
-/* Sends a message whose body lies in ranks->out behind room for its head. */
+/* Sends a message whose body lies in ranks->out after room for its head. */
 static void send(skv_engine *e, skv_told head)
 {
     skv_ranks *ranks = e->ranks;
@@ -86,7 +86,7 @@ skv_status skv_tell_open(skv_engine *e, const char *path, bool preset, skv_error
     return skv_ranks_check(e->ranks, err);
 }
 
-/* What has to be the same on all ranks. */
+/* The values that have to be the same on all ranks. */
 static uint64_t hash_engine(const skv_engine *e)
 {
     const skv_config *c = e->config;

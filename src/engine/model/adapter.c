@@ -162,7 +162,7 @@ static skv_status open_adapter(skv_adapters *set, skv_adapter *a, const char *pa
     return SKV_OK;
 }
 
-/* The list's next entry; `n` is what it has before the comma. */
+/* The list's next entry; `n` is its length up to the comma. */
 static skv_status open_entry(skv_adapters *set, const char *entry, size_t n,
                              const skv_adapter_target *target, skv_error *err)
 {
@@ -350,7 +350,7 @@ void skv_adapters_release(skv_adapters *set)
 
 /* ---- in a step ---- */
 
-/* A product on its way, and what its adapters' pairs are called. */
+/* A product on its way, and the names of its adapters' pairs. */
 typedef struct adapted_product {
     const skv_pass *p;
     const skv_linear_args *args;
@@ -421,7 +421,7 @@ static bool alike(const skv_adapter_mix *one, const skv_adapter_mix *other)
     return one && other ? skv_adapter_mix_equal(one, other) : one == other;
 }
 
-/* Rows [first, end) of the product, which are y's first, with what their adapters add. */
+/* Rows [first, end) of the product, which are y's first, with the sums of their adapters. */
 static void add_adapters(const adapted_product *a, size_t first, size_t end, skv_rows y)
 {
     skv_span_place at = {0, 0};
@@ -444,7 +444,8 @@ static bool any_adapter(const adapted_product *a, size_t first, size_t end)
     return false;
 }
 
-/* gate|up with an activation behind it: without it into `wide` where rows have something to add. */
+/* gate|up followed by an activation: without it into `wide` for rows whose adapters add
+ * something. */
 static void run_activated(const adapted_product *a)
 {
     const skv_adapters *set = a->p->f->adapters;

@@ -22,7 +22,7 @@ static uint64_t hash_name(const char *name, uint64_t seed)
     return hash;
 }
 
-/* The matrix behind "name.weight" or "name.bias" with the shape it must have. */
+/* The matrix of "name.weight" or "name.bias" with the shape it must have. */
 skv_status skv_load_find_matrix(const skv_loader *ld, const char *name, size_t n_rows,
                                 size_t n_columns, skv_matrix *out, skv_error *err)
 {
@@ -148,7 +148,7 @@ static skv_status load_scalar(const skv_loader *ld, size_t i, float *out, skv_er
     return skv_matrix_fetch_row(&matrix, 0, out, err);
 }
 
-/* What stands around the experts: nothing but in Gemma 4. Its router's input is normed without a
+/* The norms around the experts, which only Gemma 4 has. Its router's input is normed without a
  * weight, then multiplied by a vector and by 1 / sqrt(D): one norm. */
 /* Numbers of a layer's experts, for skv_free. */
 static skv_status load_expert_numbers(const skv_loader *ld, size_t i, const char *what, float **out,
@@ -378,7 +378,7 @@ static skv_status load_layer_norms(const skv_loader *ld, vector_cursor *cursor, 
     return skv_config_attends(c, i) ? load_head_norms(ld, cursor, i, layer, err) : SKV_OK;
 }
 
-/* The final norm, divided by what logits are divided by. */
+/* The final norm, divided by the divisor of the logits. */
 static skv_status make_head_norm(skv_loader *ld, vector_cursor *cursor, skv_error *err)
 {
     skv_model *model = ld->model;

@@ -15,7 +15,7 @@ typedef struct workspace_shape {
     bool beside;    /* a layer has a dense block beside them */
 } workspace_shape;
 
-/* Of a layer that keeps a state: q|k|v|z, what comes out, b|a, and of some rows q or z alone. */
+/* Of a layer that keeps a state: q|k|v|z, the output, b|a, and of some rows q or z alone. */
 static void add_delta(workspace_shape *s, const skv_mixer_shape *m, size_t n_gates)
 {
     const size_t n_keys = skv_mixer_key_columns(m), n_values = skv_mixer_value_columns(m);
@@ -25,7 +25,7 @@ static void add_delta(workspace_shape *s, const skv_mixer_shape *m, size_t n_gat
     s->gates = skv_max_size(s->gates, n_gates);
 }
 
-/* Of a short convolution: B|x|C, what comes out, and of some rows C alone. */
+/* Of a short convolution: B|x|C, the output, and of some rows C alone. */
 static void add_conv(workspace_shape *s, size_t D)
 {
     s->qkv_columns = skv_max_size(s->qkv_columns, 3 * D);

@@ -124,7 +124,7 @@ static void fetch_row(void *arg, size_t i, size_t i_thread)
            p->c->hidden * sizeof *job->y.at);
 }
 
-/* Back to x, and what the block has done to the row decides what comes next. */
+/* Back to x; the block's effect on the row decides whether the next is skipped. */
 static void put_row(void *arg, size_t i, size_t i_thread)
 {
     const block_job *job = arg;

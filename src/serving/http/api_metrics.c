@@ -1,4 +1,4 @@
-/* GET /metrics: the text format of Prometheus. docs/guides/serve.md tells what each one means. */
+/* GET /metrics: the text format of Prometheus. docs/guides/serve.md explains each metric. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /*
- * Tools for models whose chat template has none, or writes calls in a form that nobody knows: a
- * system text asks for calls in Hermes' form, and the turns of earlier calls become plain texts. So
- * do those that a template of a known form leaves out, in that form where it can be written.
+ * Tools for models whose chat template has none, or writes calls in an unknown form: a system text
+ * asks for calls in Hermes' form, and the turns of earlier calls become plain texts. So do those
+ * that a template of a known form leaves out, in that form where it can be written.
  */
 #include <string.h>
 
@@ -44,7 +44,7 @@ static void add_content(skv_buf *out, const json_t *message)
     skv_buf_append(out, json_string_value(content), json_string_length(content));
 }
 
-/* What the model wrote when it made the calls. */
+/* The model's text when it made the calls. */
 static bool add_calls(const history *h, skv_buf *out, const json_t *message)
 {
     const json_t *calls = json_object_get(message, "tool_calls"), *call;
@@ -83,7 +83,7 @@ static bool add_own_calls(const history *h, skv_buf *out, const json_t *message,
     char *json = ok ? json_text_write(ex, functions, "messages", &n, h->error) : NULL;
     json_decref(functions);
     if (!json) return ok ? false : api_fail(h->error, 503, NULL, "no memory");
-    /* What its values take once more, and the text. */
+    /* The memory of its values once more, and the text. */
     ok = skv_budget_json(ex->budget, json, n, &read) || request_lacks(ex, "messages", h->error);
     *written =
         ok && skv_reply_write_calls(ex->model->reply_format, (skv_text_piece){json, n},
@@ -115,7 +115,7 @@ static bool keep(history *h, json_t *message)
            api_fail(h->error, 503, NULL, "no memory");
 }
 
-/* Results in a row, and the user's text behind them, are one message: many templates want turns
+/* Results in a row, and the user's text after them, are one message: many templates want turns
  * to alternate. */
 static bool join_results(history *h, skv_buf *text)
 {
@@ -186,7 +186,7 @@ static bool plain_history(const exchange *ex, json_t *messages, bool results, ap
     return plain_all(&h);
 }
 
-/* The text goes behind the system message that there is, or becomes one. */
+/* The text goes after an existing system message, or becomes one. */
 static bool instruct(const exchange *ex, const json_t *tools, json_t *messages, api_error *error)
 {
     const json_t *tool;

@@ -95,7 +95,7 @@ static bool add_pieces(const skv_tokenizer *t, const int32_t *ids, size_t n, skv
     return true;
 }
 
-/* What stands around token `at`: whole characters. */
+/* The text around token `at`: whole characters. */
 static void tell_text(const skv_scheduler *s, const int32_t *ids, size_t n, size_t at, char *out)
 {
     const size_t n_before = skv_min_size(at, AROUND_TOKENS);

@@ -3,10 +3,11 @@
  * cache.
  *
  * The index of blocks cannot tell: it gives up blocks, has no ends shorter than a block, and finds
- * nothing behind the first token that differs. So the ids of the last prompts that were read to
+ * nothing after the first token that differs. So the ids of the last prompts that were read to
  * their end stay here, with their answers, at four bytes a token; a prompt that continues another
- * takes its place. An owner is a key, and a domain is what of it shares pages (an adapter, a
- * method). Nothing of one owner is compared with another's prompts. The worker's own: no lock.
+ * takes its place. An owner is a key, and a domain is the part of it that shares pages (an adapter,
+ * a method). Nothing of one owner is compared with another's prompts. Only the worker uses this,
+ * without a lock.
  */
 #ifndef SKV_SERVE_PAST_PROMPTS_H
 #define SKV_SERVE_PAST_PROMPTS_H

@@ -225,7 +225,7 @@ static void table_write(skv_backend *base, skv_table *table, size_t bundle, size
     (void)base;
     const skv_slots *slots = table->slots;
     assert(bundle < slots->spec.n_bundles && first + n <= slots->spec.max_pages);
-    if (!pages) return; /* what is not read need not be cleared */
+    if (!pages) return; /* memory that is not read need not be cleared */
     for (size_t t = slots->first[bundle]; t < slots->n_tracks; t = slots->next[t]) {
         void **entries = skv_cpu_track(table, t) + first;
         const size_t offset = slots->spec.tracks[t].offset;
