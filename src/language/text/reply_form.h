@@ -33,7 +33,7 @@ typedef enum skv_call_id {
     SKV_ID_MEMBER  /* "id" of the object, behind its arguments */
 } skv_call_id;
 
-/* What stands in front of a message to a recipient, where an answer is several:
+/* The text in front of a message to a recipient, where an answer is several:
  *
  *     [ turn_end ] [ turn_begin ] to NAME end
  */

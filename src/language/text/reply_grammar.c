@@ -69,7 +69,7 @@ static void add_until(skv_buf *out, const char *mark)
 /* A function as its grammar needs it. */
 typedef struct function {
     json_t *schema; /* borrowed, of its parameters; NULL: any object */
-    bool loose;     /* what a grammar cannot follow of it is left out */
+    bool loose;     /* parts of it that a grammar cannot follow are left out */
     skv_budget *budget;
 } function;
 
@@ -501,7 +501,7 @@ static skv_status add_bare(skv_buf *out, const skv_reply_rules *rules, const skv
     return SKV_OK;
 }
 
-/* The rest of a thought, its end, and the blanks that models write behind it: parts of a list. */
+/* The rest of a thought, its end, and the blanks that models write after it: parts of a list. */
 static void add_thought(skv_buf *out, skv_reply_format format)
 {
     const char *end = skv_thought_form_at(format.thinks)->end;
@@ -588,7 +588,7 @@ static void write_until(const skv_reply_rules *rules, const char *mark, size_t n
     skv_buf_release(&token);
 }
 
-/* Writes what stands between MARK_BEGIN and MARK_END as parts. */
+/* Writes the text between MARK_BEGIN and MARK_END as parts. */
 static void name_tokens(const skv_reply_rules *rules, const skv_buf *in, skv_buf *out)
 {
     for (size_t i = 0; i < in->size; i++) {
@@ -610,7 +610,7 @@ static void name_tokens(const skv_reply_rules *rules, const skv_buf *in, skv_buf
     out->failed = out->failed || in->failed;
 }
 
-/* The tools; *n_bytes is what they count for in the budget. */
+/* The tools; *n_bytes is their share of the budget. */
 static skv_status load_tools(const skv_reply_rules *rules, skv_budget *budget, json_t **out,
                              size_t *n_bytes, skv_error *err)
 {
