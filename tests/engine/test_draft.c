@@ -29,9 +29,9 @@
 
 enum { N_DRAFT = SKV_DRAFT_MAX, N_LONG = 1200, VOCAB_MAX = 4096 };
 
-/* Mixes of options for each model, and of mixes that are counted through half, so chosen that every option
- * still comes. All of them come with SKV_TEST_ALL, but to AddressSanitizer, which sees the same accesses
- * in fewer. */
+/* Mixes of options for each model, and of mixes that are counted through half, so chosen that every
+ * option still comes. All of them come with SKV_TEST_ALL, but to AddressSanitizer, which sees the
+ * same accesses in fewer. */
 #if defined(__SANITIZE_ADDRESS__)
 enum { N_MIXES_FEW = 2, N_MIXES_ALL = 2, MAY_TRY_ALL = 0 };
 #else
