@@ -4,6 +4,7 @@ any more."""
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -21,6 +22,15 @@ from waiting import PATIENCE, wait_exit, wait_until  # noqa: E402
 
 ONE, TWO, THREE = (base.MODELS / name for name in ("llama3-v5", "qwen3-v5", "qwen2-swiftkv-g2"))
 PROMPT = base.prompt_of(12)
+
+
+def switches(process):
+    """How often each thread has gone to sleep."""
+    found = {}
+    for task in Path(f"/proc/{process.pid}/task").iterdir():
+        status = (task / "status").read_text()
+        found[task.name] = int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", status, re.M).group(1))
+    return found
 
 
 def alone(model):
@@ -229,6 +239,29 @@ class ModelsTest(unittest.TestCase):
         self.assertEqual(self.loaded(server), {ONE.name})
         response.close()
         connection.close()
+
+    def test_those_that_wait_sleep(self):
+        """Until something happens: none of them wakes the others."""
+        server = self.hurry()
+        connection, response = self.long_answer(server, ONE.name)
+        bodies = [json.dumps({"model": TWO.name, "prompt": PROMPT, "max_tokens": 1}).encode()] * 4
+        clients = [socket.create_connection(("127.0.0.1", server.port)) for _ in bodies]
+        for client, body in zip(clients, bodies):
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+            client.sendall(head.encode() + body)
+        wait_until(lambda: self.states(server)[TWO.name] == "waiting")
+        time.sleep(0.2)
+        before, begun = switches(server.process), time.monotonic()
+        time.sleep(1)
+        seconds = time.monotonic() - begun
+        after = switches(server.process)
+        often = [n - before[task] for task, n in after.items() if task in before]
+        # One thread writes the answer, and one sends it.
+        self.assertLess(sorted(often)[-3], 100 * seconds, often)
+        response.close()
+        connection.close()
+        for client in clients:
+            client.close()
 
     def test_patience_ends(self):
         server = self.start("--ctx", 65536, "--kv-tokens", 65536, "--queue-timeout", 0.3, models=(ONE, TWO))
