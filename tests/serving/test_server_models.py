@@ -4,7 +4,6 @@ any more."""
 
 import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -22,15 +21,6 @@ from waiting import PATIENCE, wait_exit, wait_until  # noqa: E402
 
 ONE, TWO, THREE = (base.MODELS / name for name in ("llama3-v5", "qwen3-v5", "qwen2-swiftkv-g2"))
 PROMPT = base.prompt_of(12)
-
-
-def switches(process):
-    """How often each thread has gone to sleep."""
-    found = {}
-    for task in Path(f"/proc/{process.pid}/task").iterdir():
-        status = (task / "status").read_text()
-        found[task.name] = int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", status, re.M).group(1))
-    return found
 
 
 def alone(model):
@@ -122,6 +112,33 @@ class ModelsTest(unittest.TestCase):
         self.assertEqual((status, answer["error"]["code"]), (503, "model_load_failed"), answer)
         self.assertEqual(self.loaded(server), {THREE.name})
         self.assertEqual(server.metrics()[f'model_loads_total{{model="{THREE.name}"}}'], 1)
+
+    def test_who_waits_sleeps(self):
+        """Requests that wait for a model look at it now and then, and do not wake each other."""
+        server = self.start("--max-loaded", 1, "--ctx", 65536, "--kv-tokens", 65536, "--connections-per-ip", 40, models=(ONE, TWO))
+        tasks = Path(f"/proc/{server.process.pid}/task")
+        connection, response = self.long_answer(server, ONE.name)
+        before, answers = set(os.listdir(tasks)), []
+        threads = [threading.Thread(target=lambda: answers.append(self.complete(server, TWO.name))) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: len(set(os.listdir(tasks)) - before) >= len(threads) and self.states(server)[TWO.name] == "waiting")
+        waiting = set(os.listdir(tasks)) - before
+        start, first = time.monotonic(), self.switches(tasks, waiting)
+        time.sleep(0.5)
+        n_looks = 10 * (time.monotonic() - start) + 1  # one each 0.1 s
+        self.assertLess(self.switches(tasks, waiting) - first, 3 * len(waiting) * n_looks)
+        response.close()
+        connection.close()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(answers), len(threads))
+
+    @staticmethod
+    def switches(tasks, names):
+        """How often threads have fallen asleep."""
+        texts = [(tasks / name / "status").read_text() for name in names if (tasks / name).exists()]
+        return sum(int(text.split("voluntary_ctxt_switches:")[1].split()[0]) for text in texts)
 
     def test_it_waits_for_memory_of_a_busy_model(self):
         server = self.start("--max-loaded", 2, "--ctx", 65536, "--kv-tokens", 65536, "--models-memory", 100, models=(ONE, TWO))
@@ -239,29 +256,6 @@ class ModelsTest(unittest.TestCase):
         self.assertEqual(self.loaded(server), {ONE.name})
         response.close()
         connection.close()
-
-    def test_those_that_wait_sleep(self):
-        """Until something happens: none of them wakes the others."""
-        server = self.hurry()
-        connection, response = self.long_answer(server, ONE.name)
-        bodies = [json.dumps({"model": TWO.name, "prompt": PROMPT, "max_tokens": 1}).encode()] * 4
-        clients = [socket.create_connection(("127.0.0.1", server.port)) for _ in bodies]
-        for client, body in zip(clients, bodies):
-            head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-            client.sendall(head.encode() + body)
-        wait_until(lambda: self.states(server)[TWO.name] == "waiting")
-        time.sleep(0.2)
-        before, begun = switches(server.process), time.monotonic()
-        time.sleep(1)
-        seconds = time.monotonic() - begun
-        after = switches(server.process)
-        often = [n - before[task] for task, n in after.items() if task in before]
-        # One thread writes the answer, and one sends it.
-        self.assertLess(sorted(often)[-3], 100 * seconds, often)
-        response.close()
-        connection.close()
-        for client in clients:
-            client.close()
 
     def test_patience_ends(self):
         server = self.start("--ctx", 65536, "--kv-tokens", 65536, "--queue-timeout", 0.3, models=(ONE, TWO))

@@ -42,6 +42,12 @@ static skv_status guarded_pool_create(skv_backend *base, size_t page_bytes, size
     return SKV_OK;
 }
 
+static skv_bytes guarded_pool_bytes(const skv_backend *base, size_t page_bytes, size_t n_pages)
+{
+    const skv_backend *cpu = ((const guarded *)base)->cpu;
+    return cpu->pool_bytes(cpu, page_bytes, n_pages);
+}
+
 static void guarded_pool_free(skv_backend *base, skv_page_pool *pool)
 {
     guarded *g = (guarded *)base;
@@ -366,6 +372,7 @@ void guarded_check_written(const skv_backend_step *step, size_t slot)
 void guarded_add_pages(skv_backend *base)
 {
     base->pool_create = guarded_pool_create;
+    base->pool_bytes = guarded_pool_bytes;
     base->pool_free = guarded_pool_free;
     base->pages_copy = guarded_pages_copy;
     base->pages_compact = guarded_pages_compact;

@@ -294,14 +294,6 @@ static void give_sign(exchange *ex, uint64_t *told_ns)
     pthread_mutex_lock(&server->lock);
 }
 
-/* Only news is told: of two that wait, one would wake the other for ever. */
-static void want(http_server *server, server_model *model)
-{
-    if (model->wanted_ns != 0) return;
-    model->wanted_ns = skv_now_ns();
-    (void)pthread_cond_broadcast(&server->changed);
-}
-
 bool model_take(exchange *ex, server_model *model, api_error *error)
 {
     http_server *server = ex->server;
@@ -312,8 +304,11 @@ bool model_take(exchange *ex, server_model *model, api_error *error)
     const bool waits = model->state != MODEL_READY;
     model->n_waiting++;
     while (ok && model->state != MODEL_READY) {
-        memory_pass(ex); /* it needs no more for now */
-        want(server, model);
+        memory_pass(ex);             /* it needs no more for now */
+        if (model->wanted_ns == 0) { /* told once: it wakes all that wait too */
+            model->wanted_ns = skv_now_ns();
+            (void)pthread_cond_broadcast(&server->changed);
+        }
         const struct timespec end = server_time_in(LIMIT_MODEL_LOOK_SECONDS);
         (void)skv_cond_wait_until(&server->changed, &server->lock, &end);
         if (model->state != MODEL_READY) give_sign(ex, &told_ns);

@@ -493,7 +493,8 @@ static bool make_vars(const exchange *ex, const json_t *body, json_t *vars, bool
     bool begins_answer = !*continues;
     if (!json_body_flag(body, "add_generation_prompt", &begins_answer, error)) return false;
     return add_defaults(ex, body, vars, error) && add_kwargs(ex, body, vars, error) &&
-           tool_request_vars(ex, body, vars, error) && add_nones(vars, error) &&
+           tool_template_name_vars(ex, vars, error) && tool_request_vars(ex, body, vars, error) &&
+           add_nones(vars, error) &&
            set_new(vars, "add_generation_prompt", json_boolean(begins_answer), error);
 }
 

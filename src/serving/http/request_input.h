@@ -204,10 +204,17 @@ bool tool_message_tidy(const exchange *ex, json_t *message, size_t i, api_error 
 
 /** Whether a template renders nothing of the tools that it is given, or fails over them. */
 bool tool_template_ignores(const skv_vocab *vocab, const char *text, size_t n);
-/** The form of its calls: `signs`, which its text suggests, unless only another form's reader
- * reads its calls. */
+/** The form of its calls: `signs`, which its text suggests, unless another form's reader leaves
+ * less of its calls as text. */
 skv_call_syntax tool_template_calls(const skv_vocab *vocab, const char *text, size_t n,
                                     skv_call_syntax signs);
+enum { EFFORTS_ALL = 0x3f };
+
+/** The words that it takes for how much the model shall think, as bits. */
+unsigned tool_template_efforts(const skv_vocab *vocab, const char *text, size_t n);
+/** Gives variables the names and words that the template takes: those for whether and how much the
+ * model shall think. */
+bool tool_template_name_vars(const exchange *ex, json_t *vars, api_error *error);
 /** The marks around the thoughts that it writes; NONE: it writes none, or with other marks. */
 skv_thought_marks tool_template_thoughts(const skv_vocab *vocab, const char *text, size_t n);
 /** The text that it puts around an answer. */
