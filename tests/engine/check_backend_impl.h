@@ -14,7 +14,8 @@ enum {
     CHECK_HEADS = 8,      /* most query heads */
     CHECK_HEAD_DIM = 128, /* widest */
     CHECK_KV_ROWS = 300,  /* longest sequence */
-    CHECK_GROUPS = 6,     /* of linear_groups */
+    CHECK_EXPERTS = 6,    /* of a layer */
+    CHECK_ACTIVE = 3,     /* most of a row */
     CHECK_STATE_DIM = 64  /* widest key or value of a state */
 };
 
@@ -97,7 +98,7 @@ void check_normed(const skv_norm *norm, const float *weight, const float *x, siz
 void check_memory(backend_check *c);
 void check_row_operations(backend_check *c);
 void check_linear(backend_check *c);
-void check_linear_groups(backend_check *c);
+void check_experts(backend_check *c);
 void check_saved_rows(backend_check *c);
 void check_sets(backend_check *c);
 void check_embed_gate(backend_check *c);

@@ -14,7 +14,8 @@ static void check_areas(backend_check *c)
     skv_error err;
     check_begin(c, "areas_create");
     for (size_t i = 0; i < AREAS; i++) {
-        specs[i] = (skv_area_spec){SKV_AREA_F32, check_below(c, 5), check_between(c, 1, 70), false};
+        specs[i] =
+            (skv_area_spec){SKV_AREA_F32, check_below(c, 5), check_between(c, 1, 70), false, true};
     }
     if (be->areas_create(be, specs, AREAS, areas, &err) != SKV_OK) {
         check_same(c, err.text, "areas", 1);
@@ -233,44 +234,6 @@ static void check_softcap(backend_check *c)
     check_near(c, x, want, bound);
 }
 
-static void check_mix(backend_check *c)
-{
-    check_begin(c, "mix");
-    const size_t n_rows = check_between(c, 1, CHECK_ROWS), n = check_between(c, 1, 200);
-    const size_t n_terms = check_between(c, 1, 5), n_places = n_rows * n_terms;
-    const check_tensor x = check_random(c, n_rows * n, 1), y = check_random(c, n_places * n, 1);
-    float *weights = check_host(c, n_places * sizeof *weights);
-    uint32_t *places = check_host(c, n_places * sizeof *places);
-    const bool store = check_one_in(c, 2);
-    double *want = check_host(c, x.n * sizeof *want), *bound = check_host(c, x.n * sizeof *bound);
-    for (size_t j = 0; j < n_places; j++) {
-        weights[j] = (float)check_normal(c);
-        places[j] = (uint32_t)check_below(c, n_places);
-    }
-    for (size_t i = 0; i < x.n; i++) {
-        double size = store ? 0 : fabs((double)x.host[i]);
-        want[i] = store ? 0 : (double)x.host[i];
-        for (size_t j = i / n * n_terms; j < (i / n + 1) * n_terms; j++) {
-            const double term = (double)weights[j] * (double)y.host[places[j] * n + i % n];
-            want[i] += term;
-            size += fabs(term);
-        }
-        bound[i] = (double)(n_terms + 1) * CHECK_F32 * size;
-    }
-    const skv_mix_args args = {.x = check_rows(x, n),
-                               .y = check_rows(y, n),
-                               .n_rows = n_rows,
-                               .n = n,
-                               .n_terms = n_terms,
-                               .weights = check_list(c, weights, n_places * sizeof *weights),
-                               .places = check_list(c, places, n_places * sizeof *places),
-                               .store = store};
-    skv_backend *be = check_backend_of(c);
-    be->mix(be, &args);
-    check_done(c);
-    check_near(c, x, want, bound);
-}
-
 void check_row_operations(backend_check *c)
 {
     check_norm_alone(c);
@@ -279,5 +242,4 @@ void check_row_operations(backend_check *c)
     check_glu(c);
     check_scale(c);
     check_softcap(c);
-    check_mix(c);
 }

@@ -228,7 +228,8 @@ static moved draw_moved(backend_check *c, const step *s, skv_row_set from)
     skv_backend *be = check_backend_of(c);
     moved x = {.n = check_between(c, 1, 70)};
     x.rows = check_random(c, s->n_rows * x.n, 1);
-    x.x = (skv_rows){check_area(c, (skv_area_spec){SKV_AREA_F32, s->n_rows, x.n, true}), 0, x.n};
+    x.x = (skv_rows){check_area(c, (skv_area_spec){SKV_AREA_F32, s->n_rows, x.n, true, true}), 0,
+                     x.n};
     for (size_t i = 0; i < s->sets[from].n_rows; i++) {
         const size_t row = check_row_of(s, from, i);
         be->copy_rows(be, skv_rows_from(x.x, i, 0), skv_rows_from(check_rows(x.rows, x.n), row, 0),

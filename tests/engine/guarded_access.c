@@ -67,7 +67,7 @@ static int stop(void **state)
 
 static skv_area *make_area(skv_backend *be, skv_area_kind kind, bool moves)
 {
-    const skv_area_spec spec = {kind, 4, N / 4, moves};
+    const skv_area_spec spec = {kind, 4, N / 4, moves, true};
     skv_area *area = NULL;
     assert_int_equal(be->areas_create(be, &spec, 1, &area, NULL), SKV_OK);
     return area;
@@ -147,11 +147,30 @@ static void map_beyond_the_end(void *arg)
     (void)t->be->map(t->be, t->x, 5, N / 4, SKV_MAP_READ);
 }
 
+static void mix_what_was_not_chosen(void *arg)
+{
+    const fault *t = arg;
+    const skv_rows y = skv_rows_as((skv_rows){.area = t->kept}, N / 4);
+    t->be->mix(t->be, &(skv_mix_args){.x = t->x, .y = y, .n = N / 4});
+}
+
+static void choose_more_experts_than_there_are(void *arg)
+{
+    const fault *t = arg;
+    t->be->route(t->be, &(skv_route_args){
+                            .logits = t->x, .n_rows = 1, .how = {.n_experts = 2, .n_active = 3}});
+}
+
 static void operations_take_rows_of_areas(void **state)
 {
-    void (*const faults[])(void *) = {
-        compute_while_mapped,   compute_beyond_the_end, compute_on_rows_that_overlap,
-        compute_on_activations, copy_onto_itself,       map_beyond_the_end};
+    void (*const faults[])(void *) = {compute_while_mapped,
+                                      compute_beyond_the_end,
+                                      compute_on_rows_that_overlap,
+                                      compute_on_activations,
+                                      copy_onto_itself,
+                                      map_beyond_the_end,
+                                      mix_what_was_not_chosen,
+                                      choose_more_experts_than_there_are};
     skv_backend *be = *state;
     skv_area *area = make_area(be, SKV_AREA_F32, false);
     fault t = {be, {area, 0, N / 4}, make_area(be, SKV_AREA_ACTIVATIONS, false)};

@@ -86,14 +86,6 @@ static skv_norm norm_of(const guarded *g, skv_norm norm, size_t n)
     return norm;
 }
 
-/* Rows that a list of n rows reaches; NULL: the first n. */
-static size_t reach(const uint32_t *rows, size_t n)
-{
-    size_t end = rows ? 0 : n;
-    for (size_t i = 0; rows && i < n; i++) end = rows[i] >= end ? rows[i] + (size_t)1 : end;
-    return end;
-}
-
 /* x and y of an operation that must not overlap. */
 static void check_apart(skv_rows x, size_t x_rows, size_t nx, skv_rows y, size_t y_rows, size_t ny)
 {
@@ -247,53 +239,23 @@ static size_t columns_of(const skv_linear *w, const skv_linear_args *a)
     return n;
 }
 
-/* Arguments for the CPU of a product, whose y has y_rows rows. */
-static skv_linear_args product_of(const guarded *g, const skv_linear_args *args,
-                                  const skv_linear *w, size_t y_rows)
-{
-    skv_linear_args a = *args;
-    const size_t n = columns_of(w, args), x_rows = reach(args->rows, y_rows);
-    check_apart(a.x, x_rows, w->K, a.y, y_rows, n);
-    a.x = guarded_rows(g, a.x, x_rows, w->K);
-    a.y = guarded_rows(g, a.y, y_rows, n);
-    a.norm = norm_of(g, a.norm, w->K);
-    a.w = w->inner;
-    return a;
-}
-
 static void guarded_linear(skv_backend *base, const skv_linear_args *args)
 {
     guarded *g = guarded_enter(base);
-    const skv_linear_args a = product_of(g, args, args->w, args->n_rows);
-    g->cpu->linear(g->cpu, &a);
-}
-
-static void guarded_linear_groups(skv_backend *base, const skv_linear_args *args,
-                                  const skv_linear_group *groups, size_t n_groups)
-{
-    guarded *g = guarded_enter(base);
-    skv_linear_group *inner = guarded_take(n_groups * sizeof *inner);
-    size_t n_rows = 0;
-    for (size_t i = 0; i < n_groups; i++) {
-        inner[i] = groups[i];
-        inner[i].w = groups[i].w->inner;
-        if (groups[i].row0 + groups[i].n_rows > n_rows) n_rows = groups[i].row0 + groups[i].n_rows;
+    skv_linear_args a = *args;
+    const size_t n = columns_of(a.w, &a), K = a.w->K;
+    size_t x_rows = a.n_rows;
+    if (a.step) {
+        x_rows = a.step->n_rows;
+        if (a.n_rows != guarded_set(g, a.step, a.set)->n_rows) guarded_die("not the rows of a set");
+        a.step = a.step->inner;
     }
-    skv_linear_args a = product_of(g, args, groups[0].w, n_rows);
-    a.w = NULL;
-    g->cpu->linear_groups(g->cpu, &a, inner, n_groups);
-    free(inner);
-}
-
-static void guarded_mix(skv_backend *base, const skv_mix_args *args)
-{
-    guarded *g = guarded_enter(base);
-    skv_mix_args a = *args;
-    const size_t y_rows = reach(a.places, a.n_rows * a.n_terms);
-    check_apart(a.x, a.n_rows, a.n, a.y, y_rows, a.n);
-    a.x = guarded_rows(g, a.x, a.n_rows, a.n);
-    a.y = guarded_rows(g, a.y, y_rows, a.n);
-    g->cpu->mix(g->cpu, &a);
+    check_apart(a.x, x_rows, K, a.y, a.n_rows, n);
+    a.x = guarded_rows(g, a.x, x_rows, K);
+    a.y = guarded_rows(g, a.y, a.n_rows, n);
+    a.norm = norm_of(g, a.norm, K);
+    a.w = a.w->inner;
+    g->cpu->linear(g->cpu, &a);
 }
 
 /* Angles that an operation names, for heads of this many numbers. */
@@ -460,6 +422,7 @@ static void guarded_load_rows(skv_backend *base, skv_weight_type type, skv_rows 
     g->cpu->load_rows(g->cpu, type, floats_of(g, x, n, K), host, n, K);
 }
 
+#include "guarded_experts.inc"
 #include "guarded_states.inc"
 
 /* ---- life ---- */
@@ -468,7 +431,9 @@ static void guarded_free(skv_backend *base)
 {
     guarded *g = (guarded *)base;
     if (!g) return;
-    if (g->n_areas + g->n_pools + g->n_slots + g->n_states + g->n_steps + g->n_angles > 0)
+    if (g->n_areas + g->n_pools + g->n_experts + g->n_slots + g->n_states + g->n_steps +
+            g->n_angles >
+        0)
         guarded_die("freed before its areas, pages and steps were");
     for (size_t i = 0; i < MAX_READS; i++) {
         if (g->readings[i].ticket) guarded_die("freed before pages have arrived");
@@ -517,7 +482,10 @@ skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_bac
         .state_read = guarded_state_read,
         .state_write = guarded_state_write,
         .linear = guarded_linear,
-        .linear_groups = guarded_linear_groups,
+        .experts_create = guarded_experts_create,
+        .experts_free = guarded_experts_free,
+        .route = guarded_route,
+        .experts_linear = guarded_experts_linear,
         .mix = guarded_mix,
         .place = guarded_place,
         .attention = guarded_attention,

@@ -34,6 +34,18 @@ struct skv_linear {
     size_t n_rows[]; /* [n_parts] */
 };
 
+struct skv_experts {
+    skv_experts *inner;
+    const skv_linear *first;
+    size_t n;
+};
+
+/* What the last `route` has chosen; zeros: another step has begun since. */
+typedef struct routed {
+    size_t n_rows, n_pairs, n_experts;
+    bool shared;
+} routed;
+
 struct skv_states {
     const guarded *of;
     skv_states *inner;
@@ -113,13 +125,14 @@ typedef struct mapping {
 struct guarded {
     skv_backend base; /* first */
     skv_backend *cpu; /* owned */
-    size_t n_areas, n_pools, n_slots, n_states, n_steps, n_angles;
+    size_t n_areas, n_pools, n_experts, n_slots, n_states, n_steps, n_angles;
     mapping maps[MAX_MAPS];
     page_view views[MAX_MAPS];
     reading readings[MAX_READS];
     skv_ticket last_ticket;
     size_t n_under_way; /* steps */
-    bool is_busy;       /* something was computed, and nobody has waited for it */
+    routed routed;
+    bool is_busy; /* something was computed, and nobody has waited for it */
     size_t n_waits;
 };
 

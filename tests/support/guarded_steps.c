@@ -308,6 +308,7 @@ static skv_status guarded_step_begin(skv_backend *base, skv_backend_step *step,
     if (status != SKV_OK) return status;
     step->is_under_way = true;
     g->n_under_way++;
+    g->routed = (routed){0};
     return SKV_OK;
 }
 

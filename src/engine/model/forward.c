@@ -429,8 +429,9 @@ static void add_embedding(const skv_pass *p, size_t i)
                                             .part1 = i + 1,
                                             .y = part,
                                             .x = p->ws->x0,
-                                            .rows = skv_pass_rows(p),
-                                            .n_rows = p->n_alive});
+                                            .n_rows = p->n_alive,
+                                            .step = p->ws->step,
+                                            .set = p->set});
     p->be->linear(
         p->be,
         &(skv_linear_args){.w = layer->embed_gate, .y = gate, .x = p->ws->x, .n_rows = p->n_alive});

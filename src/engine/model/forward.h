@@ -69,12 +69,7 @@ typedef struct skv_workspace {
     uint32_t *gathered;                       /* [T]: rows of x to keep */
     bool *unread;                             /* [T]: rows whose embedding could not be read */
     uint32_t *positions;                      /* [T]: where rows have dropped out of spans */
-    uint32_t *chosen;         /* [T, n_active]: experts of a row, then places of what they make, and
-                               * of what a shared one makes */
-    float *expert_weights;    /* [T, n_active], and that of a shared one */
-    uint32_t *expert_rows;    /* [T n_active]: rows of x, sorted by expert */
-    skv_linear_group *groups; /* [E] */
-    void *lists;              /* owned: what the lists lie in */
+    void *lists;                              /* owned: what the lists lie in */
     size_t list_bytes;
 } skv_workspace;
 

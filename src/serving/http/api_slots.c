@@ -1,8 +1,8 @@
 /*
- * POST /slots/ID?action=save|restore|erase, as llama-server has it: what a slot has (slots.h) goes
- * to a file of --slot-save-path, comes back, or is forgotten. The file has token ids. Restoring it
- * is a prompt without an answer: what the prefix cache has of it, in memory, on disk or in a store,
- * is found there, and the rest is computed, so whatever happened meanwhile the rows are right.
+ * POST /slots/ID?action=save|restore|erase, as llama-server has it: a slot's prompt and answer
+ * (slots.h) go to a file of --slot-save-path, come back, or are forgotten. The file has token ids.
+ * Restoring it is a prompt without an answer: the part that the prefix cache has in memory, on disk
+ * or in a store is found there, and the rest is computed, so the rows are right in any case.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +39,7 @@ static bool is_name(const char *name)
     return n > 0 && n <= NAME_MAX_BYTES && name[0] != '.' && strspn(name, letters) == n;
 }
 
-/* A key's files are its own: their names begin with what nobody makes of another key. */
+/* A key's files are its own: their names begin with a hash that cannot be made of another key. */
 static bool make_path(slot_request *r, api_error *error)
 {
     const json_t *name = json_body_get(r->body, "filename");
