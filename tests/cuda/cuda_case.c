@@ -7,11 +7,25 @@
 
 #include "base/float16.h"
 #include "base/size.h"
+#include "property_seed.h"
 
 void cuda_case_end(cuda_case *c)
 {
     while (c->n_host > 0) free(c->host[--c->n_host]);
     while (c->n_device > 0) device_free(c->device[--c->n_device]);
+}
+
+int cuda_run(void (*check)(cuda_case *c), uint64_t seed)
+{
+    int n_failed = 0;
+    for (size_t order = 0; order < device_orders(); order++) {
+        cuda_case c = {.what = ""};
+        skv_rng_init(&c.rng, property_seed(seed + order));
+        device_set_order(order);
+        check(&c);
+        n_failed += c.n_checks > 0 ? c.n_failed : 1;
+    }
+    return n_failed;
 }
 
 size_t cuda_below(cuda_case *c, size_t n)

@@ -23,6 +23,9 @@ typedef struct cuda_case {
 
 void cuda_case_end(cuda_case *c);
 
+/** Runs a check in each order of lanes and warps; returns the number of results that are wrong. */
+int cuda_run(void (*check)(cuda_case *c), uint64_t seed);
+
 size_t cuda_below(cuda_case *c, size_t n);
 bool cuda_one_in(cuda_case *c, size_t n);
 

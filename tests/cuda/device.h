@@ -1,6 +1,7 @@
 /*
  * Where the tests of kernels run: memory and launches of a device, in order. device_emulated.c has
- * them on the emulated GPU. Whatever fails ends the program.
+ * them on the emulated GPU itself, device_driver.c on whatever libcuda.so.1 drives: a GPU, or
+ * fake_driver.c. What fails ends the program.
  */
 #ifndef SKV_TESTS_DEVICE_H
 #define SKV_TESTS_DEVICE_H
@@ -9,6 +10,13 @@
 #include <stdint.h>
 
 #include "backend/cuda/kernels/cuda_args.h"
+
+/** Orders of lanes and warps that can be chosen: one on a GPU. */
+size_t device_orders(void);
+void device_set_order(size_t order);
+
+/** Cycles that ldmatrix has lost so far to rows that meet in a bank; 0 where it is not known. */
+unsigned long long device_bank_conflicts(void);
 
 /** Memory of the device, full of bytes 0xff, which are NaNs in every type of numbers. */
 void *device_new(size_t n_bytes);

@@ -6,6 +6,21 @@
 
 #include "emulated_kernels.h"
 
+size_t device_orders(void)
+{
+    return EMU_ORDER_COUNT;
+}
+
+void device_set_order(size_t order)
+{
+    emu_set_order((emu_order)order);
+}
+
+unsigned long long device_bank_conflicts(void)
+{
+    return emu_bank_conflicts();
+}
+
 void *device_new(size_t n_bytes)
 {
     void *at = NULL;

@@ -80,6 +80,11 @@ unsigned long long emu_bank_conflicts(void)
     return bank_conflicts;
 }
 
+__attribute__((destructor)) static void free_lanes(void)
+{
+    free(lanes);
+}
+
 /* ---- switching ---- */
 
 #ifdef __x86_64__

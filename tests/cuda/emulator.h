@@ -196,7 +196,7 @@ SKV_DEVICE void skv_cp_async16(void *to, const void *from, int there)
 }
 
 #define skv_cp_async_commit() emu_copy_commit()
-#define skv_cp_async_wait(n) emu_copy_wait(n)
+#define skv_cp_async_wait(n) emu_copy_wait((unsigned)(n))
 
 SKV_DEVICE void skv_e4m3_to_bf16(uint32_t codes, uint32_t *y)
 {

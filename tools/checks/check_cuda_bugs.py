@@ -86,7 +86,8 @@ def keep_sizes(folder):
 
 def build_and_run(folder):
     """(whether the tests passed, what they printed)"""
-    sources = [*sorted(str(p) for p in (folder / "tests/cuda").glob("*.c")), *(str(ROOT / s) for s in LIBRARY)]
+    tests = [p for p in (folder / "tests/cuda").glob("*.c") if not re.search("driver|blas", p.name)]
+    sources = [*sorted(str(p) for p in tests), *(str(ROOT / s) for s in LIBRARY)]
     rooms = [f"-I{base / room}" for base in (folder, ROOT) for room in ROOMS]
     program = folder / "test"
     subprocess.run(["gcc", *FLAGS, *rooms, "-o", program, *sources, "-lcmocka", "-lm"], check=True)
@@ -128,12 +129,12 @@ def main():
     arguments = parser.parse_args()
     numbers = arguments.number or range(len(BUGS) + 1)
     with ThreadPoolExecutor(arguments.j) as threads:
-        results = list(threads.map(lambda i: try_bug(BUGS[i - 1] if i else None), numbers))
-    for what, good, how in results:
-        print(f"{'ok' if good else 'MISSED':7} {what:48} {how}")
-    n_good = sum(good for _, good, _ in results)
-    print(f"{n_good} of {len(results)} as they should be")
-    return 0 if n_good == len(results) else 1
+        n_good = 0
+        for what, good, how in threads.map(lambda i: try_bug(BUGS[i - 1] if i else None), numbers):
+            print(f"{'ok' if good else 'MISSED':7} {what:48} {how}", flush=True)
+            n_good += good
+    print(f"{n_good} of {len(numbers)} as they should be")
+    return 0 if n_good == len(numbers) else 1
 
 
 if __name__ == "__main__":
