@@ -78,7 +78,7 @@ bool skv_draft_cost_is_fresh(const skv_draft_cost *c)
     return c->step_ns > 0 && c->n_drafted_steps < FRESH_STEPS;
 }
 
-/* ---- what they bring ---- */
+/* ---- their gain ---- */
 
 bool skv_draft_wait_is_over(skv_draft_wait *w)
 {

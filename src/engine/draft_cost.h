@@ -1,9 +1,10 @@
 /*
- * What drafts cost and bring, as this engine measured it: `--speculate auto` drafts only what pays.
+ * The cost and gain of drafts, as this engine measured them: `--speculate auto` drafts only what
+ * pays.
  *
- * Costs are times of this machine, so an engine has them once. What drafts bring is learnt from
- * texts, so it is kept by domain (who may see whose texts): how much is drafted for a reader tells
- * nothing about the texts of others.
+ * Costs are times of this machine, so an engine has them once. Their gain is learnt from texts, so
+ * it is kept by domain (the requests that may see each other's texts): how much is drafted for a
+ * reader tells nothing about the texts of others.
  *
  * A step of a token each of n sequences takes step_ns, and each drafted row adds the part `row` of
  * it (measured curves are straight lines, about: docs/results/speculation.md). So with tokens
@@ -13,7 +14,7 @@
  *     (tokens + p) / (1 + row (D + 1)) > tokens / (1 + row D).
  *
  * Steps are learnt from where they hold nothing but answers. All figures are running means, so they
- * follow the load of the machine and the length of what attention reads.
+ * follow the load of the machine and the number of rows that attention reads.
  */
 #ifndef SKV_ENGINE_DRAFT_COST_H
 #define SKV_ENGINE_DRAFT_COST_H
@@ -53,8 +54,7 @@ typedef struct skv_draft_chances {
     } of[SKV_MATCH_CLASSES];
 } skv_draft_chances;
 
-/* What a model's drafts brought: running means of a draft's tokens, and of those that were right.
- */
+/* The gain of a model's drafts: running means of a draft's tokens, and of those that were right. */
 typedef struct skv_draft_gain {
     bool known;
     double drafted, right;
@@ -65,7 +65,7 @@ typedef struct skv_draft_wait {
     uint16_t n_idle, n_wait;
 } skv_draft_wait;
 
-/* What drafts brought in a domain. A sequence begins with it. All zeros: nothing is known. */
+/* The gain of drafts in a domain. A sequence begins with it. All zeros: nothing is known. */
 typedef struct skv_draft_learnt {
     skv_draft_chances chances;               /* of texts */
     skv_draft_gain gains[SKV_DRAFT_SOURCES]; /* of models */
@@ -75,7 +75,7 @@ typedef struct skv_draft_learnt {
 
 /** The costs of steps of n sequences; NULL: there are too many. */
 skv_draft_cost *skv_draft_cost_of(skv_draft_costs *costs, size_t n_sequences);
-/** What a drafted row adds, as a part of a step. */
+/** The cost of a drafted row, as a part of a step. */
 double skv_draft_cost_row(const skv_draft_cost *cost);
 /** Learns from a step of answers alone with n_drafted rows beside a token of each. */
 void skv_draft_cost_learn(skv_draft_cost *cost, size_t n_drafted, bool ready, double ns);
@@ -87,7 +87,7 @@ void skv_draft_cost_learn_read(skv_draft_costs *costs, size_t n_tokens, double n
 /** Whether step_ns is known and not old; else the next step has to be a plain one. */
 bool skv_draft_cost_is_fresh(const skv_draft_cost *cost);
 
-/* ---- what they bring ---- */
+/* ---- their gain ---- */
 
 /** Whether to draft in this step although it does not seem to pay: otherwise a change would go
  * unnoticed. True for one step of 32, and for fewer, down to one of 256, as tries keep failing. */
@@ -95,10 +95,10 @@ bool skv_draft_wait_is_over(skv_draft_wait *wait);
 /** Something paid: tries come more often again. */
 void skv_draft_wait_reset(skv_draft_wait *wait);
 
-/** The probability that the token behind n_match tokens is right; `all` (the domain's) stands in
+/** The probability that the token after n_match tokens is right; `all` (the domain's) stands in
  * where `own` (a sequence's) has seen little. */
 double skv_draft_chance(const skv_draft_chances *own, const skv_draft_chances *all, size_t n_match);
-/** Of n_drafted tokens behind a match of n_match the first n_right were right. */
+/** Of n_drafted tokens after a match of n_match the first n_right were right. */
 void skv_draft_chances_learn(skv_draft_chances *chances, size_t n_match, size_t n_drafted,
                              size_t n_right);
 

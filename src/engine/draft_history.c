@@ -5,7 +5,7 @@
 #include "base/size.h"
 #include "engine/draft_index.h"
 
-enum { END = -1 }; /* behind each answer: no token, so no match goes beyond it */
+enum { END = -1 }; /* after each answer: no token, so no match goes beyond it */
 
 struct skv_draft_history {
     skv_draft_index *index; /* owned */
@@ -38,8 +38,8 @@ size_t skv_draft_history_bytes(size_t max_tokens)
     return sizeof(skv_draft_history) + skv_draft_index_bytes(max_tokens);
 }
 
-/* The younger half of the tokens moves to the front. What is left of the answer that is cut is one
- * of its own. */
+/* The younger half of the tokens moves to the front. The rest of the answer that is cut becomes
+ * one of its own. */
 static void drop_older(skv_draft_history *h)
 {
     size_t n;

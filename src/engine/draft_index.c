@@ -19,7 +19,7 @@ struct skv_draft_index {
     size_t n, max_tokens;
 };
 
-/* The chain of the place behind ids [at]. */
+/* The chain of the place after ids [at]. */
 static size_t chain_of(const int32_t *ids, size_t at)
 {
     const uint32_t a = (uint32_t)ids[at - 2], b = (uint32_t)ids[at - 1];

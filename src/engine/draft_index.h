@@ -19,7 +19,7 @@ typedef struct skv_draft_index skv_draft_index;
 SKV_MUST_CHECK skv_status skv_draft_index_create(size_t max_tokens, skv_draft_index **out,
                                                  skv_error *err);
 void skv_draft_index_free(skv_draft_index *index);
-/** What one of max_tokens tokens takes, at most. */
+/** The bytes that one of max_tokens tokens takes, at most. */
 size_t skv_draft_index_bytes(size_t max_tokens);
 
 /** The text [*n] that the index has the places of. */
@@ -29,7 +29,7 @@ void skv_draft_index_put(skv_draft_index *index, int32_t id);
 /** Forgets the tokens from n on. */
 void skv_draft_index_truncate(skv_draft_index *index, size_t n);
 /** The longest match of the last tokens of ids [n] with tokens of the text, the latest of equal
- * ones. Returns its length, SKV_DRAFT_GRAM or more, and in *at the place behind it; 0: there is
+ * ones. Returns its length, SKV_DRAFT_GRAM or more, and in *at the place after it; 0: there is
  * none. */
 size_t skv_draft_index_find(const skv_draft_index *index, const int32_t *ids, size_t n, size_t *at);
 

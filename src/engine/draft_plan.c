@@ -1,9 +1,10 @@
 /*
- * How much is drafted for a step, and by whom: see draft.h, and draft_cost.h for the arithmetic.
+ * Plans how many tokens are drafted for a step, and from which sources: see draft.h, and
+ * draft_cost.h for the arithmetic.
  *
  * Rows of texts go one by one to the text whose next token is most likely right, all tokens before
- * it included. A source that somebody chose by name drafts as long as that is not unlikely, one
- * token at least; AUTO as long as it pays.
+ * it included. A source that was chosen by name drafts as long as that is not unlikely, one token
+ * at least; AUTO as long as it pays.
  */
 #include <math.h>
 
@@ -12,18 +13,18 @@
 
 /* A text that was asked for by name ends before a token that is less likely right. */
 #define LIKELY 0.25
-/* What measurements are trusted to: AUTO drafts what pays by this factor. */
+/* The factor that allows for errors of measurement: AUTO drafts if it pays by this much. */
 #define MARGIN 1.05
 /* Part of AUTO's time that may go into prompts for models of which nothing good is known. */
 #define SPARE_PART 0.01
-/* Of a step, what a token of such a prompt takes, before one was read. */
+/* The share of a step that a token of such a prompt takes, before one was read. */
 #define READ_GUESS 0.0625
 
 /* A step as it is planned. */
 typedef struct plan {
     const skv_draft_cost *cost; /* NULL: too many sequences */
     size_t n_sequences;
-    double row;    /* what a drafted row adds, as a part of a step */
+    double row;    /* the cost of a drafted row, as a part of a step */
     double tokens; /* that are expected of the step */
     size_t n_rows; /* drafted ones */
 } plan;
@@ -37,7 +38,7 @@ static plan begin_plan(skv_engine *e, const skv_draft_step *step)
     return p;
 }
 
-/* The probability that the token behind n_match tokens of a text is right. */
+/* The probability that the token after n_match tokens of a text is right. */
 static double chance_of(const skv_drafter *d, size_t n_match)
 {
     return skv_draft_chance(&d->chances, &d->learnt->chances, n_match);
@@ -146,8 +147,8 @@ static double text_gain(const plan *p, const skv_drafter *d, size_t n)
     return tokens / (1 + p->row * (double)n);
 }
 
-/* Times plain decoding that the drafts of the sequence's model have given it; what is not known yet
- * is worth finding out. */
+/* The speed, in times of plain decoding, that drafts of the sequence's model have given it; a
+ * value that is not known yet is worth finding out. */
 static double model_gain(const plan *p, const skv_drafter *d, size_t n_sequences)
 {
     const skv_draft_cost *c = p->cost;

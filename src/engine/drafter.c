@@ -17,7 +17,7 @@ void skv_drafter_free(skv_drafter *d)
     skv_free(d);
 }
 
-/* A drafter of `source`, with what `how` says of it. */
+/* A drafter of `source`, with the settings of `how`. */
 static skv_status create_drafter(skv_drafting source, const skv_speculation *how,
                                  const skv_sequence *s, skv_drafter **out, skv_error *err)
 {
@@ -54,7 +54,8 @@ static skv_prefill prefill_of(const skv_sequence *s)
     return s->unskipped ? SKV_PREFILL_FULL : SKV_PREFILL_AUTO;
 }
 
-/* What AUTO stands for: the first that the model and its methods have; NONE: no source at all. */
+/* The source that AUTO stands for: the first that the model and its methods have; NONE: no
+ * source at all. */
 static skv_drafting choose_source(const skv_sequence *s, const skv_speculation *how)
 {
     static const skv_drafting sources[] = {SKV_DRAFT_TEXT_MODEL, SKV_DRAFT_TEXT_SELF,

@@ -1,4 +1,4 @@
-/* Drafts for the sequences of a step, and what comes of them: see draft.h. */
+/* Drafts for the sequences of a step, and their fate: see draft.h. */
 #include <assert.h>
 #include <string.h>
 
@@ -70,7 +70,7 @@ static void run_model(skv_draft_request *r, size_t n, const skv_draft_step *step
     for (size_t i = 0; i < n; i++) {
         r[i].sequence->drafter->last = model->id;
         longest = skv_max_size(longest, r[i].n);
-        /* Nobody settles what was not drafted. */
+        /* Sequences without drafts are not settled. */
         if (r[i].n == 0) skv_draft_plan_learn(r[i].sequence, 0, 0);
     }
     skv_draft_cost *cost = skv_draft_cost_of(&e->draft_costs, step->n_sequences);
@@ -87,7 +87,7 @@ static size_t longest_of(const skv_drafter *d)
     return d->measures ? 2 + (size_t)(2 * d->gain.right) : SKV_DRAFT_MAX;
 }
 
-/* Whom a model is asked for; what rows are left is divided among them. */
+/* The sequences that a model drafts for; the remaining rows are divided among them. */
 static void divide_rows(skv_draft_request *requests, size_t n, const skv_draft_step *step,
                         size_t n_rows)
 {

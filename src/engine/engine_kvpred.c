@@ -99,7 +99,7 @@ void skv_engine_kvpred_release(skv_engine *e)
     *k = (skv_engine_kvpred){0};
 }
 
-/* ---- what a sequence has ---- */
+/* ---- the state of a sequence ---- */
 
 skv_status skv_reader_create(skv_sequence *s, skv_error *err)
 {
@@ -154,8 +154,8 @@ static skv_step_pass auxiliary_pass(const kvpred_step *p, const skv_forward_span
                            .ws = &p->k->auxiliary.ws};
 }
 
-/* Rows of a span that the base runs with keys and values of its own: those whose output is wanted,
- * its last ones. */
+/* Rows of a span that the base runs with keys and values of its own: those whose output is
+ * wanted, its last ones. */
 static size_t count_own(const kvpred_step *p, size_t i)
 {
     return skv_step_wanted(p->spans[i].want, p->spans[i].n);
@@ -177,8 +177,8 @@ static skv_forward_span reader_span(skv_sequence *s, const int32_t *ids, size_t 
     return span;
 }
 
-/* The auxiliary reads what the base has read without it. What it has read for drafts it reads
- * again: the bits are those of rows that came in one step. */
+/* The auxiliary reads the tokens that the base has read without it. Tokens that it has read for
+ * drafts it reads again: the bits are those of rows that came in one step. */
 static skv_status catch_up(const kvpred_step *p, skv_sequence *s, skv_error *err)
 {
     skv_kv_cache *cache = &s->reader->cache;
@@ -194,7 +194,8 @@ static skv_status catch_up(const kvpred_step *p, skv_sequence *s, skv_error *err
     return SKV_OK;
 }
 
-/* All but the base's own rows through the auxiliary, and what follows of them to the base. */
+/* Runs all but the base's own rows through the auxiliary, and predicts the base's rows from
+ * them. */
 static skv_status predict(const kvpred_step *p, skv_error *err)
 {
     skv_engine_kvpred *k = p->k;
@@ -255,8 +256,9 @@ static skv_status run_spans(const kvpred_step *p, size_t n_spans, bool predicted
     return skv_step_run(&pass, err);
 }
 
-/* Tokens that vote have the base's queries and predicted keys and values, also of their own, like
- * every token that nobody wants: eviction changes nothing of what it chooses from. */
+/* Tokens that vote have the base's queries and predicted keys and values, also of their own,
+ * like every token whose output is not wanted: eviction leaves the rows that it chooses from
+ * unchanged. */
 static skv_status run_voters(const kvpred_step *p, skv_error *err)
 {
     size_t n_spans = 0;

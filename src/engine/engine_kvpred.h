@@ -3,11 +3,11 @@
  * store and a workspace of its own.
  *
  * Of a span of new tokens the base runs those whose logits are wanted; all others run the
- * auxiliary, and the base gets keys and values that are predicted from its. So a prompt's last
+ * auxiliary, and the base's keys and values are predicted from the auxiliary's. So a prompt's last
  * token, and every generated one, has keys and values of the base's own, as the paper's figure 2b
  * has it. Tokens that the base ran alone are read by the auxiliary when the next prompt comes.
  * Tokens that only vote on which rows stay run both: the base has their queries, and keys and
- * values that are predicted, so that it reads what it would without eviction.
+ * values that are predicted, so that it reads the same rows as without eviction.
  */
 #ifndef SKV_ENGINE_KVPRED_H
 #define SKV_ENGINE_KVPRED_H
@@ -26,21 +26,21 @@ typedef struct skv_engine_kvpred {
     /* Of a step, owned, [step_tokens] each: rows that the auxiliary runs, where the base keeps
      * them, and rows that the base runs itself. */
     skv_forward_span *read, *kept, *own;
-    struct skv_reader **readers; /* owned, [step_tokens]: whose rows `read` has */
+    struct skv_reader **readers; /* owned, [step_tokens]: the rows of `read` */
 } skv_engine_kvpred;
 
-/* What a sequence has whose prompts an auxiliary model reads. */
+/* The state of a sequence whose prompts an auxiliary model reads. */
 typedef struct skv_reader {
     skv_kv_cache cache; /* the auxiliary's, of the tokens that it has read */
-    size_t n_read;      /* its rows that prompts had it read; those behind them are of drafts */
+    size_t n_read;      /* its rows that it read in prompts; the rows after them are of drafts */
     size_t mark;        /* n_read before the step that is running */
     bool all;           /* for likelihoods: no token has keys and values of the base's own */
 } skv_reader;
 
-/** Opens what the engine's configuration names beside the base, without weights, and checks it. */
+/** Opens the second model that the engine's configuration names, without weights, and checks it. */
 SKV_MUST_CHECK skv_status skv_engine_kvpred_open(skv_engine *engine, const char *preset,
                                                  skv_error *err);
-/** Adds what the auxiliary takes. */
+/** Adds the memory of the auxiliary. */
 SKV_MUST_CHECK skv_status skv_engine_kvpred_count(const skv_engine *engine,
                                                   const skv_load_options *load, skv_kv_type type,
                                                   skv_engine_bytes *bytes, skv_error *err);
@@ -54,7 +54,7 @@ void skv_reader_free(skv_reader *reader);
 
 /** Before a step: of the rows that stand ahead of the sequence those of the tokens ids [n] stay. */
 void skv_reader_begin(skv_sequence *sequence, const int32_t *ids, size_t n);
-/** The step failed: what prompts had read before it stays. */
+/** The step failed: rows that prompts had read before it stay. */
 void skv_reader_undo(skv_sequence *sequence);
 
 /** Runs the base's pass over spans of sequences that have readers, given as `spans`. */

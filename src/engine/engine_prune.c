@@ -30,7 +30,7 @@ void skv_engine_prune_release(skv_engine *e)
     *p = (skv_engine_prune){0};
 }
 
-/* ---- what a sequence has ---- */
+/* ---- the state of a sequence ---- */
 
 skv_status skv_pruned_create(skv_sequence *s, skv_error *err)
 {
@@ -56,7 +56,7 @@ void skv_pruned_mark(skv_sequence *s)
     s->pruned->rows_mark = s->cache.n_rows;
 }
 
-/* All tokens wait again: which rows of a slot are whose is not known. */
+/* All tokens wait again: the tokens of a slot's rows are not known. */
 static void start_over(skv_sequence *s)
 {
     skv_kv_cache_truncate(&s->cache, 0);

@@ -1,7 +1,7 @@
 /*
- * Token pruning in an engine (prefill/pruning.h). What matters in a prompt is known when somebody
- * wants to know something of it: tokens whose output nobody wants only wait, and are read, without
- * those that are pruned, with the next token whose output is wanted.
+ * Token pruning in an engine (prefill/pruning.h). The tokens that matter in a prompt are known only
+ * when an output is wanted. Tokens whose output is not wanted therefore wait, and are read, without
+ * the pruned ones, with the next token whose output is wanted.
  */
 #ifndef SKV_ENGINE_PRUNE_H
 #define SKV_ENGINE_PRUNE_H
@@ -19,8 +19,8 @@ typedef struct skv_engine_prune {
 SKV_MUST_CHECK skv_status skv_engine_prune_init(skv_engine *engine, skv_error *err);
 void skv_engine_prune_release(skv_engine *engine);
 
-/* What a sequence of an engine that prunes has. Tokens [n_run, n_seen) wait, and token t < n_run,
- * or the first one after it that is kept, is row row_of[t]. */
+/* The state of a sequence of an engine that prunes. Tokens [n_run, n_seen) wait, and token t <
+ * n_run, or the first one after it that is kept, is row row_of[t]. */
 typedef struct skv_pruned {
     size_t n_run;
     uint32_t *row_of;  /* owned, [max_tokens], mapped */
@@ -32,7 +32,7 @@ typedef struct skv_pruned {
 SKV_MUST_CHECK skv_status skv_pruned_create(skv_sequence *sequence, skv_error *err);
 /** max_tokens: the sequence's. */
 void skv_pruned_free(skv_pruned *pruned, size_t max_tokens);
-/** Runs what a span of the sequence makes due; its ids follow those that it has seen. */
+/** Runs the tokens that a span of the sequence makes due; its ids follow those that it has seen. */
 SKV_MUST_CHECK skv_status skv_pruned_run(skv_sequence *sequence, const skv_forward_span *span,
                                          const skv_step_sink *sink, skv_error *err);
 /** Before a step, and when it has failed. */

@@ -1,4 +1,4 @@
-/* Eviction as sequences know it: what a prompt's votes are for, and what comes of them. */
+/* Eviction of sequences: from a prompt's votes to the rows that stay. */
 #include "base/mem.h"
 #include "base/size.h"
 #include "engine/engine.h"
@@ -41,7 +41,7 @@ skv_status skv_sequence_set_eviction(skv_sequence *s, const skv_eviction *evicti
     return SKV_OK;
 }
 
-/* ---- what slots are ---- */
+/* ---- the form of slots ---- */
 
 /* Of the layers that read a slot: how far back they see, as votes.h has it. */
 static size_t last_rows_of(const skv_sequence *s, size_t slot)
@@ -103,7 +103,7 @@ skv_status skv_sequence_expect(skv_sequence *s, size_t n, skv_error *err)
 {
     const bool had_votes = s->votes.votes;
     skv_kv_votes_release(&s->votes);
-    /* What fits loses nothing: it is run as if nothing had been asked for. */
+    /* A prompt that fits loses nothing: it runs as without eviction. */
     const bool fits = s->eviction.method == SKV_EVICT_NONE ||
                       skv_kv_cache_most_rows(&s->cache) + n <= s->eviction.capacity;
     if (!fits) SKV_TRY(start_votes(s, n, err));
@@ -119,7 +119,7 @@ size_t skv_sequence_deep_from(const skv_sequence *s, size_t n)
     return s->n_seen < votes->to ? skv_min_size(first, n) : n;
 }
 
-/* ---- behind it ---- */
+/* ---- after it ---- */
 
 size_t skv_eviction_most_rows(const skv_sequence *s, const skv_eviction *how, size_t n)
 {
@@ -254,7 +254,7 @@ static skv_status keep_named(const skv_sequence *s, const skv_head_rows *head, s
     return SKV_OK;
 }
 
-/* Tracks that nobody named keep what they have, in windows what a window can see. */
+/* Tracks that are not in the choice keep their rows, in windows those that a window can see. */
 static void keep_others(const skv_sequence *s, skv_kv_choice *out)
 {
     const skv_kv_layout *layout = s->cache.layout;

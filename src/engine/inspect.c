@@ -1,5 +1,5 @@
 /*
- * What a sequence holds and attends to, for the host to read: see skv/inspect.h.
+ * The rows of a sequence and its attention, for the host to read: see skv/inspect.h.
  *
  * Pages are read through the store, and weights are votes of one token by query head: the back end
  * adds each token's softmax to sums that were 0.

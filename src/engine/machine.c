@@ -1,4 +1,4 @@
-/* What the machine can do: the kernels' peak loops on every thread. */
+/* The machine's limits: the kernels' peak loops on every thread. */
 #include <math.h>
 #include <stdio.h>
 #include <time.h>
@@ -26,7 +26,7 @@ typedef struct peak_job {
     const skv_peak_loop *loop; /* NULL: read */
     skv_peak_read_fn *read;
     unsigned char *memory; /* [n_threads][READ_BYTES_A_THREAD] */
-    double *results;       /* [n_threads]: operations a second, or what was read */
+    double *results;       /* [n_threads]: operations a second, or bytes read */
     peak_watch watch;
 } peak_job;
 
@@ -91,7 +91,7 @@ static double seconds_of(skv_pool *pool, peak_job *job)
     return (double)(skv_clock_ns() - start) * 1e-9;
 }
 
-/* Operations a second, in 10^9: the sum of what each thread can do. */
+/* Operations a second, in 10^9: the sum over all threads. */
 static double measure_loop(skv_pool *pool, peak_job *job, const skv_peak_loop *loop)
 {
     double sum = 0;

@@ -1,4 +1,4 @@
-/* What of a model decides which methods fit it: see skv/combine.h. */
+/* The traits of a model that decide which methods fit it: see skv/combine.h. */
 #include <stdio.h>
 
 #include "engine/engine.h"

@@ -8,7 +8,7 @@
 #include "format/config_build.h"
 #include "prefill/layer_maps.h"
 
-/* What Gemma 4 adds: the head of full layers is 512. */
+/* The additions of Gemma 4: the head of full layers is 512. */
 typedef struct gemma4_shape {
     const char *name;
     size_t period; /* every n-th layer sees all rows */
@@ -157,7 +157,7 @@ static void fill_gemma4(skv_config *c, const gemma4_shape *shape)
     c->post_norms = c->v_norm = c->layer_scalar = true;
 }
 
-/* What gpt-oss has beside its sizes. */
+/* The additions of gpt-oss beside its sizes. */
 static void fill_gpt_oss(skv_config *c)
 {
     skv_rope_default_yarn(&c->ropes[0]);

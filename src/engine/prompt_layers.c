@@ -1,6 +1,6 @@
 /*
  * A prompt that will lose rows, layer by layer: all of it through one layer, whose slot then keeps
- * what was chosen, and on to the next. Keys and values of one layer alone are there whole, and the
+ * the chosen rows, and on to the next. Keys and values of one layer alone are there whole, and the
  * residual stream of all tokens; so prompts fit that are much longer than the store has room for.
  * SwiftKV's deep layers take their rows from the residual stream as it stood before the first of
  * them, one slot at a time, and the tokens that vote or are wanted have another one for themselves.
@@ -20,8 +20,8 @@ typedef struct reading {
     size_t deep_from; /* the first that runs SwiftKV's deep layers */
     size_t n_bytes;   /* of x */
     float *x;         /* owned, [n, D], mapped: the residual stream between two layers; then x_l */
-    float *deep;      /* [n - deep_from, D], behind x: between two deep layers */
-    const skv_step_sink *sink; /* of the last token's logits; NULL: nobody wants them */
+    float *deep;      /* [n - deep_from, D], after x: between two deep layers */
+    const skv_step_sink *sink; /* of the last token's logits; NULL: not wanted */
     skv_kv_choice choice;
     size_t i_slot; /* that is being filled */
     bool open;     /* it has pages for all rows */
@@ -58,7 +58,7 @@ bool skv_prompt_wants_layers(const skv_sequence *s, size_t n)
     const skv_plan *plan = s->plan;
     const skv_engine_options *o = &s->engine->options;
     if (s->engine->ranks) return false;                    /* they follow steps */
-    if (o->ffn_skip.on || o->early_exit > 0) return false; /* what a row left out is not kept */
+    if (o->ffn_skip.on || o->early_exit > 0) return false; /* skipped blocks are not kept */
     if (!s->votes.votes || s->n_seen > 0 || s->reader || s->pruned) return false;
     if (s->votes.by_query_head || plan->by_query_head) return false;
     if (!slots_ascend(plan) || !skv_kv_layout_slots_apart(&plan->layout)) return false;
@@ -179,8 +179,8 @@ static skv_status fill_slots(reading *r, const skv_prompt_options *options, skv_
     return skv_kv_cache_end_slots(&r->s->cache, r->n, &r->choice, err);
 }
 
-/* The first token that runs the deep layers, as skv_sequence_deep_from and what is wanted have it;
- * n: none, and without SwiftKV. */
+/* The first token that runs the deep layers, by skv_sequence_deep_from and the wanted rows; n:
+ * none, and without SwiftKV. */
 static size_t find_deep_from(const reading *r)
 {
     const skv_sequence *s = r->s;

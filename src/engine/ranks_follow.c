@@ -1,4 +1,4 @@
-/* A rank that does what rank 0 says: see ranks_tell.h. */
+/* A rank that repeats the calls of rank 0: see ranks_tell.h. */
 #include <assert.h>
 #include <string.h>
 
@@ -201,7 +201,7 @@ static skv_status read_spans(follower *f, const order *o, skv_error *err)
     return SKV_OK;
 }
 
-/* What fails on all ranks alike leaves them as they were. */
+/* A failure that all ranks share left them as they were. */
 static skv_status step(follower *f, const order *o, skv_error *err)
 {
     const skv_ranks *ranks = o->engine->engine->ranks;

@@ -1,7 +1,8 @@
 /*
- * What rank 0 tells the others (skv/ranks.h): every call that opens an engine, or that changes a
- * sequence, its cache or the index of known prompts. They make the same calls in the same order on
- * their own engines, so page tables and free pages are the same everywhere without being sent.
+ * The calls that rank 0 tells the others (skv/ranks.h): every call that opens an engine, or that
+ * changes a sequence, its cache or the index of known prompts. They make the same calls in the same
+ * order on their own engines, so page tables and free pages are the same everywhere without being
+ * sent.
  *
  * Engines and sequences are named by their addresses on rank 0. A call is told when it has
  * succeeded, a step when its caches have grown, which is the last thing in it that may fail on one
@@ -50,7 +51,7 @@ typedef struct skv_told {
     uint32_t what, mark;
     uint64_t engine, sequence, other;
     uint64_t n, m;
-    uint64_t n_bytes; /* of what follows */
+    uint64_t n_bytes; /* of the rest of the message */
 } skv_told;
 
 typedef struct skv_told_span {

@@ -21,18 +21,18 @@ typedef struct skv_second_model {
     skv_workspace ws;
 } skv_second_model;
 
-/* What an engine takes. */
+/* The memory of an engine. */
 typedef struct skv_engine_bytes {
     skv_bytes weights, workspace;
-    size_t kv;     /* of pages and states, which lie where the back end computes */
-    size_t states; /* of states alone */
+    skv_bytes kv;     /* of pages and states */
+    skv_bytes states; /* of states alone */
 } skv_engine_bytes;
 
 /** Refuses a model at `other` that means another text by an id than the one at `path` does; models
  * without a tokenizer are not compared. `role` names it in errors: "auxiliary". */
 SKV_MUST_CHECK skv_status skv_second_model_check_ids(const char *path, const char *other,
                                                      const char *role, skv_error *err);
-/** Adds what it takes; source, configuration and plan are there. */
+/** Adds its memory; source, configuration and plan are there. */
 SKV_MUST_CHECK skv_status skv_second_model_count(const skv_engine *engine,
                                                  const skv_second_model *second,
                                                  const skv_load_options *load, skv_kv_type type,

@@ -89,7 +89,7 @@ static skv_status encode_text(const skv_self_begin *b, skv_text_piece text, size
     return SKV_OK;
 }
 
-/* The members of the line are what the template reads. */
+/* The template reads the members of the line. */
 static skv_status encode_talk(const skv_self_begin *b, json_t *object, int32_t **ids, size_t *n_ids,
                               skv_error *err)
 {

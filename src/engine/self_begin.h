@@ -1,7 +1,8 @@
 /*
- * What self-written documents begin with: lines of a file, drawn at random. In a .jsonl file a line
- * is {"text"}, or {"messages"}: a conversation as the model's chat template writes it, up to where
- * an answer follows. All of a line is data and spells no special token: only the template does.
+ * The beginnings of self-written documents: lines of a file, drawn at random. In a .jsonl file a
+ * line is {"text"}, or {"messages"}: a conversation as the model's chat template writes it, up to
+ * where an answer follows. All of a line is data and spells no special token: only the template
+ * does.
  */
 #ifndef SKV_ENGINE_SELF_BEGIN_H
 #define SKV_ENGINE_SELF_BEGIN_H

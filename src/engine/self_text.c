@@ -17,11 +17,11 @@
 enum {
     BEGIN_TOKENS = 32, /* of a given text, BOS included; those of a stream in a step */
     LENGTH_MIN = 16,
-    SELF_VERSION = 2, /* in the hash: a change of what is written must change the name */
+    SELF_VERSION = 2, /* in the hash: a change of the output must change the name */
     BEGIN_VERSION = 2 /* the same of beginnings, in the hash where there are some */
 };
 
-/* One stream: documents one behind another, written token by token. */
+/* One stream: documents one after another, written token by token. */
 typedef struct lane {
     skv_sequence *sequence; /* owned */
     skv_sampler *sampler;   /* owned */
@@ -94,7 +94,7 @@ static void take_rows(void *user, const skv_told_row *rows, size_t n)
     skv_pool_run(w->engine->pool, n, take_logits, &told);
 }
 
-/* What a lane does with the token that was chosen last: a document may have ended with it. */
+/* Takes the token that was chosen last; a document may have ended with it. */
 static skv_status follow(const writer *w, lane *l, skv_error *err)
 {
     const int32_t last = l->ids[l->n - 1];
@@ -131,8 +131,8 @@ static skv_status step(writer *w, bool *any, skv_error *err)
     return SKV_OK;
 }
 
-/* ---- waves: all lanes from first to last token; what one holds depends on its number alone ----
- */
+/* ---- waves: all lanes from first to last token; the contents of one depend on its number alone
+ * ---- */
 
 static skv_status start_lane(writer *w, size_t i, uint64_t i_stream, skv_error *err)
 {

@@ -61,7 +61,7 @@ skv_status skv_sequence_create_as(skv_engine *engine, skv_prefill prefill, size_
     const bool own = prefill == SKV_PREFILL_AUTO || prefill == engine->options.prefill;
     if (status == SKV_OK) {
         status = skv_sequence_set_speculation(s, &engine->options.speculation, err);
-        /* Another method may have no exit head, or no auxiliary: nobody drafts. */
+        /* Another method may have no exit head, or no auxiliary: then nothing drafts. */
         if (status == SKV_UNSUPPORTED && !own) status = SKV_OK;
     }
     if (status != SKV_OK) {

@@ -28,7 +28,8 @@ extern const skv_attention_kernels skv_attention_kernels_avx512bf16;
 extern const skv_attention_kernels skv_attention_kernels_neon;
 
 void skv_attention_init_ref(skv_kernels *k);
-/* The caller has checked the level's own feature; `features` chooses among what goes beyond it. */
+/* The caller has checked the level's own feature; `features` chooses among the extensions beyond
+ * it. */
 void skv_attention_init_avx2(skv_kernels *k, unsigned features);
 /* With SKV_CPU_AVX512_BF16, pages of 16 and 8 bits go through VDPBF16PS, otherwise through f32;
  * with SKV_CPU_AVX512_VNNI prompts over pages of int8 go through VPDPBUSD. */

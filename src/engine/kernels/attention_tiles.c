@@ -11,7 +11,7 @@ enum {
     TASK_ROWS = 192,    /* query rows of a task, about: a multiple of SKV_TILE_ROWS */
     FEW_HEADS = 8,      /* query heads of one token for which panels do not pay */
     FEW_ROWS = 16,      /* with so few the cache is read faster than panels are made: fetch ahead */
-    FETCH_BYTES = 32768 /* what is fetched ahead of the page in use, about: whole pages */
+    FETCH_BYTES = 32768 /* bytes to fetch ahead of the page in use, about: whole pages */
 };
 
 static const float NOTHING = -1e30f; /* a maximum below every score, from which one may subtract */
@@ -37,7 +37,7 @@ typedef struct task {
     float *q_steps, *p_steps; /* [M] between the whole numbers of a row of q, of weights */
     float *sums;              /* [M][SKV_TILE_SUMS] */
     float *scales;            /* [2][64] of K and V in an 8-bit page */
-    int32_t *starts;          /* [64] what the sums of scores begin with */
+    int32_t *starts;          /* [64] the initial sums of scores */
 } task;
 
 /* The columns [lo, hi) of one page that a query row sees. */
@@ -114,7 +114,7 @@ static void task_init(task *t, const skv_attention_ways *ways, size_t n_tokens, 
     memset(t->sums, 0, M * SKV_TILE_SUMS * sizeof *t->sums);
 }
 
-/* What query row i sees of the page that begins at row `first` of the cache. */
+/* The range of a page's rows, from row `first` of the cache on, that query row i sees. */
 static span span_of(const task *t, size_t i, size_t first)
 {
     size_t window = t->a->window;
@@ -139,7 +139,7 @@ static uint64_t bits_below(size_t n)
     return n >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1;
 }
 
-/* Rows of one product, from row i on, and what they see of a page. */
+/* Rows of one product, from row i on, and the range of a page that they see. */
 typedef struct tile {
     size_t i, m;
     span seen; /* columns that any of them sees */
@@ -268,7 +268,7 @@ static void run_few(const task *t, size_t i, size_t n, const skv_tile_page *page
     }
 }
 
-/* What a page's K and, if there are any, the scales lie in. */
+/* The buffers for a page's K and, if there are any, the scales. */
 static void fetch_k(const skv_attention *a, const unsigned char *page)
 {
     size_t half = skv_page_rows_at(a->type, a->head_dim, 1);

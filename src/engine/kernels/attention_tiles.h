@@ -53,7 +53,7 @@ typedef struct skv_tile_product {
     size_t m, n, k;         /* m <= SKV_TILE_ROWS; n a multiple of 16; k of unit */
     bool add;
     const float *steps;    /* [m] between the whole numbers of a row of a */
-    const int32_t *starts; /* [n] what sums begin with; NULL: 0 */
+    const int32_t *starts; /* [n] initial sums; NULL: 0 */
 } skv_tile_product;
 
 /* Scores of up to SKV_TILE_ROWS rows that become weights. */
@@ -63,9 +63,9 @@ typedef struct skv_tile_softmax {
     const uint64_t *visible; /* [m], bit c: the row sees column c; NULL: every row sees all */
     float *max;              /* [m] running maxima */
     float *sums;             /* [m][SKV_TILE_SUMS] partial sums of the weights */
-    float *shrink;           /* [m] out: what O and older sums are to be multiplied by */
+    float *shrink;           /* [m] out: factors for O and older sums */
     float *steps;            /* [m] out: between the whole numbers that are a row's weights */
-    const float *k_scales;   /* [64] what column c of the scores is multiplied by first; or NULL */
+    const float *k_scales;   /* [64] factors of the columns of the scores; or NULL */
     const float *v_scales;   /* [64] the same for the weights, after they are summed; or NULL */
     float slack;
     float cap; /* > 0: s becomes cap * tanh(s) first */
@@ -77,7 +77,7 @@ typedef struct skv_tile_few {
     float *o;               /* [m][ld_v] */
     const unsigned char *q; /* [m] packed rows */
     size_t q_bytes;         /* between rows of q */
-    const float *q_steps;   /* [m] what few_q returned, if there is one, else pack_q */
+    const float *q_steps;   /* [m] from few_q, if there is one, else pack_q */
     size_t m;
     const unsigned char *ahead; /* rows to ask for while those of the page are read; or NULL */
 } skv_tile_few;

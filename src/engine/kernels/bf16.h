@@ -1,4 +1,4 @@
-/* bfloat16 and float, one number at a time: what every level rounds like. */
+/* bfloat16 and float, one number at a time: the rounding of every level. */
 #ifndef SKV_KERNELS_BF16_H
 #define SKV_KERNELS_BF16_H
 

@@ -1,4 +1,4 @@
-/* What the processor can do, as a bit mask, and the levels of kernels that --cpu names. */
+/* The processor's features as a bit mask, and the levels of kernels that --cpu names. */
 #ifndef SKV_KERNELS_CPU_H
 #define SKV_KERNELS_CPU_H
 

@@ -2,10 +2,10 @@
  * The arithmetic of a transformer on raw pointers: one function type for each operation and one
  * table that holds an implementation of each.
  *
- * A kernel is pure: it does not allocate, start threads, do I/O, keep state or fail. Whoever
- * calls it has checked the sizes, owns the memory and decides which thread does which portion.
- * kernels/ref/ is the specification, written plainly; x86/ and arm/ overlay it at run time by
- * what the processor can do (skv_kernels_init). docs/explanation/kernels.md tells how to add one.
+ * A kernel is pure: it does not allocate, start threads, do I/O, keep state or fail. Its caller has
+ * checked the sizes, owns the memory and decides which thread does which portion.
+ * kernels/ref/ is the specification, written plainly; x86/ and arm/ overlay it at run time by the
+ * processor's features (skv_kernels_init). docs/explanation/kernels.md tells how to add one.
  *
  * Notation (docs/reference/notation.md): T tokens, D model width, H query heads, Hk KV heads, G = H
  * / Hk, Dh head width, F feed-forward width, V vocabulary, M x N x K the sizes of a matrix product.
@@ -44,8 +44,8 @@
  * An int8 scale is amax / 127 of its group, or 0 if amax < 127 * FLT_MIN. A weight's scale is
  * rounded before its codes are made, so bfloat16 costs nothing and has no range to leave.
  *
- * Narrow products, K up to SKV_NARROW_K, are those of models so small that their arithmetic is
- * not what a user waits for, and whose likelihoods feel every rounding. Their bfloat16 weights
+ * Narrow products, K up to SKV_NARROW_K, are those of models so small that their arithmetic costs
+ * little time, and every rounding shows in their likelihoods. Their bfloat16 weights
  * meet rows of floats (`wide`), their int8 groups are short.
  */
 enum {
@@ -62,9 +62,9 @@ static inline size_t skv_i8_group(size_t K)
 
 /* How to compute a tile: any of these together. */
 enum {
-    SKV_TILE_ADD = 1,     /* add to what c holds */
-    SKV_TILE_PREFETCH = 2 /* the panel is in memory, not in a cache, and so are the bytes behind it,
-                             which are read next: prefetching them pays */
+    SKV_TILE_ADD = 1,     /* add to the sums in c */
+    SKV_TILE_PREFETCH = 2 /* the panel is in memory, not in a cache, and so are the bytes after
+                           * it, which are read next: prefetching them pays */
 };
 
 typedef struct skv_matmul {
@@ -80,8 +80,8 @@ typedef struct skv_matmul {
     void (*pack_w)(void *panel, const float *w, size_t ldw, size_t n, size_t K);
     /* Packs x [m, K] (row-major, rows `ldx` floats apart), 1 <= m <= mr. */
     void (*pack_x)(void *block, const float *x, size_t ldx, size_t m, size_t K);
-    /* The same panel from w stored [K, n], the same block from x stored [K, m]: what training
-     * needs of transposed operands. NULL where a set of functions has no short way. */
+    /* The same panel from w stored [K, n], the same block from x stored [K, m]: the transposed
+     * operands of training. NULL where a set of functions has no short way. */
     void (*pack_w_t)(void *panel, const float *w, size_t ldw, size_t n, size_t K);
     void (*pack_x_t)(void *block, const float *x, size_t ldx, size_t m, size_t K);
     /*
@@ -91,8 +91,8 @@ typedef struct skv_matmul {
      */
     void (*tile)(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
                  size_t k0, size_t k1, unsigned mode);
-    /* What a thread calls after its last `tile`, or NULL: gives back what the processor keeps for
-     * the next one. */
+    /* A thread calls this after its last `tile`; or NULL: gives back state that the processor
+     * keeps for the next one. */
     void (*finish)(void);
 } skv_matmul;
 
@@ -292,7 +292,7 @@ typedef struct skv_scan_block {
  */
 typedef void skv_scan_rows_fn(const skv_scan_block *block, const float *s, float *u, float *out,
                               size_t n_panels);
-/* S behind a whole block: S[d] = decay S[d] + sum_j kt[d][j] (weight[j] u_j). */
+/* S after a whole block: S[d] = decay S[d] + sum_j kt[d][j] (weight[j] u_j). */
 typedef void skv_scan_fold_fn(float *s, const float *kt, const float *u,
                               const float *weight /* [16] */, float decay, size_t key_dim,
                               size_t n_panels);
@@ -320,7 +320,7 @@ typedef struct skv_scan_kernels {
 /* ------------------------------------------------------------------------------------------ */
 
 typedef struct skv_kernels {
-    skv_cpu_level level; /* what was asked for, after clamping to the processor */
+    skv_cpu_level level; /* the requested level, after clamping to the processor */
     skv_matmul f32, wide, bf16, i8, q, q_wide;
     skv_round_int4_fn *round_int4;
     skv_kv_store_fn *kv_store;
@@ -347,8 +347,8 @@ typedef struct skv_kernels {
 } skv_kernels;
 
 /**
- * Fills the table with the reference and overlays what `level` allows and `features` (from
- * skv_cpu_detect) can run. SKV_CPU_BEST takes the best.
+ * Fills the table with the reference and overlays the kernels that `level` allows and `features`
+ * (from skv_cpu_detect) can run. SKV_CPU_BEST takes the best.
  */
 void skv_kernels_init(skv_kernels *k, skv_cpu_level level, unsigned features);
 

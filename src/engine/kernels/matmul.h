@@ -1,5 +1,5 @@
 /*
- * The matrix products behind skv_kernels.f32, .wide, .bf16, .i8 and .q: one constant table for each
+ * The matrix products of skv_kernels.f32, .wide, .bf16, .i8 and .q: one constant table for each
  * kind and instruction set, and the functions that put those of a level into the kernel table.
  */
 #ifndef SKV_KERNELS_MATMUL_H
@@ -30,7 +30,8 @@ extern const skv_matmul skv_matmul_i8_neon, skv_matmul_i8_neondot, skv_matmul_q_
 extern const skv_matmul skv_matmul_i8_neoni8mm, skv_matmul_bf16_neonbf16;
 
 void skv_matmul_init_ref(skv_kernels *k);
-/* The caller has checked the level's own feature; `features` chooses among what goes beyond it. */
+/* The caller has checked the level's own feature; `features` chooses among the extensions beyond
+ * it. */
 void skv_matmul_init_avx2(skv_kernels *k, unsigned features);
 void skv_matmul_init_avxvnni(skv_kernels *k);
 void skv_matmul_init_avx512(skv_kernels *k, unsigned features);
@@ -47,7 +48,7 @@ static inline float skv_i8_scale(float amax)
     return amax < SKV_I8_TINY ? 0.0f : amax / 127.0f;
 }
 
-/** What values are multiplied with to become codes: 1 / scale, 0 for a scale of 0. */
+/** The factor that turns values into codes: 1 / scale, 0 for a scale of 0. */
 static inline float skv_i8_inverse(float scale)
 {
     return scale == 0.0f ? 0.0f : 1.0f / scale;

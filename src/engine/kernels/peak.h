@@ -1,6 +1,6 @@
 /*
  * The limits of a level: loops that do nothing but its fastest multiply-add instructions on
- * registers, and one that reads memory. Whoever measures runs them on every thread.
+ * registers, and one that reads memory. A measurement runs them on every thread.
  *
  * A loop has enough independent sums that it waits for the units, not for a result. Operands are
  * in the form the instructions want: unpacking, widening and scales are not part of a limit.
@@ -27,7 +27,8 @@ enum { SKV_PEAK_BYTES = 64 }; /* of an operand */
  * skv_peak_f32_ref multiplies its sums by a and adds b, which is the same where a is 1.
  */
 typedef double skv_peak_fn(const void *a, const void *b, size_t n_rounds);
-/* Reads n_bytes once and returns what depends on all of them. A multiple of 4096 is best. */
+/* Reads n_bytes once and returns a value that depends on all of them. A multiple of 4096 is
+ * best. */
 typedef uint64_t skv_peak_read_fn(const void *buffer, size_t n_bytes);
 
 typedef struct skv_peak_loop {
@@ -43,7 +44,7 @@ typedef struct skv_peak_loops {
     skv_peak_read_fn *read;
 } skv_peak_loops;
 
-/** Fills the table with the limits of what skv_kernels_init takes for this level. */
+/** Fills the table with the limits of the kernels that skv_kernels_init takes for this level. */
 void skv_peak_init(skv_peak_loops *peak, skv_cpu_level level, unsigned features);
 
 /** Operations of a round; a multiply-add is two. */
@@ -52,7 +53,7 @@ static inline double skv_peak_ops(const skv_peak_loop *loop)
     return 2.0 * (double)loop->n_products;
 }
 
-/* What a loop returns of its sums [n]. */
+/* The value that a loop returns of its sums [n]. */
 static inline double skv_peak_total_f32(const float *sums, size_t n)
 {
     double total = 0.0;

@@ -59,7 +59,7 @@ size_t skv_quant_panel_bytes(const skv_quant_form *form, size_t nr, size_t K);
 /** Packs rows [1 <= n <= nr, K], zero-filling to nr. */
 void skv_quant_pack(void *panel, size_t nr, const skv_quant_form *form, const skv_quant_rows *rows);
 /** out [n][nr] = the values of elements [k0, k0 + n) along K as f32; k0 and n are multiples of
- * SKV_QUANT_GROUP. The specification of what a panel holds. */
+ * SKV_QUANT_GROUP. The specification of a panel's contents. */
 void skv_quant_unpack(float *out, const void *panel, size_t nr, size_t K, size_t k0, size_t n);
 
 /** Scales of 16 bits of each span: their place in a panel, and their bytes. */

@@ -1,6 +1,6 @@
 /*
- * The search that rounds floats to 4 bits: what its implementations (ref/round_int4_ref.c,
- * x86/round_int4_avx2.c) must have in common.
+ * The search that rounds floats to 4 bits: the rules that its implementations
+ * (ref/round_int4_ref.c, x86/round_int4_avx2.c) must share.
  *
  * A group of 32 floats gets one scale and codes for the levels -8 to 7. Nine scales are tried. The
  * first maps the element of largest magnitude to -8.5, the last to -6.5; codes are rounded, and the

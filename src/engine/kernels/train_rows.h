@@ -1,5 +1,5 @@
 /*
- * Rows of a training step: what the forward table has no use for. Same rules as kernels.h: pure
+ * Row operations of a training step, which the forward table lacks. Same rules as kernels.h: pure
  * functions on raw pointers, one table, ref/ is the specification.
  */
 #ifndef SKV_KERNELS_TRAIN_ROWS_H

@@ -35,7 +35,7 @@ static const skv_evict_method *method_of(skv_evictor id)
     return (unsigned)id < SKV_EVICTOR_COUNT ? evictors[id].method : NULL;
 }
 
-/* What the options of a method may say. */
+/* The options that a method may have. */
 static unsigned taken_by(skv_evictor id)
 {
     return evictors[id].method->takes | evictors[id].heads;
@@ -101,7 +101,7 @@ typedef struct place {
 
 enum { PLACES_MAX = 4 };
 
-/* What a method's numbers are; returns how many. */
+/* The numbers of a method; returns how many. */
 static size_t places_of(skv_eviction *e, place out[PLACES_MAX])
 {
     const unsigned takes = taken_by(e->method);

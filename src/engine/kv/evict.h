@@ -36,8 +36,8 @@ typedef enum skv_evict_voting {
     SKV_VOTES_ALL     /* every token of it */
 } skv_evict_voting;
 
-/* What a method's options may say beside C: a bit each. The list of methods says who may say HEADS.
- */
+/* The options that a method may have beside C: a bit each. The list of methods says which may
+ * have HEADS. */
 enum {
     SKV_EVICT_TAKES_WINDOW = 1,
     SKV_EVICT_TAKES_KERNEL = 2,
@@ -60,7 +60,7 @@ typedef struct skv_evict_method {
     size_t most;   /* capacities that one head may keep; SKV_EVICT_ANY_ROWS: all of its rows */
     /* Turns a head's votes into scores, in place. */
     void (*score)(const skv_evict_slot *slot, size_t head);
-    /* Rows of the prefix that each head keeps: n_kept [n_heads], at most what it has. */
+    /* Rows of the prefix that each head keeps: n_kept [n_heads], at most all of its rows. */
     void (*share)(const skv_evict_slot *slot, size_t *n_kept);
 } skv_evict_method;
 
@@ -70,8 +70,8 @@ SKV_EVICTOR_LIST(SKV_EVICTOR_METHOD)
 
 /** Rows that a head may keep of n; the eviction was checked. */
 size_t skv_evict_most_rows(const skv_eviction *eviction, size_t n);
-/** What every head of a slot keeps: rows + h * rows_stride gets n_kept[h] of them, window
- * included. Overwrites the votes. */
+/** The rows that every head of a slot keeps: rows + h * rows_stride gets n_kept[h] of them,
+ * window included. Overwrites the votes. */
 void skv_evict_choose(const skv_evict_slot *slot, uint32_t *rows, size_t rows_stride,
                       size_t *n_kept);
 

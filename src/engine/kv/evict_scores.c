@@ -1,5 +1,5 @@
 /*
- * What the methods that choose by votes have in common: smoothing, the highest of many scores.
+ * Functions that the methods that choose by votes share: smoothing, the highest of many scores.
  *
  * Smoothing is torch's max_pool1d and avg_pool1d with stride 1 and padding k / 2 over the
  * prefix alone: entry j covers votes j - k / 2 .. j - k / 2 + k - 1 as far as they exist, and a

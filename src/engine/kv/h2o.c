@@ -3,7 +3,7 @@
  *
  * A row's score is all the attention that it got from all tokens of the prompt; the C - w highest
  * stay, and the w most recent. The original evicts during generation too, and halves the capacity
- * between the two kinds, which is our default for w; here what is generated stays. All queries
+ * between the two kinds, which is our default for w; here generated rows stay. All queries
  * have to be seen, so with SwiftKV the deep layers run for every token of the prompt.
  */
 #include "kv/evict.h"

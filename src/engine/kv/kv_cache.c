@@ -46,7 +46,7 @@ void skv_kv_cache_release(skv_kv_cache *cache)
     *cache = (skv_kv_cache){0};
 }
 
-/* ---- what a track has ---- */
+/* ---- the pages of a track ---- */
 
 size_t skv_kv_cache_track_rows(const skv_kv_cache *cache, size_t track)
 {
@@ -90,7 +90,7 @@ uint32_t skv_kv_cache_page(const skv_kv_cache *cache, size_t track, size_t i)
     return skv_kv_cache_pages(cache, cache->layout->tracks[track].bundle)[i];
 }
 
-/* ---- what the back end knows of it ---- */
+/* ---- telling the back end ---- */
 
 /* Pages [first, end) of a bundle are others. */
 void skv_kv_cache_tell_pages(const skv_kv_cache *cache, size_t bundle, size_t first, size_t end)
@@ -173,7 +173,7 @@ static void forget_losses(skv_kv_cache *cache)
 
 /* ---- growing and shrinking ---- */
 
-/* The first of n_rows rows that the one behind them sees through the windows. */
+/* The first of n_rows rows that the next one sees through the windows. */
 static size_t first_seen(const skv_kv_layout *layout, size_t n_rows)
 {
     return n_rows >= layout->window ? n_rows - layout->window + 1 : 0;
@@ -185,8 +185,8 @@ size_t skv_kv_layout_first_seen(const skv_kv_layout *layout, size_t n_rows)
     return first_seen(layout, n_rows) / SKV_PAGE_ROWS * SKV_PAGE_ROWS;
 }
 
-/* Pages at the front of a bundle that go back before the next rows are written. The row i of an
- * evicted track is not behind row i + dropped of the sequence, so it is never in too early. */
+/* Pages at the front of a bundle that go back before the next rows are written. Row i of an
+ * evicted track is at most row i + dropped of the sequence, so it is never in too early. */
 static size_t front_pages(const skv_kv_cache *cache, size_t bundle)
 {
     const skv_kv_layout *layout = cache->layout;
@@ -273,7 +273,7 @@ static void drop_front(skv_kv_cache *cache)
 
 enum { COPIES = 64 }; /* at a time */
 
-/* Pages that take the places of shared ones, and get what these hold. */
+/* Pages that take the places of shared ones, and get their contents. */
 typedef struct copies {
     uint32_t to[COPIES], from[COPIES];
     size_t n;
@@ -360,7 +360,7 @@ size_t skv_kv_cache_reach(const skv_kv_cache *cache, size_t n_rows)
     return cache->front <= first_seen(cache->layout, n_rows) ? n_rows : 0;
 }
 
-/* What tracks lack of the first n_rows rows of `from`, which may be the cache itself. */
+/* The rows that tracks lack of the first n_rows rows of `from`, which may be the cache itself. */
 static void count_dropped(skv_kv_cache *cache, const skv_kv_cache *from, size_t n_rows)
 {
     bool others = false;

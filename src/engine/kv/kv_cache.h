@@ -1,7 +1,7 @@
 /*
  * The cache of one sequence: for every KV slot and head a list of pages.
  *
- * A layout says which slots there are and how many heads each has; AcrossKV gives several layers
+ * A layout lists the slots and the number of heads of each; AcrossKV gives several layers
  * one slot, so a model has l + (L - l) / g slots, and that much memory is really taken. A head of
  * a slot is a `track`: tracks are numbered slot by slot.
  *
@@ -23,14 +23,14 @@
 
 #include "kv/kv_store.h"
 
-/* What a slot is. */
+/* A slot of a layout. */
 typedef struct skv_kv_slot {
     size_t n_heads;
     size_t head_dim;
     size_t window; /* rows that a query sees, its own included; 0: all */
 } skv_kv_slot;
 
-/* What a track is. */
+/* A track of a layout. */
 typedef struct skv_kv_track {
     size_t head_dim;
     bool windowed;
@@ -51,7 +51,7 @@ typedef struct skv_kv_layout {
     size_t *track0;   /* [n_slots + 1], owned: slot s has tracks [track0[s], track0[s + 1]) */
     skv_kv_track *tracks; /* [n_tracks], owned */
     size_t *first;        /* [n_bundles], owned: the first track of each */
-    /* What skv_kv_layout_bind adds. */
+    /* Added by skv_kv_layout_bind. */
     skv_kv_store *store; /* borrowed: of all caches with this layout */
     skv_slots *slots;    /* owned: the same for the back end */
     size_t max_pages;    /* of a bundle, in each of these caches */
@@ -108,8 +108,8 @@ SKV_MUST_CHECK skv_status skv_kv_cache_grow(skv_kv_cache *cache, size_t n_rows, 
 /** How many of the first n_rows rows can be continued from: all or, where windowed tracks have lost
  * rows that the next one would see, 0. */
 size_t skv_kv_cache_reach(const skv_kv_cache *cache, size_t n_rows);
-/** Forgets the rows from n_rows on, or all that it has where these cannot be continued from; pages
- * go back. What was evicted before stays away. */
+/** Forgets the rows from n_rows on, or all rows if the cache cannot be continued from there;
+ * pages go back. Evicted rows stay away. */
 void skv_kv_cache_truncate(skv_kv_cache *cache, size_t n_rows);
 /** Makes an empty cache begin with the first n_rows rows of another, which can be continued from,
  * sharing its pages. Only where rows were evicted it takes memory: SKV_MEMORY, and it is still
@@ -119,10 +119,10 @@ SKV_MUST_CHECK skv_status skv_kv_cache_share(skv_kv_cache *cache, const skv_kv_c
 /** The page of a bundle with the rows [64 i, 64 i + 64) of a cache that nothing was evicted from;
  * SKV_KV_NO_PAGE: they are in front of the windows and gone. */
 uint32_t skv_kv_cache_block(const skv_kv_cache *cache, size_t bundle, size_t i);
-/** The first of n_rows rows that the one behind them sees in windowed tracks, in whole pages. */
+/** The first of n_rows rows that the next one sees in windowed tracks, in whole pages. */
 size_t skv_kv_layout_first_seen(const skv_kv_layout *layout, size_t n_rows);
-/** An empty cache has n_rows rows, full pages, of which skv_kv_cache_put_block then gives it every
- * one; what stands before skv_kv_layout_first_seen is not given in windowed bundles. */
+/** An empty cache has n_rows rows, full pages, of which skv_kv_cache_put_block then gives it
+ * every one; pages before skv_kv_layout_first_seen are not given in windowed bundles. */
 void skv_kv_cache_adopt(skv_kv_cache *cache, size_t n_rows);
 /** The rows [64 i, 64 i + 64) of each bundle are in pages[bundle], shared. */
 void skv_kv_cache_put_block(skv_kv_cache *cache, size_t i, const uint32_t *pages);
@@ -135,21 +135,21 @@ size_t skv_kv_cache_position(const skv_kv_cache *cache, size_t track, size_t i);
 /** Pages that must be free for skv_kv_cache_evict to keep at most n rows of each track: as many as
  * take the place of shared ones, less those of the bundles before that have gone back. */
 size_t skv_kv_cache_evict_needs(const skv_kv_cache *cache, size_t n);
-/** Keeps of every track what `choice` says, moved together; pages that are shared stay as they
+/** Keeps the rows of `choice` of every track, moved together; pages that are shared stay as they
  * are, and the others that are no longer needed go back. SKV_FULL or SKV_MEMORY: nothing has
  * changed. */
 SKV_MUST_CHECK skv_status skv_kv_cache_evict(skv_kv_cache *cache, const skv_kv_choice *choice,
                                              skv_error *err);
-/** An empty cache, whose layout has `times` tracks for each one of `from`, gets of each what
- * `choice`, which is by its tracks, says. SKV_FULL or SKV_MEMORY: it is still empty. */
+/** An empty cache, whose layout has `times` tracks for each one of `from`, gets the rows of
+ * `choice`, which is by its tracks, of each. SKV_FULL or SKV_MEMORY: it is still empty. */
 SKV_MUST_CHECK skv_status skv_kv_cache_spread(skv_kv_cache *cache, const skv_kv_cache *from,
                                               const size_t *times, const skv_kv_choice *choice,
                                               skv_error *err);
 /*
  * An empty cache whose slots are apart may be filled slot by slot, each one with n_rows rows of
- * which `choice` then says what stays, so that the rows of one slot alone are there whole. Until
- * skv_kv_cache_end_slots the cache is empty to everybody else; skv_kv_cache_drop_slots gives up,
- * when n_closed slots were closed and the next one is open or not.
+ * which `choice` then keeps some, so that the rows of one slot alone are there whole. Until
+ * skv_kv_cache_end_slots the cache is empty to all other functions; skv_kv_cache_drop_slots gives
+ * up, when n_closed slots were closed and the next one is open or not.
  */
 /** Pages for n_rows rows of a slot; SKV_FULL and unchanged when the store has too few. */
 SKV_MUST_CHECK skv_status skv_kv_cache_open_slot(skv_kv_cache *cache, size_t slot, size_t n_rows,

@@ -1,6 +1,6 @@
 /*
- * What kv_cache.c and kv_compact.c share: the pages of a cache's bundles, and telling the back end
- * of them.
+ * Functions that kv_cache.c and kv_compact.c share: the pages of a cache's bundles, and telling the
+ * back end of them.
  */
 #ifndef SKV_KV_CACHE_PAGES_H
 #define SKV_KV_CACHE_PAGES_H
@@ -46,7 +46,7 @@ void skv_kv_cache_drop_pages(skv_kv_cache *cache, size_t bundle, size_t first, s
 /** They have become others, as the back end is to know. */
 void skv_kv_cache_tell_pages(const skv_kv_cache *cache, size_t bundle, size_t first, size_t end);
 
-/** The back end learns what all tracks have lost. */
+/** Tells the back end how many rows all tracks have lost. */
 void skv_kv_cache_tell_dropped(const skv_kv_cache *cache);
 
 #endif

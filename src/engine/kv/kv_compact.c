@@ -58,7 +58,7 @@ static void run_jobs(compaction *c)
     c->n_jobs = 0;
 }
 
-/* Track t gets in pages `to` what the choice says for it of a track of `from`. */
+/* Track t gets in pages `to` the rows that the choice keeps for it of a track of `from`. */
 static void add_job(compaction *c, size_t t, const uint32_t *to, const skv_kv_cache *from,
                     size_t track)
 {
@@ -81,9 +81,9 @@ static size_t pages_after(const compaction *c, size_t bundle)
     return skv_kv_pages_for(skv_kv_layout_most(c->cache->layout, bundle, c->choice->n));
 }
 
-/* A bundle becomes the rows that its tracks keep: in place, since rows ascend, so that page p gets
- * what is in p or later pages. Pages that others use stay as they are, and new ones take their
- * places. */
+/* A bundle keeps only the rows of its tracks' choice: in place, since rows ascend, so that the
+ * new page p comes from page p or later ones. Pages that others use stay as they are, and new
+ * ones take their places. */
 static void list_bundle(compaction *c, size_t bundle)
 {
     skv_kv_cache *cache = c->cache;
@@ -99,7 +99,7 @@ static void list_bundle(compaction *c, size_t bundle)
     }
 }
 
-/* A bundle whose rows have moved has the pages where they are. */
+/* Tells the new places of a bundle whose rows have moved. */
 static void settle_bundle(const compaction *c, size_t bundle, size_t n_pages)
 {
     skv_kv_cache *cache = c->cache;
@@ -115,8 +115,8 @@ static void settle_bundle(const compaction *c, size_t bundle, size_t n_pages)
     }
 }
 
-/* Bundles [first, end) keep what the choice says of n_rows rows; 0: of those that their tracks
- * have. As many of them at a time as there are free pages for. */
+/* Bundles [first, end) keep the rows that the choice names of n_rows rows; 0: of those that
+ * their tracks have. As many of them at a time as there are free pages for. */
 static void compact_bundles(skv_kv_cache *cache, size_t first, size_t end,
                             const skv_kv_choice *choice, size_t n_rows)
 {
@@ -148,7 +148,7 @@ static bool keeps_all(const skv_kv_cache *cache, const skv_kv_choice *choice)
     return true;
 }
 
-/* The lists of what is kept, before they belong to a cache. */
+/* The lists of kept rows, before they belong to a cache. */
 typedef struct new_lists {
     size_t *dropped;
     uint32_t *kept;
@@ -176,7 +176,7 @@ static skv_status make_lists(new_lists *lists, const skv_kv_layout *layout,
                     lists->n_tracks * lists->stride);
 }
 
-/* What track t of the choice keeps of track `track` of `from`. */
+/* The rows that track t of the choice keeps of track `track` of `from`. */
 static void note_kept(new_lists *lists, size_t t, const skv_kv_cache *from, size_t track,
                       const skv_kv_choice *choice)
 {
@@ -217,7 +217,7 @@ skv_status skv_kv_cache_evict(skv_kv_cache *cache, const skv_kv_choice *choice, 
     return SKV_OK;
 }
 
-/* A cache gets what the choice says of the tracks of another one, `times` times each. */
+/* A cache gets the chosen rows of the tracks of another one, `times` times each. */
 static void fill_tracks(skv_kv_cache *cache, const skv_kv_cache *from, const size_t *times,
                         const skv_kv_choice *choice)
 {

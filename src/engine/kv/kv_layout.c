@@ -1,4 +1,4 @@
-/* What slots and tracks there are, and which of them share pages: see kv_cache.h. */
+/* Makes the list of slots and tracks, and the bundles that share pages: see kv_cache.h. */
 #include <assert.h>
 
 #include "base/mem.h"

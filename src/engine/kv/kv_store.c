@@ -1,8 +1,8 @@
 /*
  * The page store: see kv_store.h.
  *
- * Of the free pages the first is taken. So those that a prompt's chunk takes one after the other
- * for a head lie behind one another, as far as they can, and a token's attention reads them as fast
+ * Of the free pages the first is taken. So the pages that a prompt's chunk takes one after the
+ * other for a head are adjacent, as far as possible, and a token's attention reads them as fast
  * as memory gives them; in the opposite order, in which a stack gives them back, half as fast.
  */
 #include "kv/kv_store.h"

@@ -34,7 +34,7 @@ void skv_kv_page_watch(skv_kv_store *store, uint32_t page, size_t weight);
 /** The weights of watched pages that have one reference. */
 size_t skv_kv_store_idle_weight(const skv_kv_store *store);
 
-/* What pages hold: as backend.h says. */
+/* The format of pages: as in backend.h. */
 void skv_kv_pages_copy(skv_kv_store *store, const uint32_t *to, const uint32_t *from, size_t n);
 void skv_kv_pages_compact(skv_kv_store *store, const skv_compact_job *jobs, size_t n);
 skv_ticket skv_kv_pages_read(skv_kv_store *store, const uint32_t *pages, size_t n, void *host);

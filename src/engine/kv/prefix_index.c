@@ -117,7 +117,7 @@ static block *find_longest(const skv_prefix_index *index, uint64_t domain, const
     return last;
 }
 
-/* ---- what a block has ---- */
+/* ---- the pages of a block ---- */
 
 static part full_part(const block *b)
 {
@@ -140,7 +140,7 @@ static bool is_whole(const block *b)
     return pages_of(b, full_part(b)) + pages_of(b, windowed_part(b)) == b->layout->n_bundles;
 }
 
-/* One page of a part tells for all, and the store counts which of these nobody else uses. */
+/* One page of a part tells for all, and the store counts which of these no sequence uses. */
 static void watch(const skv_prefix_index *index, const block *b, part p)
 {
     const size_t n_pages = pages_of(b, p);
@@ -170,9 +170,9 @@ static size_t drop_part(skv_prefix_index *index, block *b, part p)
     return n_pages;
 }
 
-/* ---- what can be continued ---- */
+/* ---- places to continue from ---- */
 
-/* The first block that the token behind n_blocks of them sees through the windows. */
+/* The first block that the token after n_blocks of them sees through the windows. */
 static size_t first_seen(const block *last, size_t n_blocks)
 {
     return skv_kv_layout_first_seen(last->layout, n_blocks * SKV_PAGE_ROWS) / SKV_PAGE_ROWS;
@@ -246,7 +246,7 @@ size_t skv_prefix_index_match(skv_prefix_index *index, uint64_t domain, const in
 
 /* ---- remembering ---- */
 
-/* A new block behind `parent`, without pages. */
+/* A new block after `parent`, without pages. */
 static block *add_block(skv_prefix_index *index, block *parent, const block *key)
 {
     block *b = skv_alloc_zero(1, sizeof *b + key->layout->n_bundles * sizeof *b->pages);
@@ -434,7 +434,7 @@ bool skv_prefix_index_restore(skv_prefix_index *index, uint64_t domain, const in
     return true;
 }
 
-/* ---- what others see ---- */
+/* ---- numbers for callers ---- */
 
 void skv_prefix_index_set_keeper(skv_prefix_index *index, const skv_prefix_keeper *keeper)
 {
@@ -504,7 +504,7 @@ size_t skv_prefix_index_evictable(const skv_prefix_index *index)
     return skv_kv_store_idle_weight(index->store);
 }
 
-/* Whoever keeps blocks elsewhere sees a block for the last time that it is whole. */
+/* A spill sees a block for the last time while it is whole. */
 static void tell_keeper(const skv_prefix_index *index, block *b)
 {
     if (!index->keeper.give_up || !is_whole(b)) return;
@@ -512,7 +512,7 @@ static void tell_keeper(const skv_prefix_index *index, block *b)
     index->keeper.give_up(index->keeper.user, &shown);
 }
 
-/* What of a block no sequence uses; returns how many pages. */
+/* The pages of a block that no sequence uses; returns how many. */
 static size_t give_up(skv_prefix_index *index, block *b)
 {
     const bool goes = b->n_children == 0 && is_idle(index, b);

@@ -5,10 +5,10 @@
  * A block is SKV_PAGE_ROWS consecutive tokens and their pages, one of each bundle of tracks. Blocks
  * form trees: a block is found by the hash of its tokens and of its parent, and a hit counts only
  * when domain, parent and all tokens agree, so a collision can never hand out foreign pages. A
- * domain is who may share with whom (an API key) and what the rows mean (the method that made
- * them). Pages are reference counted: the index holds one reference, every sequence that uses them
- * another. Blocks that no sequence uses are given up, least recently used first, leaves before
- * their parents.
+ * domain combines the group that may share (an API key) and the meaning of the rows (the method
+ * that made them). Pages are reference counted: the index holds one reference, every sequence that
+ * uses them another. Blocks that no sequence uses are given up, least recently used first, leaves
+ * before their parents.
  *
  * Windowed tracks have pages for the end of a sequence only, so a block may lack those pages. A
  * beginning can be continued where the blocks that its next token sees through the windows have
@@ -40,10 +40,11 @@ typedef struct skv_prefix_block {
     bool *kept;   /* the keeper's own mark, false at first and with a new checkpoint */
 } skv_prefix_block;
 
-/* Who keeps blocks elsewhere. All functions are called by the thread that uses the index. */
+/* A place that keeps blocks elsewhere. All functions are called by the thread that uses the
+ * index. */
 typedef struct skv_prefix_keeper {
     void *user;
-    /* The name of a block behind `parent`, the same in every run of the program. */
+    /* The name of a block after `parent`, the same in every run of the program. */
     void (*name)(void *user, uint64_t domain, const uint8_t *parent, const int32_t *ids,
                  uint8_t *name);
     /* The block is about to be given up; its pages may be copied now. */
@@ -89,8 +90,8 @@ size_t skv_prefix_index_rows(const skv_prefix_index *index, uint64_t domain, con
 /** Pages that skv_prefix_index_match would share and that sequences are using. */
 size_t skv_prefix_index_in_use(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
                                size_t n);
-/** Remembers the full blocks of a cache whose rows are those of ids[0..n). Without memory for it
- * less is remembered. */
+/** Remembers the full blocks of a cache whose rows are those of ids[0..n). If memory is short,
+ * it remembers fewer. */
 void skv_prefix_index_insert(skv_prefix_index *index, uint64_t domain, const int32_t *ids, size_t n,
                              const skv_kv_cache *cache);
 

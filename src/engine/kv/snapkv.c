@@ -5,7 +5,7 @@
  * every prefix row's votes are the sum over the window's queries of their softmax weights (over
  * the whole prompt, the window causally). Here the queries are those of all query heads that read
  * the KV head: their mean has the same order as their sum. Listing 1, line 13: votes are smoothed
- * over k neighbours, so that what stands around an important token stays too. Equation 3: the top C
+ * over k neighbours, so that the neighbours of an important token stay too. Equation 3: the top C
  * - w of the prefix stay, and the window.
  *
  * The paper's text takes a share of the prefix as the number of rows to keep; its program, like

@@ -1,7 +1,7 @@
 /*
  * The states of sequences in layers that keep one instead of keys and values: numbered places of
  * one size in the back end's memory, which a sequence takes when it is made and gives back when it
- * is freed. What stands in a place before a sequence's first row counts for nothing.
+ * is freed. The contents of a place before a sequence's first row are ignored.
  */
 #ifndef SKV_KV_STATE_POOL_H
 #define SKV_KV_STATE_POOL_H
@@ -29,7 +29,7 @@ void skv_state_pool_release(skv_state_pool *pool);
 SKV_MUST_CHECK skv_status skv_state_pool_take(skv_state_pool *pool, size_t *out, skv_error *err);
 /** Gives a state back; SKV_NO_STATE is nothing. */
 void skv_state_pool_give(skv_state_pool *pool, size_t state);
-/** A state becomes what state i of `from`, of the same layers, is. */
+/** Copies state i of `from`, which has the same layers, to a state. */
 void skv_state_pool_copy(skv_state_pool *pool, size_t state, const skv_states *from, size_t i);
 
 #endif

@@ -162,7 +162,7 @@ static skv_status open_adapter(skv_adapters *set, skv_adapter *a, const char *pa
     return SKV_OK;
 }
 
-/* The list's next entry; `n` is what it has before the comma. */
+/* The list's next entry; `n` is its length up to the comma. */
 static skv_status open_entry(skv_adapters *set, const char *entry, size_t n,
                              const skv_adapter_target *target, skv_error *err)
 {
@@ -286,8 +286,10 @@ static int by_place(const void *a, const void *b)
 static size_t list_areas(const skv_adapters *set, size_t max_rows, skv_area_spec specs[2])
 {
     if (set->n == 0) return 0;
-    specs[0] = (skv_area_spec){SKV_AREA_ACTIVATIONS, max_rows, set->rank, false};
-    specs[1] = (skv_area_spec){SKV_AREA_ACTIVATIONS, SKV_ADAPTER_ROWS, 2 * set->ffn, false};
+    specs[0] =
+        (skv_area_spec){.kind = SKV_AREA_ACTIVATIONS, .n_rows = max_rows, .n_columns = set->rank};
+    specs[1] = (skv_area_spec){
+        .kind = SKV_AREA_ACTIVATIONS, .n_rows = SKV_ADAPTER_ROWS, .n_columns = 2 * set->ffn};
     return set->ffn > 0 ? 2 : 1;
 }
 
@@ -350,7 +352,7 @@ void skv_adapters_release(skv_adapters *set)
 
 /* ---- in a step ---- */
 
-/* A product on its way, and what its adapters' pairs are called. */
+/* A product on its way, and the names of its adapters' pairs. */
 typedef struct adapted_product {
     const skv_pass *p;
     const skv_linear_args *args;
@@ -421,7 +423,7 @@ static bool alike(const skv_adapter_mix *one, const skv_adapter_mix *other)
     return one && other ? skv_adapter_mix_equal(one, other) : one == other;
 }
 
-/* Rows [first, end) of the product, which are y's first, with what their adapters add. */
+/* Rows [first, end) of the product, which are y's first, with the sums of their adapters. */
 static void add_adapters(const adapted_product *a, size_t first, size_t end, skv_rows y)
 {
     skv_span_place at = {0, 0};
@@ -444,7 +446,8 @@ static bool any_adapter(const adapted_product *a, size_t first, size_t end)
     return false;
 }
 
-/* gate|up with an activation behind it: without it into `wide` where rows have something to add. */
+/* gate|up followed by an activation: without it into `wide` for rows whose adapters add
+ * something. */
 static void run_activated(const adapted_product *a)
 {
     const skv_adapters *set = a->p->f->adapters;
@@ -484,7 +487,7 @@ void skv_adapters_linear(const skv_pass *p, size_t i, skv_product product,
                                .place = (stack ? 0 : i) * SKV_ADAPTED_COUNT + kind,
                                .column0 = column_of(p->c, i, kind, args->part0),
                                .n_parts = args->part1 ? args->part1 - args->part0 : SIZE_MAX / 2};
-    assert(!args->rows && args->n_rows <= p->f->adapters->max_rows);
+    assert(!args->step && args->n_rows <= p->f->adapters->max_rows);
     if (args->epilogue != SKV_EPILOGUE_STORE && args->epilogue != SKV_EPILOGUE_ADD) {
         if (any_adapter(&a, 0, args->n_rows)) {
             run_activated(&a);

@@ -4,8 +4,8 @@
  * beside each other, run its two narrow products and are added. So any number of adapters share a
  * step, and rows without one get the same bits as without any.
  *
- * Fused products have parts: B adds to the columns of its part. Where an activation stands behind
- * gate|up, rows that have an adapter there take the product without it, and then the activation.
+ * Fused products have parts: B adds to the columns of its part. If an activation follows gate|up,
+ * rows that have an adapter there take the product without it, and then the activation.
  */
 #ifndef SKV_MODEL_ADAPTER_H
 #define SKV_MODEL_ADAPTER_H
@@ -41,7 +41,7 @@ typedef struct skv_adapter {
     size_t *starts;          /* owned, [L * SKV_ADAPTED_COUNT + 1]: pairs of a place */
 } skv_adapter;
 
-/* Those of a sequence: the sum of what they add. */
+/* The adapters of a sequence, whose results are added up. */
 typedef struct skv_adapter_mix {
     size_t n;
     struct {
@@ -50,7 +50,7 @@ typedef struct skv_adapter_mix {
     } at[SKV_ADAPTERS_TOGETHER];
 } skv_adapter_mix;
 
-/* Those of an engine, and what a step needs for them. */
+/* The adapters of an engine, and the scratch of a step. */
 typedef struct skv_adapters {
     skv_adapter *items; /* owned, [n] */
     size_t n;
@@ -83,7 +83,7 @@ SKV_MUST_CHECK skv_status skv_adapters_mix(const skv_adapters *set, const skv_ad
                                            size_t n, skv_adapter_mix *out, skv_error *err);
 bool skv_adapter_mix_equal(const skv_adapter_mix *one, const skv_adapter_mix *other);
 
-/** A product of layer i with what the adapters of its rows add. */
+/** A product of layer i with the sums of its rows' adapters. */
 void skv_adapters_linear(const skv_pass *p, size_t i, skv_product product,
                          const skv_linear_args *args);
 

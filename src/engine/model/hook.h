@@ -1,8 +1,8 @@
 /*
- * What attaches to a step without being a method of its own: functions at fixed points of the walk,
- * and the state that they share. A step has a few hooks; functions that are NULL do nothing. Those
- * that get the pass may change which rows go on (model/pass.h); the others only watch. Tensors that
- * they get lie in areas of the back end: to read them, a hook maps them.
+ * Hooks of a step that are not methods of their own: functions at fixed points of the walk, and the
+ * state that they share. A step has a few hooks; functions that are NULL do nothing. Those that get
+ * the pass may change which rows go on (model/pass.h); the others only watch. Tensors that they get
+ * lie in areas of the back end: to read them, a hook maps them.
  */
 #ifndef SKV_MODEL_HOOK_H
 #define SKV_MODEL_HOOK_H

@@ -1,5 +1,5 @@
 /*
- * Layers that keep a state in place of keys and values: the gated delta rule behind a short
+ * Layers that keep a state in place of keys and values: the gated delta rule after a short
  * convolution (Yang et al., Gated Delta Networks, arXiv:2412.06464; as in Qwen3-Next and Qwen3.5).
  *
  *     q|k|v = silu(conv(Wqkv a))    z = Wz a    b, a' = Wb a, Wa a        a = NORM(x, attn_norm)
@@ -13,7 +13,7 @@
  *     B|C|x = Win a      x += Wout (C * conv(B * x))
  *
  * Every row changes the state, so every row that enters the layer is scanned, in order. Only rows
- * that go on need z, o and what follows.
+ * that go on need z, o and the later products.
  */
 #include <assert.h>
 

@@ -7,7 +7,7 @@
 
 #include "model/forward.h"
 
-/* Which rows are still alive, and for whom. */
+/* The rows that are still alive, and their purposes. */
 struct skv_pass {
     const skv_forward *f;
     const skv_forward_span *spans; /* [f->n_spans]: the step's, or those that a hook put here */
@@ -16,7 +16,7 @@ struct skv_pass {
     skv_backend *be;
     skv_pool *pool; /* for work on the host */
     skv_workspace *ws;
-    skv_work *work;            /* what is done is added here */
+    skv_work *work;            /* the work done is added here */
     const uint32_t *positions; /* [T] of rows that do not follow each other; NULL: they do */
     size_t n_rows;             /* T */
     size_t n_alive;            /* rows of x: those of `set` */
@@ -89,7 +89,7 @@ void skv_pass_make_stack(const skv_pass *p, size_t i, size_t end, skv_vec norm);
 
 /* ---- layers that keep a state: mixer.c ---- */
 
-/** ws->o [n_alive, the columns that are returned] of layer i: what goes into its last product.
+/** ws->o [n_alive, the columns that are returned] of layer i: the input of its last product.
  * `wanted_only`: rows drop out here. */
 size_t skv_pass_mix(skv_pass *p, size_t i, bool wanted_only);
 
@@ -97,7 +97,7 @@ size_t skv_pass_mix(skv_pass *p, size_t i, bool wanted_only);
 
 /** The block of layer i for rows x [n, D], n at most the step's. */
 void skv_pass_run_block(const skv_pass *p, size_t i, skv_rows x, size_t n);
-/** What follows a block's first product. */
+/** The part of a block after its first product. */
 skv_epilogue skv_pass_activation(const skv_config *c);
 /** Its experts, without counting work: moe.c. Where a dense block stands beside them, the result is
  * ws->ffn_sum instead of being added to x. */

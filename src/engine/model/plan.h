@@ -22,7 +22,7 @@ typedef enum skv_kv_source {
     SKV_KV_SOURCE_DONOR  /* a layer before it: the layer makes none, and reads the donor's slot */
 } skv_kv_source;
 
-/* What a layer keeps of the tokens before. */
+/* The part of earlier tokens that a layer keeps. */
 typedef enum skv_kept {
     SKV_KEPT_NOTHING = 0, /* the layer looks at one row alone */
     SKV_KEPT_PAGES = 1,   /* keys and values of each row */
@@ -48,7 +48,7 @@ typedef struct skv_plan {
     size_t n_states;        /* layers with STATE or BOTH */
     skv_plan_layer *layers; /* [n_layers], owned */
     skv_kv_layout layout;
-    size_t last_boundary;  /* of all kv_boundary: rows nobody wants stop before this layer */
+    size_t last_boundary;  /* of all kv_boundary: rows that are not wanted stop before this layer */
     size_t stack_boundary; /* kv_boundary of the layers with STACK; n_layers: there are none */
     bool by_query_head;    /* the cache has a track for each query head, not for each KV head */
     bool skip;             /* false: every row runs every layer (likelihoods; the proof) */
@@ -57,9 +57,9 @@ typedef struct skv_plan {
 /* Fills layers [L], zeroed, for a model. */
 typedef void skv_plan_fill(const skv_config *config, skv_plan_layer *layers);
 
-/** The ordinary transformer: layer i makes K,V from the hidden state that enters it, and has a slot
- * of its own, or its state. Even here rows whose logits nobody asks for leave only their keys and
- * values in the last layer, which saves 1/L exactly. */
+/** The ordinary transformer: layer i makes K,V from the hidden state that enters it, and has a
+ * slot of its own, or its state. Even here rows whose logits are not wanted leave only their
+ * keys and values in the last layer, which saves 1/L exactly. */
 void skv_fill_full(const skv_config *config, skv_plan_layer *layers);
 /** The plan that `fill` describes, with its boundaries and the layout of its slots. */
 SKV_MUST_CHECK skv_status skv_plan_init(skv_plan *plan, const skv_config *config,
@@ -71,7 +71,7 @@ void skv_plan_release(skv_plan *plan);
 /** Bytes of a page for the plans of a model: rows of its largest heads, or of as many smaller ones
  * as a layout puts beside each other. */
 size_t skv_plan_page_bytes(const skv_config *config, skv_kv_type type);
-/** What the back end keeps of a sequence in the layers that keep a state: layers [n_states]. */
+/** The states of a sequence in the layers that keep one: layers [n_states]. */
 void skv_plan_state_layers(const skv_plan *plan, const skv_config *config, skv_state_layer *layers);
 /** The first layer from i on that writes its part of the stack; n_layers: there is none. */
 size_t skv_plan_next_in_stack(const skv_plan *plan, size_t i);

@@ -1,4 +1,4 @@
-/* Sums over ranks, and what each holds of a model: see ranks_sum.h. */
+/* Sums over ranks, and each rank's part of a model: see ranks_sum.h. */
 #include "model/ranks_sum.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /*
- * A model in parts: what one of several ranks holds of it, and sums over all of them (tensor
+ * A model in parts: the part that each rank holds, and sums over all of them (tensor
  * parallel, skv/ranks.h).
  *
  *     q|k|v, gate|up, stack   output rows: heads, KV heads and FFN columns [rank F / n, ..)
@@ -8,8 +8,8 @@
  *     norms, router           whole
  *
  * A rank's engine sees a configuration with 1/n of the heads and of the FFN width, so plans, caches
- * and the workspace need no more. All ranks have the same x at every boundary, to the bit: what is
- * decided by x is decided alike.
+ * and the workspace need no more. All ranks have the same x at every boundary, to the bit:
+ * decisions made from x are the same on all.
  *
  * A sum cannot fail in the middle of a layer: the first failure is kept, and the step asks for it
  * between layers.
@@ -26,7 +26,7 @@
 
 typedef struct skv_ranks {
     const skv_team *team; /* borrowed: the program's */
-    skv_team counted;     /* the same, by way of functions that count what is sent */
+    skv_team counted;     /* the same, by way of functions that count the bytes sent */
     uint64_t *bytes;      /* where they count: a member of `traffic` */
     skv_ranks_traffic traffic;
     float *scratch; /* owned, [scratch_floats], mapped */
@@ -67,7 +67,7 @@ void skv_ranks_free(skv_ranks *ranks);
 size_t skv_ranks_bytes(const skv_team *team, size_t vocab);
 
 /** The configuration of one of n ranks on the heap, skv_free'd with its layers by
- * skv_ranks_config_free. SKV_UNSUPPORTED says what cannot be divided. */
+ * skv_ranks_config_free. SKV_UNSUPPORTED names the size that cannot be divided. */
 SKV_MUST_CHECK skv_status skv_ranks_config(const skv_config *whole, size_t n, skv_config **out,
                                            skv_error *err);
 void skv_ranks_config_free(skv_config *config);

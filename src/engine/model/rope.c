@@ -97,7 +97,7 @@ void skv_rope_angles(const skv_rope_table *table, size_t position, size_t contex
         amplitude *= (float)(1 + table->growth * log1p((double)n));
     }
     for (size_t i = 0; i < table->n; i++) {
-        /* f32 product, as the published implementations have it: what models were trained with. */
+        /* f32 product, as in the published implementations, which models were trained with. */
         float angle = (float)position * frequencies[i];
         cos_out[i] = cosf(angle) * amplitude;
         sin_out[i] = sinf(angle) * amplitude;

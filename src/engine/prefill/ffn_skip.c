@@ -124,7 +124,7 @@ static void fetch_row(void *arg, size_t i, size_t i_thread)
            p->c->hidden * sizeof *job->y.at);
 }
 
-/* Back to x, and what the block has done to the row decides what comes next. */
+/* Back to x; the block's effect on the row decides whether the next is skipped. */
 static void put_row(void *arg, size_t i, size_t i_thread)
 {
     const block_job *job = arg;
@@ -174,7 +174,7 @@ static bool feed_forward(void *user, skv_pass *p, size_t i)
 
 static skv_area_spec area_of(size_t hidden, size_t max_rows)
 {
-    return (skv_area_spec){SKV_AREA_F32, max_rows, hidden, false};
+    return (skv_area_spec){.kind = SKV_AREA_F32, .n_rows = max_rows, .n_columns = hidden};
 }
 
 skv_bytes skv_ffn_skipper_bytes(const skv_config *config, const skv_backend *be, size_t max_rows)

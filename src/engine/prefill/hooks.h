@@ -1,4 +1,4 @@
-/* What rows leave out by what they look like (skv/skipping.h), as hooks of a step. */
+/* Blocks that rows leave out by their own values (skv/skipping.h), as hooks of a step. */
 #ifndef SKV_PREFILL_HOOKS_H
 #define SKV_PREFILL_HOOKS_H
 
@@ -7,8 +7,8 @@
 #include "model/hook.h"
 #include "skv/skipping.h"
 
-/* FFN-SkipLLM. What decides is a row's own way through the layers, so neither chunks nor what runs
- * beside it change anything. */
+/* FFN-SkipLLM. A row's own way through the layers decides, so neither chunks nor other rows of a
+ * step change anything. */
 typedef struct skv_ffn_skipper {
     const skv_ffn_skip *how;       /* borrowed */
     size_t first_layer, end_layer; /* blocks of other layers are never left out */

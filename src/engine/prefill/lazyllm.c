@@ -1,7 +1,7 @@
 /*
- * LazyLLM (arXiv:2407.14057): a prompt loses tokens on its way through the layers. What layer i
- * runs is chosen by the last token's attention in the layer before; a token that was dropped leaves
- * keys and values in the layers it has seen, and none behind. As arXiv:2410.08391 compares with
+ * LazyLLM (arXiv:2407.14057): a prompt loses tokens on its way through the layers. The last token's
+ * attention in the layer before chooses the tokens of layer i; a token that was dropped leaves keys
+ * and values in the layers it has seen, and none in later ones. As arXiv:2410.08391 compares with
  * it: all tokens in the first 30 % of the layers, then a share that falls linearly from `keep` to
  * `end` at 90 %. Dropped tokens are not revived while the answer is generated.
  */

@@ -1,8 +1,8 @@
 /*
- * Token pruning, what KV Prediction is compared with (arXiv:2410.08391, section 5; after LazyLLM,
- * arXiv:2407.14057): a prompt is read without some of its tokens. What is left stands at
- * consecutive positions, as if it were all there had been. Tokens whose output is wanted always
- * stay.
+ * Token pruning, the baseline of KV Prediction (arXiv:2410.08391, section 5; after LazyLLM,
+ * arXiv:2407.14057): a prompt is read without some of its tokens. The remaining tokens stand at
+ * consecutive positions, as if the others had never been there. Tokens whose output is wanted
+ * always stay.
  */
 #ifndef SKV_PREFILL_PRUNING_H
 #define SKV_PREFILL_PRUNING_H
@@ -12,7 +12,7 @@
 /** kept [n]: the n_keep highest scores, the first of equals. */
 void skv_prune_by_score(const double *scores, size_t n, size_t n_keep, bool *kept);
 
-/** Scores of tokens [position0, position0 + n) of a prompt: no matter what they are. */
+/** Scores of tokens [position0, position0 + n) of a prompt: their values do not matter. */
 void skv_prune_random(uint64_t seed, size_t position0, size_t n, double *scores);
 
 /** Layers that are run to see which tokens matter: a quarter of all. */
@@ -28,7 +28,7 @@ typedef struct skv_prune_probe {
     size_t row0, n;  /* rows [row0, row0 + n) have scores */
     double *scores;  /* [n], added to */
     double *weights; /* [n_rows], scratch */
-    skv_work *work;  /* what looking takes is added */
+    skv_work *work;  /* the work of looking is added */
 } skv_prune_probe;
 
 /** on_query of a hook whose state is a skv_prune_probe. */
@@ -48,7 +48,7 @@ typedef struct skv_lazy {
     double keep, end;
     size_t n_all, n_left;  /* rows that may be dropped: at first, and now */
     bool *kept;            /* [n_all], scratch */
-    skv_forward_span span; /* what is left of the step's only one */
+    skv_forward_span span; /* the remaining tokens of the step's only span */
 } skv_lazy;
 
 /** Drops rows between the layers of a step of one span; the prompt is borrowed. */

@@ -1,8 +1,8 @@
 /*
  * Models born with shared keys and values (Gemma 3n, Gemma 4): the last layers have no projections
  * for them. Each reads the slot of its donor, the last layer before them of its own kind, with
- * queries of its own. So the plan ends early without any approximation: rows whose logits nobody
- * asks for stop at the last layer that owns a slot, where they leave only their keys and values.
+ * queries of its own. So the plan ends early without any approximation: rows whose logits are not
+ * wanted stop at the last layer that owns a slot, where they leave only their keys and values.
  */
 #include "prefill/method.h"
 

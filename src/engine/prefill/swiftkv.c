@@ -27,11 +27,11 @@ const skv_method skv_method_swiftkv = {.prefills = SKV_PREFILL_BIT(SKV_PREFILL_S
                                        .fill = fill_swiftkv};
 
 /*
- * Merge-all-Layers (section 5.1): the memory of one layer for the keys and values
- * of all, and the arithmetic of the unmodified model. It is there to be timed: an ideal compression
- * that costs nothing. Every layer writes its keys and values over those of the layer before, so a
- * token finds its own layer's rows of the tokens of its step, and the last layer's of all earlier
- * ones. What is generated means nothing.
+ * Merge-all-Layers (section 5.1): the memory of one layer for the keys and values of all, and the
+ * arithmetic of the unmodified model. It is there to be timed: an ideal compression that costs
+ * nothing. Every layer writes its keys and values over those of the layer before, so a token finds
+ * its own layer's rows of the tokens of its step, and the last layer's of all earlier ones. The
+ * generated text means nothing.
  */
 static void fill_merged(const skv_config *config, skv_plan_layer *layers)
 {

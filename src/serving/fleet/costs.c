@@ -71,7 +71,7 @@ static double curve_ms(const fleet_curve *c, double rows)
     return c->ms[i - 1] + rise * (rows - c->rows[i - 1]);
 }
 
-/* All rows run the layers that prompts run; what answers take beyond that is theirs alone. */
+/* All rows run the layers that prompts run; the further work of answers is theirs alone. */
 double fleet_step_ms(const fleet_costs *c, const fleet_step *step)
 {
     const double deep = curve_ms(&c->answer, step->n_answer) - curve_ms(&c->prompt, step->n_answer);

@@ -1,4 +1,4 @@
-/* What steps of a machine take, as `swiftkv bench --costs` measured them. */
+/* The costs of a machine's steps, as `swiftkv bench --costs` measured them. */
 #ifndef SKV_FLEET_COSTS_H
 #define SKV_FLEET_COSTS_H
 

@@ -45,7 +45,7 @@ void fleet_machine_put(fleet_machine *m, fleet_request *r)
     m->queue_end = r;
 }
 
-/* Cached blocks leave for what requests need. */
+/* Cached blocks make room for requests. */
 static void take_in(fleet_machine *m)
 {
     while (m->queue && m->n_prompts + m->n_answers < m->limits->max_running &&

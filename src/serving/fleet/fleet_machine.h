@@ -70,10 +70,10 @@ void fleet_machine_put(fleet_machine *m, fleet_request *r);
 /** Begins a step; returns the seconds it takes, 0 where there is nothing to do. */
 double fleet_machine_begin(fleet_machine *m);
 
-/* What a step that ends tells: a prompt was read to n_until, and whether its answer ended. */
+/* The news of a step that ends: a prompt was read to n_until, and whether its answer ended. */
 typedef struct fleet_told {
     void *user;
-    /** Prompt tokens went through; for what a reader sends. */
+    /** Prompt tokens that went through, for the tokens that a reader sends. */
     void (*on_read)(void *user, fleet_machine *m, const fleet_request *r, size_t n);
     /** The prompt is read; false: the request leaves the machine. */
     bool (*on_first)(void *user, fleet_machine *m, fleet_request *r);

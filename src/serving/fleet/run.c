@@ -213,7 +213,7 @@ static void arrive(fleet *f, fleet_request *r, uint64_t turn)
     }
 }
 
-/* ---- what steps tell ---- */
+/* ---- the news of steps ---- */
 
 static bool is_reader(const fleet *f, const fleet_machine *m)
 {
@@ -330,7 +330,7 @@ static bool too_bad(fleet *f)
     return f->result->stopped;
 }
 
-/* Who still waits where a run was stopped has missed its goals; its memory goes. */
+/* A request that still waits when a run is stopped has missed its goals; its memory goes. */
 static void drop_all(fleet *f)
 {
     for (size_t i = 0; i < f->n_events; i++) {

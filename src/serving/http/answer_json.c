@@ -89,8 +89,9 @@ const char *answer_finish(skv_finish finish)
     return finish == SKV_FINISH_STOP ? "stop" : "length";
 }
 
-/* The text of one token inside a text: what it adds behind itself, since a first space may be lost
- * at the beginning. To be freed with skv_text_free; *from is where the text begins. NULL: none. */
+/* The text of one token inside a text: the text that it adds after itself, since a first space
+ * may be lost at the beginning. To be freed with skv_text_free; *from is where the text begins.
+ * NULL: none. */
 static char *token_text(const exchange *ex, int32_t id, size_t *from, size_t *n)
 {
     const skv_vocab *vocab = ex->model->vocab;

@@ -1,4 +1,4 @@
-/* What the server tells about itself: the page, /openapi.json, the model and its health. */
+/* Endpoints about the server itself: the page, /openapi.json, the model and its health. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,8 @@ extern const size_t openapi_json_bytes;
 /* Content-Security-Policy: the page's own style and script, requests to this server alone. */
 extern const char page_policy[];
 
-/* GET /: the page for people. It holds no secrets, so it needs no key; what it asks for does. */
+/* GET /: the page for people. It holds no secrets, so it needs no key; the endpoints that it
+ * calls do. */
 void api_page(exchange *ex)
 {
     static const char *const headers[][2] = {{"Content-Security-Policy", page_policy},
@@ -30,7 +31,7 @@ void api_page(exchange *ex)
     (void)exchange_send(ex, &response);
 }
 
-/* What runs: `limits` are those of the engine while the model is loaded. */
+/* The model that runs: `limits` are those of the engine while the model is loaded. */
 static void write_facts(const skv_engine_stats *l, skv_buf *out)
 {
     skv_buf_printf(out,
@@ -169,8 +170,8 @@ void api_health(exchange *ex)
 /*
  * ---- GET /openapi.json ----
  *
- * What openapi.json says is kept by hand; the fields of requests, their bounds and what is refused
- * come from the tables that check them, and a route that nobody has described is marked
+ * openapi.json is kept by hand; the fields of requests, their bounds and their refusals come from
+ * the tables that check them, and a route without a description is marked
  * `x-undescribed` (a test looks for that).
  */
 
@@ -189,7 +190,7 @@ static json_t *member(json_t *object, const char *name)
     return json_object_get(object, name);
 }
 
-/* What every operation may answer, unless it says something else. */
+/* The answers of every operation, unless it lists others. */
 static bool add_refusals(json_t *operation)
 {
     json_t *responses = member(operation, "responses");

@@ -152,8 +152,8 @@ static bool make_choices(answer *a, api_error *error)
     return make_echoes(a, error);
 }
 
-/* The grammar of an answer whose calls follow one. Another format leaves no room for calls that
- * nobody demands. */
+/* The grammar of an answer whose calls follow one. Another format leaves no room for optional
+ * calls. */
 static bool constrain_to_calls(answer *a, api_error *error)
 {
     char *text = NULL;
@@ -169,7 +169,7 @@ static bool constrain_to_calls(answer *a, api_error *error)
     return ok;
 }
 
-/* What the answer has to follow. Where the prompt has opened a thought, that is free. */
+/* The constraint of the answer. If the prompt has opened a thought, that is free. */
 static bool constrain(answer *a, api_error *error)
 {
     exchange *ex = a->ex;
@@ -243,7 +243,7 @@ static bool begin(answer *a, api_error *error)
            generation_start(&a->g, ex, &a->prompts, &a->params, d->default_tokens, error);
 }
 
-/* ---- what comes ---- */
+/* ---- the answer ---- */
 
 /* Puts an output into its choice; returns which one. */
 static size_t collect(answer *a, size_t i_prompt, const skv_output *o)
@@ -308,8 +308,8 @@ static size_t choice_bytes(const api_choice *c)
     return n + (c->echo ? choice_bytes(c->echo) : 0);
 }
 
-/* A large response is written choice by choice, as the client takes it: what is held is one choice
- * and what the choices are made of. */
+/* A large response is written choice by choice, as the client takes it: it holds one choice and
+ * the data that the choices are made of. */
 static void send_in_pieces(answer *a, size_t largest)
 {
     exchange *ex = a->ex;
@@ -321,7 +321,7 @@ static void send_in_pieces(answer *a, size_t largest)
     shape->front(a, &out);
     write_element(a, &out, 0);
     if (out.failed) {
-        exchange_reply_json(ex, 200, &out); /* tells what was missing */
+        exchange_reply_json(ex, 200, &out); /* names the part that found no memory */
         return;
     }
     bool sent = exchange_send(ex, &response);
@@ -399,8 +399,8 @@ static void write_progress_event(answer *a, skv_buf *out, skv_job_stats stats, s
     a->dialect->shape->progress(a, out, &stats);
 }
 
-/* How far the prompt has been read, where that is wanted and new. The first event tells what came
- * from the cache. */
+/* How far the prompt has been read, if that is wanted and new. The first event tells how much
+ * came from the cache. */
 static void write_progress(answer *a, skv_buf *out)
 {
     skv_job_stats stats;
@@ -424,7 +424,7 @@ static void write_quiet(answer *a, skv_buf *out)
     if (seconds >= a->ex->server->options.ping_seconds) a->dialect->shape->quiet(a, out);
 }
 
-/* What comes next; false: the end. */
+/* The next part; false: the end. */
 static bool fill(void *state, skv_buf *out)
 {
     answer *a = state;
@@ -476,13 +476,13 @@ static bool reply_at_once(const answer *a)
 }
 
 /*
- * ---- what the next request begins with ----
+ * ---- the beginning of the next request ----
  *
  * That is the history as the chat template writes it once the answer is a part of it. Templates
- * leave thoughts out there, and write calls anew, so it is not what the cache has of prompt and
- * answer. It is rendered from the request's body, the answer as the client has it and a mark where
- * the next message begins, and the scheduler reads it while nothing waits (skv_scheduler_expect).
- * Whatever fails here fails silently: of the next prompt less is found.
+ * leave thoughts out there, and write calls anew, so it differs from the prompt and answer in the
+ * cache. It is rendered from the request's body, the answer as the client has it and a mark where
+ * the next message begins, and the scheduler reads it while no job waits (skv_scheduler_expect).
+ * A failure here is silent: less of the next prompt is found.
  */
 
 static const char next_mark[] = "<|swiftkv_next_turn_here|>";
@@ -497,7 +497,7 @@ static bool is_called_off(void *arg)
     return poll(&next, 1, 0) > 0 && !skv_socket_has_left(ex->fd, NULL, 0);
 }
 
-/* The conversation with the answer and what follows it, in the words of chats; NULL: none. */
+/* The conversation with the answer and the next message, in the words of chats; NULL: none. */
 static json_t *make_next(const answer *a, api_error *error)
 {
     exchange *ex = a->ex;
@@ -551,7 +551,7 @@ static void expect_next(answer *a)
     exchange *ex = a->ex;
     prompt_report unseen = {0};
     if (!next_is_wanted(a)) return;
-    /* Nobody waits for it, and what is told of the request was told. */
+    /* No client waits for it, and the request's own counts were sent. */
     char left_out[sizeof ex->left_out];
     memcpy(left_out, ex->left_out, sizeof left_out);
     const api_error refusal = ex->refusal;

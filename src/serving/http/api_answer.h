@@ -1,6 +1,6 @@
 /*
- * A generating request from its body to its last byte. What the endpoints have in common is here;
- * a dialect says how its prompt is read and its JSON is written.
+ * A generating request from its body to its last byte. The code that endpoints share is here; a
+ * dialect defines how its prompt is read and its JSON is written.
  */
 #ifndef SKV_SERVER_API_ANSWER_H
 #define SKV_SERVER_API_ANSWER_H
@@ -8,13 +8,13 @@
 #include "generation.h"
 #include "reply_parts.h"
 
-/* What has come of one answer and was not written yet: all of it, or with a stream what came since
- * the last event. */
+/* The part of one answer that was not written yet: all of it, or in a stream the part since the
+ * last event. */
 typedef struct api_choice {
-    const struct api_choice *echo; /* borrowed: what stands before its own; NULL: nothing */
+    const struct api_choice *echo; /* borrowed: the text in front of its own; NULL: none */
     skv_buf text;
     skv_buf tokens, token_logprobs, top_logprobs, text_offset; /* insides of JSON arrays */
-    size_t n_tokens;         /* whose log-probabilities are in the arrays */
+    size_t n_tokens;         /* the answer whose log-probabilities are in the arrays */
     size_t n_chars;          /* of an echo: of its tokens so far */
     size_t n_text_chars;     /* of an echo: of its text */
     skv_text_stream *reader; /* owned: the text of an echo's tokens; NULL: not wanted */
@@ -29,7 +29,7 @@ typedef struct answer {
     const struct answer_dialect *dialect;
     exchange *ex;  /* borrowed */
     json_t *body;  /* owned: as OpenAI's chats and completions say it */
-    json_t *asked; /* owned: what another dialect was asked; NULL: the same as body */
+    json_t *asked; /* owned: the request in another dialect; NULL: the same as body */
     tool_request tools;
     request_params params;
     size_t i_slot; /* of slots.h; SIZE_MAX: it fills none */
@@ -43,7 +43,8 @@ typedef struct answer {
     uint64_t written_ns;    /* when something was last written */
     size_t n_progress;      /* prompt tokens that were last told */
     size_t n_events;        /* of a stream whose events are counted */
-    size_t n_asked;         /* bytes of what was asked, where events repeat it; 0: not told yet */
+    size_t n_asked;         /* bytes of the request's fields, if events repeat them; 0: not told
+                             * yet */
     size_t n_taken, n_told; /* tokens of all answers: that came, and that events have told */
     bool fitted;            /* the answer may be shorter than was asked for, as the context ends */
 } answer;
@@ -56,7 +57,7 @@ typedef struct answer_shape {
     void (*front)(answer *a, skv_buf *out);
     void (*element)(answer *a, skv_buf *out, size_t i);
     void (*back)(answer *a, skv_buf *out);
-    bool repeats_asked; /* what was asked stands in each element */
+    bool repeats_asked; /* the request's fields stand in each element */
     /* Of a stream: after every output, of its choice; a sign of life; and the two ends. */
     void (*news)(answer *a, skv_buf *out, size_t i);
     void (*quiet)(answer *a, skv_buf *out);
@@ -70,10 +71,10 @@ typedef struct answer_dialect {
     param_api api;
     const char *id_prefix;
     const char *object, *chunk_object;
-    size_t default_tokens; /* of an answer, where the request does not say */
-    bool in_parts;         /* thoughts, texts and calls are told apart */
-    bool every_token; /* add_logprob is told of tokens whose log-probability nobody wants too */
-    bool whole_calls; /* a stream tells a call when it is whole */
+    size_t default_tokens;   /* of an answer, where the request does not say */
+    bool in_parts;           /* thoughts, texts and calls are told apart */
+    bool every_token;        /* add_logprob also gets tokens whose log-probability is not wanted */
+    bool whole_calls;        /* a stream tells a call when it is whole */
     const char *stream_type; /* of the body of a stream; NULL: server-sent events */
     /* Writes the response to a request that wants nothing generated; NULL: there are none. False:
      * this is another. */
@@ -84,7 +85,7 @@ typedef struct answer_dialect {
     bool (*read_prompts)(const exchange *ex, const json_t *body, prompt_list *out,
                          api_error *error);
     void (*add_logprob)(answer *a, api_choice *c, const skv_output *token);
-    /* One element of "choices" (answer_choices), with what the choice holds. */
+    /* One element of "choices" (answer_choices), with the contents of the choice. */
     void (*write_choice)(answer *a, skv_buf *out, size_t i);       /* of the whole response */
     void (*write_chunk_choice)(answer *a, skv_buf *out, size_t i); /* of an event */
 } answer_dialect;
@@ -95,9 +96,9 @@ void answer_handle(exchange *ex, const answer_dialect *dialect);
 /* ---- answer_choices.c: a list of choices, as OpenAI writes it ---- */
 
 extern const answer_shape answer_choices;
-/** Empties what was written, but for the parts of a chat. */
+/** Empties the written parts, but not those of a chat. */
 void answer_clear_choice(api_choice *c);
-/** The echo that has to be written before what the choice has; NULL: none, or it was. */
+/** The echo that has to be written before the choice's own text; NULL: none, or it was. */
 const api_choice *answer_echo_of(const api_choice *c);
 /** ,"logprobs":...,"finish_reason":...,"stop_reason":... where the choice has ended. */
 void answer_write_finish(skv_buf *out, const api_choice *c);

@@ -20,7 +20,7 @@ static void write_logprobs(const answer *a, skv_buf *out, const api_choice *c)
     out->failed = out->failed || c->tokens.failed;
 }
 
-/* A call, or what is new of it: {"index":0,"id":...,"type":"function","function":{...}}, or
+/* A call, or its new part: {"index":0,"id":...,"type":"function","function":{...}}, or
  * {"type":"custom","custom":{...}} */
 static void write_call(skv_buf *out, reply_part *part, size_t i_call, bool chunk)
 {
@@ -46,7 +46,7 @@ static void write_call(skv_buf *out, reply_part *part, size_t i_call, bool chunk
     part->n_told = part->text.size;
 }
 
-/* "tool_calls":[...] with what is new, `before` in front; false: nothing is. */
+/* "tool_calls":[...] with the new parts, `before` in front; false: there are none. */
 static bool write_calls(skv_buf *out, reply_parts *parts, const char *before, bool chunk)
 {
     size_t i_call = 0;

@@ -99,7 +99,7 @@ static void add_logprob(answer *a, api_choice *c, const skv_output *token)
     c->n_tokens++;
 }
 
-/* What the echo has in front, and the choice behind it. */
+/* The echo's part in front, and the choice after it. */
 static void add_array(skv_buf *out, const char *name, const skv_buf *front, const skv_buf *own)
 {
     skv_buf_printf(out, "\"%s\":[", name);

@@ -14,7 +14,7 @@ struct embedding_request;
 /* How an interface asks for vectors and is told them. */
 typedef struct embedding_dialect {
     const char *input; /* the field with the texts */
-    bool truncates;    /* what exceeds the context is cut off, unless `truncate` is false */
+    bool truncates;    /* texts longer than the context are cut, unless `truncate` is false */
     void (*write)(const struct embedding_request *r, skv_buf *out);
 } embedding_dialect;
 

@@ -20,8 +20,7 @@ void out_json_inside(skv_buf *out, const char *text, size_t n);
 void out_json_str(skv_buf *out, const char *text); /* NULL: null */
 /** Null for NaN and infinities. */
 void out_number(skv_buf *out, double value);
-/** A time in UTC as a JSON string: "2026-11-23T16:40:00Z", with so many digits behind the seconds.
- */
+/** A time in UTC as a JSON string: "2026-11-23T16:40:00Z", with so many digits of fractions. */
 void out_time(skv_buf *out, const struct timespec *when, int digits);
 
 /* How a request is refused: the shape of OpenAI's errors. */
@@ -41,7 +40,7 @@ typedef struct api_error {
 /** Fills an error. `param` may be NULL. Returns false. */
 bool api_fail(api_error *error, int status, const char *param, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/** The same from what the library said. */
+/** The same from the library's error. */
 bool api_fail_status(api_error *error, skv_status status, const skv_error *err);
 
 /* The static analyser sees one file at a time: it is told that both return false. */
@@ -50,7 +49,7 @@ bool api_fail_status(api_error *error, skv_status status, const skv_error *err);
 #define api_fail_status(error, status, err) ((void)api_fail_status((error), (status), (err)), false)
 #endif
 
-/* Whose clients read an error. */
+/* The dialect whose clients read an error. */
 typedef enum error_shape {
     ERRORS_OPENAI,   /* {"error":{"message":...,"type":...}} */
     ERRORS_MESSAGES, /* Anthropic's {"type":"error","error":{...},"request_id":...} */

@@ -22,7 +22,7 @@ typedef struct api_key {
 
 struct api_keys {
     char *path;           /* owned */
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     api_key *at;          /* owned, [n] */
     size_t n;
     uint64_t last_number;
@@ -45,7 +45,7 @@ static bool fail_limit(char *error, const char *path, const char *what, int most
     return false;
 }
 
-/* The word at *line, which moves behind it; NULL: the line has no more. */
+/* The word at *line, which moves past it; NULL: the line has no more. */
 static char *next_word(char **line)
 {
     static const char blanks[] = " \t\r\n";
@@ -224,14 +224,14 @@ void api_keys_limits(api_keys *keys, uint64_t number, rate_limits *limits)
 
 /* ---- rates ---- */
 
-/* Holds what is missing from its buckets, so that limits may change. */
+/* Holds the tokens that its buckets lack, so that limits may change. */
 typedef struct rate_entry {
     uint64_t key, at_ns;     /* when it was last brought up to date */
     double requests, tokens; /* missing */
 } rate_entry;
 
 struct rate_table {
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     size_t n;
     rate_entry at[]; /* [n] */
 };
@@ -260,9 +260,8 @@ static double refill(double missing, double limit, double seconds)
     return limit > 0 && missing > 0 ? missing : 0;
 }
 
-/* The key's entry as of now. Where it has none it gets the place that was not looked at for
- * longest: there are as many places as keys, so that is a place nobody had, or of a key that is
- * gone. */
+/* The key's entry as of now. A key without one gets the place that was unused for longest: there
+ * are as many places as keys, so that place is free, or belongs to a key that is gone. */
 static rate_entry *entry_of(rate_table *table, uint64_t key, rate_limits limits, uint64_t now_ns)
 {
     rate_entry *best = &table->at[0];

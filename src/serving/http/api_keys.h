@@ -1,6 +1,6 @@
 /*
- * API keys and their rates. The file has one key a line, behind it rpm=N and tpm=N where the key
- * has rates of its own; '#' begins a comment. Thread-safe, but for opening and freeing.
+ * API keys and their rates. The file has one key a line, followed by rpm=N and tpm=N if the key has
+ * rates of its own; '#' begins a comment. Thread-safe, but for opening and freeing.
  */
 #ifndef SKV_SERVER_API_KEYS_H
 #define SKV_SERVER_API_KEYS_H
@@ -27,14 +27,14 @@ bool api_keys_reload(api_keys *keys, char *error);
 uint64_t api_keys_find(api_keys *keys, const char *key);
 /** Whether there is more than one of them. */
 bool api_keys_are_several(api_keys *keys);
-/** Changes what the key's line says. */
+/** Changes the rates that the key's line sets. */
 void api_keys_limits(api_keys *keys, uint64_t number, rate_limits *limits);
 
 /*
  * ---- rates: requests and tokens a minute ----
  *
  * A bucket holds a minute's worth and fills up evenly. A request is let in while there is one
- * request left, and any tokens; what it takes in tokens is known later, so the bucket may go below
+ * request left, and any tokens; its number of tokens is known later, so the bucket may go below
  * zero, and the next request waits for that.
  */
 
@@ -48,7 +48,7 @@ typedef struct rate_report {
     rate_left requests, tokens;
     bool refused;
     double retry_s; /* of a refused request: when the next one will be let in */
-    bool by_tokens; /* and what was missing */
+    bool by_tokens; /* and the bucket that was empty */
 } rate_report;
 
 typedef struct rate_table rate_table;

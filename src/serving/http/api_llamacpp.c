@@ -1,6 +1,6 @@
 /*
- * POST /completion and /infill, GET /props, /slots and /lora-adapters: what llama-server has beside
- * OpenAI's interface, for editors and monitors that call it.
+ * POST /completion and /infill, GET /props, /slots and /lora-adapters: llama-server's endpoints
+ * beside OpenAI's interface, for editors and monitors that call them.
  */
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "routes.h"
 #include "translate.h"
 
-enum { MEMBERS_MAX = 40 /* of an object of our own, above what any has */ };
+enum { MEMBERS_MAX = 40 /* of an object of our own, above the size of any of them */ };
 
 /* ---- settings ---- */
 
@@ -27,7 +27,7 @@ static void write_biases(const exchange *ex, const request_params *params, skv_b
     }
 }
 
-/* How tokens are drawn, and what else a request may have said. */
+/* The settings of sampling, and the request's other fields. */
 static void write_settings(const exchange *ex, const skv_sampling *s, const request_params *params,
                            skv_buf *out)
 {
@@ -108,7 +108,7 @@ static void add_quoted(skv_buf *out, const char *text, size_t n)
     out_json_inside(out, text, n);
 }
 
-/* What the model got: the tokens that the server adds have their text too. */
+/* The prompt that the model got: the tokens that the server adds have their text too. */
 static void write_prompt(const answer *a, size_t i_prompt, skv_buf *out)
 {
     const api_prompt *prompt = &a->prompts.at[i_prompt];
@@ -144,14 +144,15 @@ static void write_back(answer *a, skv_buf *out, size_t i)
 /* ---- `response_fields`: pieces of the text that was written, which is never parsed as a whole
  * ---- */
 
-/* Behind the text in quotation marks that begins at `at`. */
+/* The place after the text in quotation marks that begins at `at`. */
 static const char *skip_text(const char *at)
 {
     for (at++; *at && *at != '"'; at++) at += *at == '\\' && at[1];
     return *at ? at + 1 : at;
 }
 
-/* Behind the value that begins at `at`: JSON of our own, without blanks, ended by a zero. */
+/* The place after the value that begins at `at`: JSON of our own, without blanks, ended by a
+ * zero. */
 static const char *skip_value(const char *at)
 {
     size_t depth = 0;
@@ -187,7 +188,8 @@ static size_t list_members(const char *at, member *out, size_t room)
     return n;
 }
 
-/* What a path such as "timings/prompt_n" leads to, from one of the members on; NULL: nothing. */
+/* The value that a path such as "timings/prompt_n" leads to, from one of the members on; NULL:
+ * none. */
 static const member *member_at(const member *members, size_t n, const char *path, member *inner)
 {
     const size_t n_name = strcspn(path, "/");
@@ -214,7 +216,7 @@ static bool is_listed_before(const json_t *fields, size_t i, const char *path)
     return false;
 }
 
-/* Only what `response_fields` lists, under the paths as they are listed. */
+/* Only the values that `response_fields` lists, under the paths as they are listed. */
 static void write_fields(const json_t *fields, const skv_buf *whole, skv_buf *out)
 {
     const char *comma = "";
@@ -403,8 +405,8 @@ void api_props(exchange *ex)
     exchange_reply_json(ex, 200, &out);
 }
 
-/* GET /slots: as many as answers that run together, and how many of them are busy. Nothing of what
- * they compute is told: every client may ask. `?fail_on_no_slot=1`: 503 where none is free. */
+/* GET /slots: as many as answers that run together, and how many of them are busy. It reveals
+ * nothing of their texts, since every client may ask. `?fail_on_no_slot=1`: 503 if none is free. */
 void api_slots(exchange *ex)
 {
     const http_server *server = ex->server;

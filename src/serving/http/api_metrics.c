@@ -1,4 +1,4 @@
-/* GET /metrics: the text format of Prometheus. docs/guides/serve.md tells what each one means. */
+/* GET /metrics: the text format of Prometheus. docs/guides/serve.md explains each metric. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stddef.h>
@@ -46,6 +46,7 @@ static const metric_row rows[] = {
      "reason=\"new\"", AT(misses[SKV_MISS_NEW])},
     {"prefix_cache_misses_total", NULL, NULL, "reason=\"text\"", AT(misses[SKV_MISS_TEXT])},
     {"prefix_cache_misses_total", NULL, NULL, "reason=\"evicted\"", AT(misses[SKV_MISS_EVICTED])},
+    {"prefix_cache_misses_total", NULL, NULL, "reason=\"state\"", AT(misses[SKV_MISS_STATE])},
     {"prefix_cache_misses_total", NULL, NULL, "reason=\"form\"", AT(misses[SKV_MISS_FORM])},
     {"prefix_cache_misses_total", NULL, NULL, "reason=\"block\"", AT(misses[SKV_MISS_BLOCK])},
     {"prefix_cache_misses_total", NULL, NULL, "reason=\"off\"", AT(misses[SKV_MISS_OFF])},
@@ -54,6 +55,8 @@ static const metric_row rows[] = {
      "reason=\"text\"", AT(missed_tokens[SKV_MISS_TEXT])},
     {"prefix_cache_lost_tokens_total", NULL, NULL, "reason=\"evicted\"",
      AT(missed_tokens[SKV_MISS_EVICTED])},
+    {"prefix_cache_lost_tokens_total", NULL, NULL, "reason=\"state\"",
+     AT(missed_tokens[SKV_MISS_STATE])},
     {"prefix_cache_lost_tokens_total", NULL, NULL, "reason=\"form\"",
      AT(missed_tokens[SKV_MISS_FORM])},
     {"prefix_cache_lost_tokens_total", NULL, NULL, "reason=\"off\"",

@@ -51,7 +51,7 @@ static bool write_calls(skv_buf *out, reply_parts *parts)
     return n > 0;
 }
 
-/* What is new of the answer; false: nothing is. */
+/* The new part of the answer; false: there is none. */
 static bool write_pieces(reply_parts *parts, const char *text_name, skv_buf *out)
 {
     bool any = reply_parts_write(parts, PART_TEXT, text_name, out);

@@ -1,4 +1,4 @@
-/* /api/tags, /api/show, /api/ps and /api/version: what Ollama's clients ask about models. */
+/* /api/tags, /api/show, /api/ps and /api/version: Ollama's endpoints about models. */
 #include <nettle/sha2.h>
 #include <string.h>
 
@@ -118,7 +118,7 @@ void api_ollama_version(exchange *ex)
     exchange_reply_json(ex, 200, &out);
 }
 
-/* What the model can do, for clients that choose by it. */
+/* The model's capabilities, for clients that choose by them. */
 static void write_capabilities(const server_model *model, skv_buf *out)
 {
     skv_buf_text(out, "\"capabilities\":[\"completion\",\"embedding\"");

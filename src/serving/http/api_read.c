@@ -7,8 +7,8 @@
  *     {"read":1024}            tokens that were computed or known so far; also a sign of life
  *     {"done":true}            or {"error":"..."}
  *
- * Who asks may send the name that the first block has for it: one of another model, key or version
- * learns at once that nothing here is of use.
+ * The client may send the name that it has for the first block: a server with another model, key or
+ * version learns at once that nothing here is of use.
  */
 #include <math.h>
 #include <stdio.h>

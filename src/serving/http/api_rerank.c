@@ -1,7 +1,7 @@
 /*
- * POST /v1/rerank: how well documents meet a query, by a model that was trained to answer "yes" or
+ * POST /v1/rerank: how well documents match a query, by a model that was trained to answer "yes" or
  * "no" (Qwen3-Reranker). Each document is a prompt in the form that the model's authors publish,
- * and its score is p(yes) / (p(yes) + p(no)) of the first token behind it.
+ * and its score is p(yes) / (p(yes) + p(no)) of the first token after it.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "api_answer.h"
 #include "routes.h"
 
-/* What stands before the texts of a request and behind them. Texts themselves have no special
+/* The text before the texts of a request, and after them. Texts themselves have no special
  * tokens: a document cannot end its turn. */
 static const char before[] =
     "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and "
@@ -45,7 +45,7 @@ typedef struct rerank_request {
     rank *ranks; /* owned, [prompts.n] */
 } rerank_request;
 
-/* ---- what is asked ---- */
+/* ---- the request ---- */
 
 static bool has_word(const char *text, const char *word)
 {
@@ -138,7 +138,7 @@ static bool write_texts(const rerank_request *r, const json_t *document, skv_buf
     return add_field(text_of(document), "documents", out, error);
 }
 
-/* What exceeds the context is cut off the end of the document, as the authors' code does. */
+/* A text beyond the context is cut off at the end of the document, as the authors' code does. */
 static bool join(const rerank_request *r, const int32_t *texts, size_t n_texts, api_prompt *out,
                  api_error *error)
 {
@@ -212,7 +212,7 @@ static bool begin(rerank_request *r, api_error *error)
     return generation_start(&r->g, r->ex, &r->prompts, &r->params, 1, error);
 }
 
-/* ---- what comes ---- */
+/* ---- the response ---- */
 
 static void take(void *user, size_t i, const skv_output *o)
 {

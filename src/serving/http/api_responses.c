@@ -10,7 +10,7 @@
 #include "translate.h"
 
 enum {
-    ASKED_AGAIN_BYTES = 1 << 16 /* what was asked, in each event that says no more than that */
+    ASKED_AGAIN_BYTES = 1 << 16 /* the request's fields, in each event that has no others */
 };
 
 /* ---- items ---- */
@@ -94,8 +94,8 @@ static void write_usage(const answer *a, skv_buf *out)
                    stats.prompt_tokens + stats.completion_tokens);
 }
 
-/* What was asked for, or what holds where nothing was. Once it is known to be long, it stands in
- * the last event again but not in signs of life. */
+/* The request's fields, or their defaults. Once they are known to be long, they stand in the
+ * last event again but not in signs of life. */
 static void write_asked(answer *a, const char *status, skv_buf *out)
 {
     static const char *const rows[][2] = {{"instructions", "null"},

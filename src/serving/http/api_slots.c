@@ -1,8 +1,8 @@
 /*
- * POST /slots/ID?action=save|restore|erase, as llama-server has it: what a slot has (slots.h) goes
- * to a file of --slot-save-path, comes back, or is forgotten. The file has token ids. Restoring it
- * is a prompt without an answer: what the prefix cache has of it, in memory, on disk or in a store,
- * is found there, and the rest is computed, so whatever happened meanwhile the rows are right.
+ * POST /slots/ID?action=save|restore|erase, as llama-server has it: a slot's prompt and answer
+ * (slots.h) go to a file of --slot-save-path, come back, or are forgotten. The file has token ids.
+ * Restoring it is a prompt without an answer: the part that the prefix cache has in memory, on disk
+ * or in a store is found there, and the rest is computed, so the rows are right in any case.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +39,7 @@ static bool is_name(const char *name)
     return n > 0 && n <= NAME_MAX_BYTES && name[0] != '.' && strspn(name, letters) == n;
 }
 
-/* A key's files are its own: their names begin with what nobody makes of another key. */
+/* A key's files are its own: their names begin with a hash that cannot be made of another key. */
 static bool make_path(slot_request *r, api_error *error)
 {
     const json_t *name = json_body_get(r->body, "filename");
@@ -118,8 +118,9 @@ static void begin_reply(const slot_request *r, skv_buf *out)
 static bool save(slot_request *r, skv_buf *out, api_error *error)
 {
     size_t n;
+    int32_t *ids;
     const uint64_t begun_ns = skv_now_ns();
-    int32_t *ids = slots_copy(r->ex, r->i, &n);
+    if (!slots_copy(r->ex, r->i, &ids, &n, error)) return false;
     skv_buf text = request_text(r->ex);
     skv_buf_printf(&text, "{\"swiftkv_slot\":%d,\"model\":", VERSION);
     out_json_str(&text, r->ex->model->name);
@@ -127,8 +128,7 @@ static bool save(slot_request *r, skv_buf *out, api_error *error)
     for (size_t i = 0; i < n; i++) skv_buf_printf(&text, i > 0 ? ",%d" : "%d", ids[i]);
     skv_buf_text(&text, "]}\n");
     free(ids);
-    bool ok = n > 0 || api_fail(error, 400, NULL, "slot %zu has no prompt of this key", r->i);
-    if (ok && text.failed) ok = request_lacks(r->ex, "slot", error);
+    bool ok = !text.failed || request_lacks(r->ex, "slot", error);
     if (ok && !write_file(r->path, &text)) {
         ok = api_fail(error, 500, NULL, "Unable to save slot: %s", strerror(errno));
     }

@@ -6,7 +6,7 @@
 
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/* Base64, with what pads it or without; false: it is none. */
+/* Base64, with padding or without; false: it is none. */
 static bool decode(const char *text, size_t n, skv_buf *out)
 {
     uint32_t bits = 0;

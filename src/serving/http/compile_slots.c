@@ -1,4 +1,4 @@
-/* Turns of those who compile: see compile_slots.h. */
+/* Turns of requests that compile grammars: see compile_slots.h. */
 #include "compile_slots.h"
 
 #include "base/system.h"
@@ -24,7 +24,7 @@ static memory_share *sooner(memory_share *a, memory_share *b)
     return a->compiling.last_turn <= b->compiling.last_turn ? a : b;
 }
 
-/* The share whose turn it is; NULL: none waits. */
+/* The share that is next; NULL: none waits. */
 static memory_share *next_share(memory_table *table)
 {
     memory_share *next = sooner(NULL, &table->common);
@@ -146,7 +146,7 @@ static bool stops(void *arg)
     return !wait_for_slot(ex, UINT64_MAX);
 }
 
-/* ---- what others call ---- */
+/* ---- functions for other files ---- */
 
 bool compile_enter(exchange *ex, api_error *error)
 {

@@ -1,7 +1,7 @@
 /*
- * Whose grammars are compiled. Few are at a time, so that the worker keeps processors, and those
- * whose memory is shared (memory_share.h), the requests of a key, share slots too: the share that
- * compiles least comes first, then the one whose turn was longest ago. One that is long at work
+ * Decides which grammars are compiled. Few are at a time, so that the worker keeps processors.
+ * Requests that share memory (memory_share.h), those of a key, share slots too: the share that
+ * compiles least comes first, then the one that waited longest for its turn. A long compilation
  * gives its slot to another share that waits, and goes on at its next turn. So no key can keep
  * another from its grammars, however many it sends and however long they take.
  */

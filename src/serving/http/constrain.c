@@ -8,13 +8,13 @@
 #include "server_impl.h"
 #include "skv/grammar.h"
 
-/* What a request asks for: where it says so, and what its answer has to follow. */
+/* A request's constraint: the field that sets it, and the grammar that its answer has to follow. */
 typedef struct wish {
     const char *field; /* as errors name it; NULL: none */
     skv_grammar_kind kind;
     const json_t *value; /* a text as it is, all else as the JSON that it is; NULL: no text */
-    bool loose;          /* what a schema says and a grammar cannot is left out */
-    skv_text_piece lead; /* what stands in front of what the grammar holds for; NULL: nothing */
+    bool loose;          /* parts of a schema that a grammar cannot express are left out */
+    skv_text_piece lead; /* the text in front of the part that the grammar applies to; NULL: none */
 } wish;
 
 typedef struct field_row {
@@ -34,7 +34,7 @@ static const field_row structured[] = {{"json", SKV_GRAMMAR_JSON_SCHEMA},
                                        {"grammar", SKV_GRAMMAR_GBNF},
                                        {"json_object", SKV_GRAMMAR_JSON_OBJECT}};
 
-/* ---- what is asked for ---- */
+/* ---- the request's fields ---- */
 
 static bool add_wish(wish *out, const char *field, skv_grammar_kind kind, const json_t *value,
                      api_error *error)
@@ -148,7 +148,7 @@ static void *copy_rules(const void *state)
     return copy;
 }
 
-/* The token had a bit in the mask, so it fits: what fails here is a limit. */
+/* The token had a bit in the mask, so it fits: a failure here is a limit. */
 static skv_status prepare_rules(void *state, skv_budget *budget, bool *ready, skv_error *err)
 {
     answer_rules *rules = state;
@@ -254,7 +254,7 @@ static bool compile(exchange *ex, const wish *w, const char *text, size_t n, sha
                     err.text);
 }
 
-/* Texts are what they say; JSON may be sent as such, or as a text. */
+/* Texts stand for themselves; JSON may be sent as such, or as a text. */
 static bool check_type(const wish *w, api_error *error)
 {
     const bool is_text = w->kind == SKV_GRAMMAR_REGEX || w->kind == SKV_GRAMMAR_GBNF;

@@ -23,7 +23,7 @@ static void add_code(skv_buf *out, uint32_t code)
     skv_buf_append(out, text, skv_utf8_encode(code, text));
 }
 
-/* Half of a pair whose other half did not come. */
+/* Half of a pair whose other half is missing. */
 static void end_pair(custom_input *in, skv_buf *out)
 {
     if (in->first > 0) add_code(out, REPLACEMENT);

@@ -1,7 +1,7 @@
 /*
  * The text that a custom tool is called with. Models write every call with JSON arguments, so such
- * a tool is a function with one text, {"input": "..."} (tool_request.c). What clients get is the
- * text itself, as it comes.
+ * a tool is a function with one text, {"input": "..."} (tool_request.c). Clients get the text
+ * itself, as it arrives.
  */
 #ifndef SKV_SERVER_CUSTOM_INPUT_H
 #define SKV_SERVER_CUSTOM_INPUT_H
@@ -35,7 +35,7 @@ typedef struct custom_input {
 /** `raw` is empty and becomes the input's. */
 void custom_input_init(custom_input *in, skv_buf raw);
 void custom_input_release(custom_input *in);
-/** Takes more of the arguments and appends what they add to the text. */
+/** Takes more of the arguments and appends the new part of the text. */
 void custom_input_push(custom_input *in, const char *json, size_t n, skv_buf *out);
 /** The arguments are whole. Where they had no such text, they are the text. */
 void custom_input_end(custom_input *in, skv_buf *out);

@@ -70,7 +70,8 @@ static void add_rates(skv_buf *out, const exchange *ex)
     add_rate(out, "tokens", &report.tokens);
 }
 
-/* What lets pages of the origin read it. No credentials: keys are sent by the page itself. */
+/* The headers that let pages of the origin read it. No credentials: keys are sent by the page
+ * itself. */
 static void add_origin(skv_buf *out, const exchange *ex)
 {
     if (!ex->origin) return;
@@ -96,7 +97,8 @@ static void add_length(skv_buf *out, exchange *ex, const exchange_response *r)
 
 static void add_changes(skv_buf *out, const prompt_report *report)
 {
-    const bool any = report->n_stripped > 0 || report->sorted || report->n_kept > 0;
+    const bool any =
+        report->n_stripped > 0 || report->sorted || report->n_kept > 0 || report->effort;
     if (!any) return;
     skv_buf_text(out, "x-swiftkv-prompt: ");
     prompt_report_tell(report, out);
@@ -128,8 +130,8 @@ static void took(void *arg)
     (void)peers_set_phase(ex->server, ex->peer, PEER_WRITING);
 }
 
-/* Tells the log, and has the system drop what it still holds for the client when the connection is
- * closed: megabytes that it would go on sending as slowly. */
+/* Tells the log, and has the system drop the bytes that it still holds for the client when the
+ * connection is closed: megabytes that it would go on sending as slowly. */
 static void give_up_reader(exchange *ex, size_t n_all, bool is_cut)
 {
     api_error error;

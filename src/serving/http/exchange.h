@@ -17,10 +17,10 @@ typedef struct exchange {
     error_shape errors;               /* of its path */
     char *body;                       /* owned, with a terminating zero */
     size_t n_body, body_room, body_counted;
-    memory_share *share; /* borrowed: whose memory it takes */
+    memory_share *share; /* borrowed: the share whose memory it takes */
     bool replied;        /* a response was begun, */
     bool whole;          /* and sent to its end */
-    bool closes;         /* nothing comes behind it on this connection */
+    bool closes;         /* the last response of this connection */
     bool may_ping;       /* its client reads events, so comments may come before them */
     bool streams;        /* the head of a stream of events was sent */
     bool rated;          /* it counts for the rates of its key */
@@ -30,15 +30,15 @@ typedef struct exchange {
     uint64_t tenant;     /* the number of its key; 0: none needed */
     const char *key;     /* borrowed from the head; NULL: none needed */
     char id[24];         /* of the request, 16 hexadecimal digits */
-    trace_context trace; /* what its headers say */
+    trace_context trace; /* the values of its headers */
     char method[17], path[257];
     char methods[64];       /* that the path has, where it has not this one: "GET, HEAD" */
     char left_out[96];      /* types of tools that the request has and the model did not get */
     prompt_report changed;  /* of its prompts, by option */
-    prompt_report *changes; /* = &changed, for those who only read the exchange */
+    prompt_report *changes; /* = &changed, for functions that only read the exchange */
     uint64_t begun_ns, slot_ns;
-    /* Reading it, up to the submission of its answers, without what follows: waiting for its model
-     * to be loaded, and for memory. */
+    /* Reading it, up to the submission of its answers, without these waits: for its model to be
+     * loaded, and for memory. */
     uint64_t read_ns, load_ns, memory_ns;
     http_pace pace;             /* of the client in taking the response */
     int status;                 /* of the response; 0: none was begun */
@@ -46,8 +46,8 @@ typedef struct exchange {
     skv_job_stats used;         /* by its answers, once they are settled */
     api_error refusal;          /* why it failed, for the log too; status 0: it has not */
     size_t n_held;              /* bytes of the account that exchange_take has taken for it */
-    skv_budget reading;         /* what turning the request's text into something may take */
-    skv_budget *budget;         /* = &reading, for those who only read the exchange */
+    skv_budget reading;         /* the bound of the work on the request's text */
+    skv_budget *budget;         /* = &reading, for functions that only read the exchange */
 } exchange;
 
 /* Which servers have a path: those that answer, readers (--role read), or both. */
@@ -70,21 +70,21 @@ typedef struct server_route {
  * is over. `ex` is an exchange: this is skv_budget.stopped, asked every millisecond or so.
  */
 bool exchange_stopped(void *ex);
-/** All of these wait until the client has taken what is sent, or is gone. This one takes the text
+/** All of these wait until the client has taken the bytes, or is gone. This one takes the text
  * over. */
 void exchange_reply(exchange *ex, int status, const char *content_type, skv_buf *text);
 void exchange_reply_json(exchange *ex, int status, skv_buf *text);
 void exchange_refuse(exchange *ex, const api_error *error);
-/** For the log: why a response that has begun is not what was asked for. */
+/** For the log: why a response that has begun does not end as requested. */
 void exchange_note(exchange *ex, const api_error *error);
 
-/* A response beyond what all have. */
+/* A response's own headers, beside those of all. */
 typedef struct exchange_response {
     int status;
     const char *content_type;
     const char *data; /* borrowed, [n]: the body */
     size_t n;
-    bool in_pieces; /* the body is what exchange_write sends, up to exchange_end */
+    bool in_pieces; /* exchange_write sends the body, up to exchange_end */
     skv_buf fields; /* owned: "Name: value\r\n" and so on */
 } exchange_response;
 
@@ -98,13 +98,14 @@ bool exchange_go_on(exchange *ex);
 
 /* ---- a response that is written while it comes into being ---- */
 
-/* Appends what comes next and may wait for it; false: the end. */
+/* Appends the next part and may wait for it; false: the end. */
 typedef bool event_fill_fn(void *state, skv_buf *out);
 
-/** A sign of life of a request whose stream has not begun: a comment, which begins it. From then on
- * a refusal is an event. False: the client is gone. */
+/** A sign of life of a request whose stream has not begun: a comment, which begins it. From then
+ * on a refusal is an event. False: the client is gone. */
 bool event_stream_ping(exchange *ex, const char *comment);
-/** Answers with what `fill` writes, and waits until all is over; `release` frees the state then. */
+/** Answers with the parts that `fill` writes, and waits until all is over; `release` frees the
+ * state then. */
 void event_stream_send(exchange *ex, const char *content_type, event_fill_fn *fill,
                        void (*release)(void *state), void *state);
 

@@ -52,7 +52,7 @@ static bool check_length(const generation *g, const api_prompt *prompt, size_t *
 
 /* ---- jobs ---- */
 
-/* What GENERATION_GONE means for the response; returns false. */
+/* The response for GENERATION_GONE; returns false. */
 static bool gone_error(const generation *g, api_error *error)
 {
     return exchange_fail(g->ex, SKV_CANCELLED, &(const skv_error){.text = "cancelled"}, NULL,
@@ -125,7 +125,7 @@ static bool begin_jobs(generation *g, api_error *error)
     return true;
 }
 
-/* Tokens of the key; what the answers take is known when they end. */
+/* Tokens of the key; the tokens of the answers are known when they end. */
 static void use_tokens(const exchange *ex, size_t n)
 {
     http_server *server = ex->server;
@@ -202,7 +202,7 @@ static bool is_gone(generation *g, int wait_ms)
     return left || exchange_stopped(g->ex);
 }
 
-/* Counts what it has taken, for the key's rate and the log; once. */
+/* Counts its tokens, for the key's rate and the log; once. */
 static void settle(generation *g)
 {
     if (g->settled || !g->ex || g->ex->running != g) return;
@@ -266,7 +266,7 @@ void generation_prompt_stats(const generation *g, size_t i, skv_job_stats *out)
     if (g->jobs[i]) skv_job_get_stats(g->jobs[i], out);
 }
 
-/* Of several prompts, the one that lost most tells why; what they lost is summed. */
+/* Of several prompts, the one that lost most tells why; the lost tokens are summed. */
 static void add_miss(skv_cache_miss *sum, const skv_cache_miss *one)
 {
     const size_t lost = sum->lost_tokens + one->lost_tokens;
@@ -283,6 +283,7 @@ void generation_stats(const generation *g, skv_job_stats *out)
         out->prompt_tokens += one.prompt_tokens;
         out->cached_tokens += one.cached_tokens;
         out->kept_tokens += one.kept_tokens;
+        out->kept_long_tokens += one.kept_long_tokens;
         add_miss(&out->miss, &one.miss);
         out->prefilled_tokens += one.prefilled_tokens;
         out->completion_tokens += one.completion_tokens;

@@ -29,7 +29,7 @@ typedef struct connection {
     http_wire wire;
 } connection;
 
-/* ---- what is checked before a body is read: key, path, length and rate ---- */
+/* ---- checks before a body is read: key, path, length and rate ---- */
 
 static bool check_key(exchange *ex)
 {
@@ -117,7 +117,8 @@ static bool check_role(exchange *ex)
                     ex->head->path);
 }
 
-/* False: `refusal` tells why. Keys come before paths: without one nobody learns which exist. */
+/* False: `refusal` tells why. Keys come before paths: a client without one cannot learn which
+ * paths exist. */
 static bool admit(exchange *ex)
 {
     const char *method = ex->head->method, *path = ex->head->path;
@@ -144,8 +145,8 @@ static void find_origin(exchange *ex)
     if (server_list_has(list, (skv_text_piece){origin, strlen(origin)})) ex->origin = origin;
 }
 
-/* A browser asks, without a key, what a page of another origin may send. It has no body: nobody
- * without a key may make the server hold one. */
+/* A browser asks, without a key, which requests a page of another origin may send. It has no
+ * body: a client without a key cannot make the server hold one. */
 static bool is_preflight(const exchange *ex)
 {
     const bool has_body = ex->head->chunked || ex->head->n_body > 0;
@@ -193,10 +194,11 @@ static bool add_body(exchange *ex, const char *data, size_t n)
     if (n > most - ex->n_body) {
         return api_fail(&ex->refusal, 413, NULL, "the body exceeds the limit of %zu bytes", most);
     }
-    if (!reserve_body(ex, n)) return false;
-    memcpy(ex->body + ex->n_body, data, n);
+    const bool keeps = strcmp(ex->route->method, "POST") == 0; /* no other route reads it */
+    if (keeps && !reserve_body(ex, n)) return false;
+    if (keeps) memcpy(ex->body + ex->n_body, data, n);
     ex->n_body += n;
-    ex->body[ex->n_body] = 0;
+    if (keeps) ex->body[ex->n_body] = 0;
     return true;
 }
 
@@ -234,8 +236,8 @@ static void begin_exchange(exchange *ex, connection *c)
     atomic_fetch_add(&server->n_requests, 1);
 }
 
-/* What many small allocations of a large request leave between others' is the system's again, so
- * that the account's memory is the process's. */
+/* Memory that many small allocations of a large request leave between others' goes back to the
+ * system, so that the account's memory is the process's. */
 static void trim_heap(size_t n_freed)
 {
     if (n_freed >= LIMIT_TRIM_BYTES) skv_heap_trim();
@@ -291,7 +293,7 @@ static void run_route(exchange *ex)
     exchange_refuse(ex, &error);
 }
 
-/* The head is text[0..n), a copy: what is read of the body takes its place. Until the body was read
+/* The head is text[0..n), a copy: the bytes of the body take its place. Until the body was read
  * nothing else can come on this connection. */
 static void answer_request(exchange *ex, connection *c, char *text, size_t n)
 {
@@ -397,7 +399,7 @@ static bool start_thread(connection *c)
     return code == 0;
 }
 
-/* Without a place, memory or a thread for it. Nobody waits for this to be read. */
+/* Without a place, memory or a thread for it. Nothing waits for this to be read. */
 static void turn_away(int fd)
 {
     static const char body[] = "{\"error\":{\"message\":\"too many connections\",\"type\":"
@@ -445,7 +447,7 @@ static void wait_after_failure(void)
     (void)nanosleep(&pause, NULL);
 }
 
-/* Whether it is only that there was nobody: a client that waited may have gone. */
+/* Whether the queue was merely empty: a client that waited may have gone. */
 static bool is_harmless(int code)
 {
     return code == EINTR || code == ECONNABORTED || code == EAGAIN || code == EWOULDBLOCK;

@@ -138,7 +138,7 @@ static bool read_field(http_head *out, char *text, size_t n, api_error *error)
     return true;
 }
 
-/* ---- what fields mean ---- */
+/* ---- the meaning of fields ---- */
 
 static size_t count_fields(const http_head *head, const char *name, const char **value)
 {
@@ -177,7 +177,7 @@ static bool read_length(http_head *out, const char *value, api_error *error)
     if (n == 0 || strspn(value, "0123456789") < n) {
         return bad(error, "Content-Length is not a number");
     }
-    /* What does not fit 64 bits is too long in any case. */
+    /* A number beyond 64 bits is too long in any case. */
     out->n_body = n <= 19 ? strtoull(value, NULL, 10) : UINT64_MAX;
     return true;
 }
@@ -196,7 +196,7 @@ static bool read_body_length(http_head *out, api_error *error)
     const char *length = NULL, *coding = NULL;
     const size_t n_lengths = count_fields(out, "Content-Length", &length);
     const size_t n_codings = count_fields(out, "Transfer-Encoding", &coding);
-    /* A proxy in front may have believed the other one, and seen another request behind it. */
+    /* A proxy in front may have believed the other one, and seen another request after it. */
     if (n_lengths + n_codings > 1) {
         return bad(error, "more than one Content-Length or Transfer-Encoding");
     }
@@ -287,7 +287,7 @@ static bool is_id(const char *text, size_t n, bool zero)
     return any;
 }
 
-/* Later versions may add fields behind ours; version ff is none. */
+/* Later versions may add fields after ours; version ff is none. */
 static bool read_parent(const char *text, trace_context *out)
 {
     const size_t n = strnlen(text, 512);

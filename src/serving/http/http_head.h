@@ -1,6 +1,7 @@
 /*
- * The head of a request (RFC 9112): its first line and its fields, read in place and strictly. Who
- * reads a head more kindly than a proxy in front of it sees another request than the proxy does.
+ * The head of a request (RFC 9112): its first line and its fields, read in place and strictly. A
+ * server that reads a head more leniently than a proxy in front of it sees another request than the
+ * proxy does.
  */
 #ifndef SKV_SERVER_HTTP_HEAD_H
 #define SKV_SERVER_HTTP_HEAD_H
@@ -17,7 +18,7 @@ typedef struct http_field {
 
 typedef struct http_head {
     const char *method, *path; /* the path as it was sent, without its query */
-    const char *query;         /* what follows the '?'; "": nothing */
+    const char *query;         /* the part after the '?'; "": none */
     http_field fields[LIMIT_HEADER_FIELDS];
     size_t n_fields;
     bool is_old;     /* HTTP/1.0: no chunks, and one request for each connection */
@@ -27,9 +28,9 @@ typedef struct http_head {
     uint64_t n_body; /* or has this length; 0: there is none */
 } http_head;
 
-/** Where the head that begins at text[0..n) ends, behind its empty line; 0: not there yet. n_seen:
- * how many of these bytes an earlier call has searched, so that a head that comes byte by byte is
- * read once. */
+/** Where the head that begins at text[0..n) ends, after its empty line; 0: not there yet.
+ * n_seen: how many of these bytes an earlier call has searched, so that a head that comes byte
+ * by byte is read once. */
 size_t http_head_end(const char *text, size_t n, size_t n_seen);
 /** Reads the head text[0..n), which http_head_end has found, and writes zeros into it. */
 bool http_head_read(char *text, size_t n, http_head *out, api_error *error);
@@ -43,7 +44,7 @@ bool http_head_asks(const http_head *head, const char *name, const char *value);
  * ---- the trace that a request belongs to ----
  *
  * The W3C's traceparent and tracestate (https://www.w3.org/TR/trace-context/), and X-Request-Id.
- * What is malformed, or there twice, is as good as absent.
+ * A header that is malformed, or there twice, counts as absent.
  */
 
 enum { TRACE_STATE_MAX = 512, TRACE_REQUEST_MAX = 128, TRACE_STATE_MEMBERS_MAX = 32 };

@@ -12,7 +12,7 @@
 enum {
     PIECE_BYTES = 16 << 10, /* a client has to take so many before its deadline begins anew */
     LOOK_MS = 200,          /* how often is tried whether a client has taken something */
-    SIZE_LINE_BYTES = 256   /* of a chunk: its length, and extensions that nobody reads */
+    SIZE_LINE_BYTES = 256   /* of a chunk: its length, and extensions, which are ignored */
 };
 
 bool http_wire_fill(http_wire *wire)

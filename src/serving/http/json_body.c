@@ -21,8 +21,8 @@ enum {
 /* ---- memory ----
  *
  * jansson reads a text or a number into a buffer that it doubles, and does not look whether that
- * worked: without memory it writes beyond the end. So what the longest one takes is asked for
- * before it reads, and where others took it meanwhile it waits for them.
+ * worked: without memory it writes beyond the end. So the memory of the longest one is taken before
+ * it reads, and if others took it meanwhile it waits for them.
  */
 
 static void *allocate_patiently(size_t n)
@@ -41,7 +41,7 @@ void json_body_start(void)
     json_set_alloc_funcs(allocate_patiently, free);
 }
 
-static const char NUMBER[] = "+-.0123456789eE"; /* what numbers are made of */
+static const char NUMBER[] = "+-.0123456789eE"; /* the characters of numbers */
 
 static bool is_one_of(const char *set, char c)
 {
@@ -107,8 +107,8 @@ static bool is_beyond(const char *number, size_t n)
     return errno == ERANGE;
 }
 
-/* A copy whose integers beyond 64 bits end in ".0": what nobody reads may be of any size, and who
- * reads one as an integer refuses it by its name. NULL: no memory. */
+/* A copy whose integers beyond 64 bits end in ".0": an unused number may have any size, and a
+ * field that wants an integer refuses it by its name. NULL: no memory. */
 static char *with_reals(skv_text_piece text, size_t *n_out)
 {
     char *out = malloc(text.n + text.n / 8 + 1); /* such integers have 19 digits or more */
@@ -143,7 +143,7 @@ typedef struct json_pieces {
     size_t at, looked;
 } json_pieces;
 
-/* The next piece; none where nobody waits for the answer any more. */
+/* The next piece; none if the client has left. */
 static size_t next_piece(void *out, size_t room, void *user)
 {
     json_pieces *p = user;
@@ -328,7 +328,7 @@ static size_t shorten(char *at, size_t n)
         if (strtod(best, NULL) == number) break;
     }
     size_t n_best = strlen(best);
-    if (!strpbrk(best, ".e")) { /* stays what it is */
+    if (!strpbrk(best, ".e")) { /* stays as it is */
         (void)snprintf(best + n_best, sizeof best - n_best, ".0");
         n_best = strlen(best);
     }
@@ -348,7 +348,7 @@ size_t json_text_shorten(const exchange *ex, char *text, size_t n)
 {
     size_t n_out = 0;
     bool in_text = false;
-    if (!skv_budget_work(ex->budget, n * SHORTEN_UNITS)) return n; /* whoever asks next is told */
+    if (!skv_budget_work(ex->budget, n * SHORTEN_UNITS)) return n; /* the next caller is told */
     for (size_t i = 0; i < n;) {
         const char c = text[i];
         const size_t n_number = in_text ? 0 : span_of(text + i, n - i, "-+.0123456789eE");
@@ -407,7 +407,7 @@ bool json_body_is(const json_t *object, const char *type)
     return json_is_string(value) ? json_text_is(value, type) : type[0] == 0;
 }
 
-/* Characters stay whole; what is none that can be shown is written as JSON would. */
+/* Characters stay whole; those that cannot be shown are written as JSON would. */
 static void show_text(const json_t *value, json_shown *out)
 {
     const char *text = json_string_value(value);

@@ -1,4 +1,4 @@
-/* A request's JSON: bounds before it is parsed, what a client is told that exceeds them, and
+/* A request's JSON: bounds before it is parsed, the error of a client that exceeds them, and
  * reading its members by name. */
 #ifndef SKV_SERVER_JSON_BODY_H
 #define SKV_SERVER_JSON_BODY_H
@@ -57,7 +57,7 @@ bool json_body_parse(const exchange *ex, json_t **out, api_error *error);
 const json_t *json_body_get(const json_t *object, const char *name);
 /** Whether a value is this text, all of it: a text of JSON may have zero bytes inside. */
 bool json_text_is(const json_t *value, const char *word);
-/** Refuses what is no text, or one with zero bytes inside. */
+/** Refuses values that are no text, and texts with zero bytes inside. */
 bool json_text_whole(const json_t *value, const char *name, api_error *error);
 /** Whether its "type" is this one; "": there is none. */
 bool json_body_is(const json_t *object, const char *type);

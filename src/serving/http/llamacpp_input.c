@@ -155,7 +155,7 @@ static bool set_probs(json_t *body, const json_t *asked, api_error *error)
     return json_integer_value(n) == 0 || put(body, "logprobs", json_incref(n), error);
 }
 
-/* What only the response is made by. */
+/* The fields that only the response is made by. */
 static bool check_fields(const json_t *asked, api_error *error)
 {
     bool returns_tokens = false;
@@ -282,7 +282,7 @@ static bool text_of(const gap *g, const json_t *object, const char *name, skv_te
     return true;
 }
 
-/* Other files: {"filename","text"}, each behind its mark where the model has one. */
+/* Other files: {"filename","text"}, each after its mark if the model has one. */
 static bool add_file(gap *g, const json_t *file, size_t most)
 {
     skv_text_piece name = {"", 0}, text = {"", 0};
@@ -319,7 +319,7 @@ static bool add_files(gap *g, size_t most)
     return add_mark(g, g->marks->file) && add_text(g, name, sizeof name - 1, sizeof name, true);
 }
 
-/* Half of the context is for what stands around the gap, three parts before it and one behind it; a
+/* Half of the context is for the text around the gap, three parts before it and one after it; a
  * quarter is for other files, and the rest for the answer. */
 static bool add_gap(gap *g)
 {

@@ -135,7 +135,7 @@ static bool is_first(exchange *ex, const memory_turn *turn)
     return first;
 }
 
-/* ---- who waits for each other ---- */
+/* ---- requests that wait for each other ---- */
 
 typedef struct waiting_sum {
     size_t used;             /* of the account */
@@ -163,8 +163,8 @@ static size_t room_for(const memory_share *share, const skv_account *whole, bool
     return all > own ? (all - own) / 2 : 0;
 }
 
-/* Whether a request of the share may get on without another one that gives up: it has not tried yet
- * with the memory as it is, or what does not wait holds enough for it. */
+/* Whether a request of the share may go on although no other one gives up: it has not tried yet
+ * with the memory as it is, or requests that do not wait hold enough for it. */
 static bool has_hope(const memory_share *share, const skv_account *whole, const waiting_sum *sum)
 {
     const size_t others = sum->used > sum->n_held ? sum->used - sum->n_held : 0;

@@ -1,12 +1,12 @@
 /*
- * Whose memory requests take, and how they wait for it.
+ * Shares of memory that requests take, and how they wait for it.
  *
- * Where there are several API keys each has a part of --memory (skv_account_create_part), so that
- * one key's requests leave room for another's; all others share the whole. Requests of a share hold
+ * If there are several API keys each has a part of --memory (skv_account_create_part), so that one
+ * key's requests leave room for another's; all others share the whole. Requests of a share hold
  * memory while they wait for more, so some room is left to one of them, the first that had to wait:
- * it gets on whatever the others hold, until it has all it needs or ends. Then it is the next
- * one's turn. Where even that is not enough, and all that holds memory waits for more, the youngest
- * request gives up.
+ * it goes on regardless of the others' memory, until it has all it needs or ends. Then it is the
+ * next one's turn. If even that is not enough, and all requests that hold memory wait for more, the
+ * youngest gives up.
  */
 #ifndef SKV_SERVER_MEMORY_SHARE_H
 #define SKV_SERVER_MEMORY_SHARE_H
@@ -51,7 +51,7 @@ typedef struct memory_counts {
 } memory_counts;
 
 typedef struct memory_table {
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     memory_counts counts;
     uint32_t n_compiling; /* grammars, of all shares */
     uint64_t n_turns;     /* that were had in compiling */
@@ -60,7 +60,7 @@ typedef struct memory_table {
     memory_share *shares; /* owned */
 } memory_table;
 
-/** server->account and what is taken from it; false: no memory. */
+/** server->account and the memory taken from it; false: no memory. */
 bool memory_start(struct http_server *server);
 /** After the last job. */
 void memory_stop(struct http_server *server);
@@ -68,16 +68,15 @@ void memory_stop(struct http_server *server);
 /** The request takes memory from its key's share from here on; false: `error`. */
 bool memory_join(struct exchange *ex, struct api_error *error);
 void memory_leave(struct exchange *ex);
-/** The request has what it needs: another of its share may be the first. */
+/** The request has all it needs: another of its share may be the first. */
 void memory_pass(struct exchange *ex);
 
 /* Whether the memory is there by now. first: the request need not leave room for others. */
 typedef bool memory_try_fn(void *user, bool first);
 
-/** Waits until it is; false: nobody waits for the answer any more, it took too long, or it would
- * wait for requests that wait for it. `turn` has n_wanted and leaves_room, where they are known.
- * Only the connection's own thread may call it. This time does not count for the reading of the
- * request. */
+/** Waits until it is; false: the client has left, it took too long, or it would wait for
+ * requests that wait for it. `turn` has n_wanted and leaves_room, if they are known. Only the
+ * connection's own thread may call it. This time does not count for the reading of the request. */
 bool memory_wait(struct exchange *ex, memory_turn turn, memory_try_fn *tries, void *user);
 /** Bytes that the request holds. */
 size_t memory_held(const struct exchange *ex);

@@ -1,6 +1,6 @@
 /*
- * Anthropic's Messages: see translate.h. Blocks of text become one text, calls and their
- * results what OpenAI calls tool_calls and tool messages.
+ * Anthropic's Messages: see translate.h. Blocks of text become one text, calls and their results
+ * OpenAI's tool_calls and tool messages.
  */
 #include "translate.h"
 
@@ -62,7 +62,7 @@ static bool add_text_block(translation *t, const char *where, const json_t *bloc
     return true;
 }
 
-/* A block may be marked as the end of what is to be cached; messages are, as their texts are
+/* A block may be marked as the end of the part to be cached; messages are, as their texts are
  * joined. */
 static void mark(translation *t, json_t *message, const json_t *block)
 {
@@ -89,7 +89,7 @@ static bool add_texts(translation *t, const char *where, const json_t *content)
     return true;
 }
 
-/* Whatever a tool sent: what is no text is told as such. */
+/* A tool's result of any kind: a part that is no text is named as such. */
 static bool add_result(translation *t, const char *where, const json_t *content)
 {
     if (!json_is_array(content)) return add_texts(t, where, content);
@@ -102,7 +102,7 @@ static bool add_result(translation *t, const char *where, const json_t *content)
     return true;
 }
 
-/* A result is a message of its own; text behind it is a new one. */
+/* A result is a message of its own; text after it is a new one. */
 static bool add_user_block(translation *t, const char *where, const json_t *block, bool joins)
 {
     const json_t *content = json_body_get(block, "content");
@@ -116,8 +116,7 @@ static bool add_user_block(translation *t, const char *where, const json_t *bloc
 
 static bool add_assistant_block(translation *t, const char *where, const json_t *block)
 {
-    if (json_body_is(block, "redacted_thinking"))
-        return true; /* nobody but its maker can read it */
+    if (json_body_is(block, "redacted_thinking")) return true; /* only its maker can read it */
     if (json_body_is(block, "tool_use")) {
         const json_t *name = json_object_get(block, "name");
         if (!json_is_string(name)) {
@@ -203,7 +202,7 @@ static const char *const provider_tools[] = {"web_search_",       "web_fetch_", 
     "\"view_range\":{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"description\":"         \
     "\"of view: the first and the last line\"}"
 
-/* Tools of the client whose parameters Anthropic's models know: others are told them. */
+/* Tools of the client whose parameters Anthropic's models know: other models are told them. */
 static const struct {
     const char *type, *description, *schema;
 } client_tools[] = {
@@ -318,8 +317,8 @@ static bool set_thinking(translation *t)
     return true;
 }
 
-/* Tools stand at the beginning of a prompt, before or behind its system text: their marks are those
- * of the first message. */
+/* Tools stand at the beginning of a prompt, before or after its system text: their marks are
+ * those of the first message. */
 static bool mark_tools(translation *t)
 {
     size_t i;

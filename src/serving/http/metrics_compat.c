@@ -1,7 +1,7 @@
 /*
- * --metrics-compat: what our scheduler counts under the names that llama-server's and vLLM's
- * documentation give it, so that their dashboards and autoscalers read it. What we do not count has
- * no sample: a dashboard shows a gap there, not a zero.
+ * --metrics-compat: our scheduler's counts under the names that llama-server's and vLLM's
+ * documentation give them, so that their dashboards and autoscalers read them. A count that we lack
+ * has no sample: a dashboard shows a gap there, not a zero.
  */
 #include <stddef.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static void count_drafts(const skv_scheduler_metrics *m, double *drafted, double
 
 enum { ROWS_MAX = 16 };
 
-/* Fills in what a model's metrics are; returns how many. */
+/* Fills in a model's metrics; returns how many. */
 typedef size_t fill_fn(const skv_scheduler_metrics *m, compat_row rows[ROWS_MAX]);
 
 static void add_rows(skv_buf *out, const char *prefix, fill_fn *fill, const metric_source *sources,

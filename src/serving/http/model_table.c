@@ -1,8 +1,9 @@
 /*
  * Which models are loaded. A request names a model and waits until it is there; the server's own
- * thread (server_wait) loads what has been waited for longest. Where --max-loaded models are there
- * already, the one that has been idle longest leaves. Where none is idle, one that has been there
- * for a while takes no more requests and leaves after its last, so that nobody waits for ever.
+ * thread (server_wait) loads the one that has been waited for longest. Where --max-loaded models
+ * are there already, the one that has been idle longest leaves. Where none is idle, one that has
+ * been there for a while takes no more requests and leaves after its last, so that no request waits
+ * for ever.
  *
  *     COLD -> LOADING -> READY -> (RETIRING ->) LEAVING -> COLD
  */
@@ -125,7 +126,7 @@ static server_model *longest_wanted(const http_server *server)
     return best;
 }
 
-/* What is idle, or has been told to leave and is by now. */
+/* A model that is idle, or has been told to leave and is by now. */
 static server_model *longest_idle(const http_server *server)
 {
     server_model *best = NULL;
@@ -172,7 +173,7 @@ static void let_go(http_server *server, server_model *model)
     for (size_t i = 0; i < server->n_models; i++) server->models[i].starved = false;
 }
 
-/* What --models-memory leaves for another model; 0: there is no such limit. */
+/* The bytes that --models-memory leaves for another model; 0: there is no such limit. */
 static size_t memory_left(const http_server *server)
 {
     size_t left = server->options.models_bytes;

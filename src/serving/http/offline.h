@@ -1,5 +1,5 @@
 /*
- * What the server makes of a request's prompt, without a server: `swiftkv cache explain` reads
+ * A request's prompt as the server makes it, without a server: `swiftkv cache explain` reads
  * recorded requests by the code that answers them.
  */
 #ifndef SKV_SERVER_OFFLINE_H

@@ -9,7 +9,7 @@
 #include "request_input.h"
 #include "translate.h"
 
-/* Options beside those of sampling, and what OpenAI's clients and ours call them. */
+/* Options beside those of sampling, and their names in OpenAI's requests and ours. */
 static const char *const options[][2] = {
     {"stop", "stop"}, {"repeat_penalty", "repeat_penalty"}, {"repeat_last_n", "repeat_last_n"}};
 

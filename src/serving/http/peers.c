@@ -1,6 +1,6 @@
 /*
  * The socket that connections come to, how many of them there may be, and their deadlines. The
- * system only knows inactivity; somebody who sends a byte now and then would hold a connection for
+ * system only knows inactivity; a client that sends a byte now and then would hold a connection for
  * ever. One thread looks at all of them several times a second and shuts those down that are too
  * late; it also looks after the worker.
  */
@@ -82,7 +82,8 @@ bool http_fit_files(http_server *server, char *error)
     struct rlimit limit;
     size_t *connections = &server->options.connections;
     const size_t spare = skv_files_open() + LIMIT_SPARE_FILES;
-    const size_t each = 1 + skv_wake_files(); /* a socket, and what wakes its thread */
+    const size_t each = 1 + skv_wake_files(); /* a socket, and the descriptor that wakes its
+                                               * thread */
     const size_t wanted = spare + each * *connections;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return true;
     limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;

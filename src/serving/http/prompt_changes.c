@@ -13,10 +13,10 @@
 
 enum {
     BYTES_A_UNIT = 16,        /* that are searched */
-    MATCH_STEPS = 10000,      /* of the pattern in one line: what takes more stays */
+    MATCH_STEPS = 10000,      /* of the pattern in one line: a line that takes more stays */
     VALUE_BYTES = 160,        /* of a text that is made, beside its bytes */
     TEXT_BYTES_MAX = 1 << 30, /* the budget is less */
-    MARKS_A_THOUGHT = 6       /* its two ends, and twice two in what is the client's around it */
+    MARKS_A_THOUGHT = 6       /* its two ends, and twice two for the client's text around it */
 };
 
 /* Patterns with a name. */
@@ -261,7 +261,7 @@ static void turn(splicing *s)
     }
 }
 
-/* Copies [from, to) of the old text, with what of it is the client's. */
+/* Copies [from, to) of the old text, with its parts that are the client's. */
 static void copy_to(splicing *s, size_t from, size_t to)
 {
     const skv_text_marks *data = &s->from->data;
@@ -292,7 +292,7 @@ static void add_thought(splicing *s, skv_text_piece thought)
     add_own(s, "\n</think>\n\n");
 }
 
-/* Behind a mark: blank lines in front of a content, as templates cut them off; where there is none,
+/* After a mark: blank lines in front of a content, as templates cut them off; if there is none,
  * the line that parts it from calls. */
 static size_t skip_lines(const rendered_text *from, size_t at, const json_t *content, bool calls)
 {
@@ -351,6 +351,9 @@ void prompt_report_tell(const prompt_report *report, skv_buf *out)
     const size_t before = out->size;
     if (report->n_stripped > 0) skv_buf_printf(out, "strip=%zu", report->n_stripped);
     if (report->sorted) skv_buf_printf(out, "%ssort=tools", out->size > before ? ", " : "");
-    if (report->n_kept == 0) return;
-    skv_buf_printf(out, "%skeep-thoughts=%zu", out->size > before ? ", " : "", report->n_kept);
+    if (report->n_kept > 0) {
+        skv_buf_printf(out, "%skeep-thoughts=%zu", out->size > before ? ", " : "", report->n_kept);
+    }
+    if (!report->effort) return;
+    skv_buf_printf(out, "%seffort=%s", out->size > before ? ", " : "", report->effort);
 }

@@ -1,8 +1,8 @@
 /*
- * Changes to prompts that the operator has asked for, so that more of them is what an earlier one
- * was: lines of system text that differ in every request leave it, tools get one order, and
- * thoughts stay in the history. Every response tells which were made. What a function returns false
- * for is memory or work that the budget does not have.
+ * Changes to prompts. The operator asks for most of them, so that more of each prompt equals an
+ * earlier one: lines of system text that differ in every request leave it, tools get one order, and
+ * thoughts stay in the history. Every response tells which were made. A function that returns false
+ * needed memory or work that the budget does not have.
  */
 #ifndef SKV_SERVER_PROMPT_CHANGES_H
 #define SKV_SERVER_PROMPT_CHANGES_H
@@ -13,13 +13,14 @@
 #include "skv/serve.h"
 #include "skv/text.h"
 
-/* What was changed of a request's prompts. */
+/* The changes made to a request's prompts. */
 typedef struct prompt_report {
     size_t n_stripped, n_kept; /* lines of system text, and thoughts */
     bool sorted;               /* tools and schemas */
+    const char *effort; /* that the template got instead of the request's; NULL: nothing else */
 } prompt_report;
 
-/** "strip=1, sort=tools, keep-thoughts=2"; "": nothing. */
+/** "strip=1, sort=tools, keep-thoughts=2, effort=high"; "": nothing. */
 void prompt_report_tell(const prompt_report *report, skv_buf *out);
 
 typedef struct line_pattern line_pattern;
@@ -34,12 +35,12 @@ bool line_pattern_strip(const line_pattern *pattern, skv_budget *budget, json_t 
 /** The same tools in the order of their names, owned; NULL: no memory. */
 json_t *prompt_order_tools(const json_t *tools);
 
-/* What the chat template makes of a request. */
+/* The chat template's output for a request. */
 typedef struct rendered_text {
     skv_buf text;
     skv_text_marks data; /* owned; which of it is the client's; counts until the request ends */
     bool continues;      /* the answer goes on with the last message */
-    skv_pin pins[SKV_JOB_PINS]; /* [n_pins]: what of it is to stay in the prefix cache */
+    skv_pin pins[SKV_JOB_PINS]; /* [n_pins]: the parts that stay in the prefix cache */
     size_t n_pins;
 } rendered_text;
 
@@ -56,19 +57,19 @@ bool prompt_find_pins(skv_budget *budget, const json_t *messages, rendered_text 
 /* Thoughts that a template has left out, on their way back into its text. */
 typedef struct kept_thoughts {
     json_t *contents; /* owned: of these messages before, false for others; NULL: there are none */
-    char mark[48];    /* stands in front of such a content, with its number behind it */
+    char mark[48];    /* stands in front of such a content, with its number after it */
 } kept_thoughts;
 
-/** Looks for thoughts of the assistant that the text lacks and puts marks in their places, so that
- * the messages have to be rendered again; out->contents NULL: none is lost. `draw`: a number that
- * nobody can guess. `out` has to go to prompt_unmark_thoughts, whatever is returned. */
+/** Looks for thoughts of the assistant that the text lacks and puts marks in their places, so
+ * that the messages have to be rendered again; out->contents NULL: none is lost. `draw`: an
+ * unpredictable number. `out` has to go to prompt_unmark_thoughts, whatever is returned. */
 bool prompt_find_lost_thoughts(skv_budget *budget, json_t *messages, const rendered_text *rendered,
                                uint64_t draw, kept_thoughts *out);
 /** Puts the thoughts where the marks stand in the text that was rendered again, between <think>
  * and </think>; adds to *n_kept. */
 bool prompt_put_thoughts(skv_budget *budget, const json_t *messages, const kept_thoughts *kept,
                          rendered_text *rendered, size_t *n_kept);
-/** The contents are what they were; releases `kept`. */
+/** Restores the contents; releases `kept`. */
 void prompt_unmark_thoughts(json_t *messages, kept_thoughts *kept);
 
 #endif

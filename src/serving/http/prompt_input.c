@@ -54,7 +54,7 @@ bool prompts_create(const exchange *ex, size_t n, prompt_list *out, api_error *e
     return out->at || api_fail(error, 503, NULL, "no memory");
 }
 
-/* Nobody needs to know more of a prompt than that it exceeds the context. */
+/* The caller needs no more of a prompt than that it exceeds the context. */
 static size_t most_ids(const exchange *ex)
 {
     return ex->model->limits.context + 1;
@@ -212,8 +212,9 @@ bool prompts_read(const exchange *ex, const json_t *body, const char *name, bool
     return false;
 }
 
-/* What looking for known ids takes for each id of the prompt and of what is known, which fits into
- * the context: where it ends in the text, the known id, and the ids that come of it, twice. */
+/* The bytes that looking for known ids takes for each id of the prompt and of the known text,
+ * which fits into the context: where it ends in the text, the known id, and the ids that come of
+ * it, twice. */
 enum { RECALL_BYTES = sizeof(size_t) + 3 * sizeof(int32_t) };
 
 static void put_known(const exchange *ex, api_prompt *prompt, const skv_job_params *job,
@@ -265,7 +266,7 @@ const char *part_type(const json_t *part)
 }
 
 /* Whether a part is no text. A tool may have sent any: the model is told of it, since a refusal
- * would end the conversation, whose history it is in. */
+ * would end the conversation, which has it in its history. */
 static bool tell_left_out(const json_t *message, const json_t *part, skv_buf *out)
 {
     const char *type = part_type(part);
@@ -295,8 +296,8 @@ static bool flatten_content(const exchange *ex, const json_t *message, size_t i,
     return true;
 }
 
-/* Parts become one text, since templates expect one. The body itself is changed: nobody else reads
- * its messages. */
+/* Parts become one text, since templates expect one. The body itself is changed: nothing else
+ * reads its messages. */
 static bool check_message(const exchange *ex, json_t *message, size_t i, api_error *error)
 {
     const json_t *content = json_object_get(message, "content");
@@ -334,7 +335,7 @@ const char *template_own_var(const json_t *vars)
     return NULL;
 }
 
-/* A client may set what a template reads, but not what the server does. */
+/* A client may set variables that a template reads, but not those that the server sets. */
 static bool add_kwargs(const exchange *ex, const json_t *body, json_t *vars, api_error *error)
 {
     json_t *kwargs = json_object_get(body, "chat_template_kwargs");
@@ -360,8 +361,9 @@ static bool set_new(json_t *object, const char *name, json_t *value, api_error *
     return json_object_set_new(object, name, value) == 0 || api_fail(error, 503, NULL, "no memory");
 }
 
-/* What templates read that is neither in the conversation nor in chat_template_kwargs, which may
- * say otherwise: the day, what the server was started with, and how much the model shall think. */
+/* Variables that templates read and that neither the conversation nor chat_template_kwargs sets,
+ * which may override them: the day, the server's own options, and how much the model shall
+ * think. */
 static bool add_defaults(const exchange *ex, const json_t *body, json_t *vars, api_error *error)
 {
     const time_t now = time(NULL);
@@ -386,7 +388,7 @@ static bool add_defaults(const exchange *ex, const json_t *body, json_t *vars, a
             set_new(vars, "reasoning_effort", json_string(json_string_value(effort)), error));
 }
 
-/* Behind the last message where the answer goes on with it; the prompt ends in front of it. */
+/* After the last message if the answer continues it; the prompt ends in front of it. */
 static const char continue_mark[] = "<|swiftkv_continues_here|>";
 
 /* Whether the answer goes on with the last message: continue_final_message of vLLM and
@@ -437,7 +439,7 @@ static bool cut_at_mark(rendered_text *rendered, const char *mark, api_error *er
                     "continue_final_message: the chat template does not write the last message");
 }
 
-/* What transformers gives a template as None where there is none. */
+/* Variables that transformers gives a template as None if they are missing. */
 static const char *const nones[] = {"tools", "documents"};
 enum { N_NONES = sizeof nones / sizeof nones[0] };
 
@@ -491,7 +493,8 @@ static bool make_vars(const exchange *ex, const json_t *body, json_t *vars, bool
     bool begins_answer = !*continues;
     if (!json_body_flag(body, "add_generation_prompt", &begins_answer, error)) return false;
     return add_defaults(ex, body, vars, error) && add_kwargs(ex, body, vars, error) &&
-           tool_request_vars(ex, body, vars, error) && add_nones(vars, error) &&
+           tool_template_name_vars(ex, vars, error) && tool_request_vars(ex, body, vars, error) &&
+           add_nones(vars, error) &&
            set_new(vars, "add_generation_prompt", json_boolean(begins_answer), error);
 }
 
@@ -546,7 +549,7 @@ static bool render_vars(const exchange *ex, const json_t *vars, rendered_text *o
     return ok;
 }
 
-/* Templates for tools alone loop over None, which fails; over what is undefined they do not. */
+/* Templates for tools alone loop over None, which fails; over an undefined value they do not. */
 static bool render(const exchange *ex, json_t *vars, rendered_text *out, api_error *error)
 {
     api_error other;
@@ -558,8 +561,8 @@ static bool render(const exchange *ex, json_t *vars, rendered_text *out, api_err
     return false;
 }
 
-/* The arguments of one call as a text of JSON, or as what that text says. False: they are that, or
- * there is no memory for it. */
+/* The arguments of one call as a text of JSON, or as the value of that text. False: they are
+ * that, or there is no memory for it. */
 static bool turn_arguments(const exchange *ex, json_t *function, bool to_text)
 {
     static const char name[] = "arguments";
@@ -644,8 +647,8 @@ static bool render_folded(const exchange *ex, json_t *vars, rendered_text *out, 
     return ok;
 }
 
-/* What a template may have refused a history for is mended, and then its calls and results are told
- * in texts: the conversation would have ended for ever. */
+/* The faults that a template may refuse a history for are mended, and then its calls and results
+ * become texts: otherwise the conversation would have ended for ever. */
 static bool render_history(const exchange *ex, json_t *vars, rendered_text *out, api_error *error)
 {
     enum { SHAPES, CALLS, RESULTS, STEPS };

@@ -1,8 +1,8 @@
 /*
  * Beginnings of a prompt that its client wants cached: marks (`cache_control`) in messages become
- * places in the text that the template has written. Templates change what they write of a message,
- * so a mark reaches up to where the text of the next message begins; with that it has what stands
- * between the two, such as tools behind a system message.
+ * places in the template's text. Templates change the text of a message, so a mark reaches up to
+ * where the text of the next message begins; it thereby includes the text between the two, such as
+ * tools after a system message.
  */
 #define _GNU_SOURCE
 #include <string.h>
@@ -23,7 +23,7 @@ static skv_text_piece trimmed(const json_t *text)
     return out;
 }
 
-/* Beyond what a request may have the first ones stay, and the last. */
+/* Beyond a request's limit the first ones stay, and the last. */
 static void add_pin(rendered_text *rendered, size_t n_bytes, double seconds)
 {
     if (rendered->n_pins == SKV_JOB_PINS) rendered->n_pins--;

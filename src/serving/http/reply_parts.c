@@ -60,7 +60,7 @@ static void release_part(reply_part *part)
     skv_buf_release(&part->own_id);
 }
 
-/* Nobody has seen it yet, so it was text all along; or they have, and the rest of it is. */
+/* If it was not sent yet, it was text all along; otherwise the rest of it is. */
 static void end_bad_call(reply_parts *parts, const skv_reply_piece *piece)
 {
     size_t n = piece->n_rest;
@@ -218,7 +218,7 @@ void reply_parts_tell(reply_parts *parts, bool ended, const part_writer *writer,
 
 /* ---- as messages ---- */
 
-/* Counts what the answer's messages take. */
+/* Counts the memory of the answer's messages. */
 static bool hold_messages(const reply_parts *parts, api_error *error)
 {
     size_t n = (2 + 2 * parts->n) * (JSON_CONTAINER_BYTES + 4 * JSON_MEMBER_BYTES);
@@ -248,7 +248,7 @@ static bool sends_thoughts(const json_t *messages)
     return n_answers == 0 || n_thoughts > 0;
 }
 
-/* The texts of one kind, one behind the other; NULL: there are none, or no memory. */
+/* The texts of one kind, one after the other; NULL: there are none, or no memory. */
 static json_t *join_texts(const reply_parts *parts, part_kind kind)
 {
     api_error error;
@@ -280,7 +280,7 @@ static json_t *call_of(const exchange *ex, const reply_part *part)
     return json_pack("{s:o, s:s, s:o}", "id", id_of(ex, part), "type", type, type, function);
 }
 
-/* The next message behind the answer: the results of its calls, or the user's. */
+/* The next message after the answer: the results of its calls, or the user's. */
 static bool add_next(const reply_parts *parts, const char *text, json_t *messages)
 {
     const char *const mark = text;

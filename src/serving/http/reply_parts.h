@@ -33,11 +33,11 @@ typedef struct reply_parts {
     size_t n, room;
     size_t i_told;  /* everything before it was told to its end */
     size_t n_whole; /* calls */
-    bool streams;   /* what was told cannot be taken back */
+    bool streams;   /* parts that were sent cannot be taken back */
     bool failed;    /* memory ran out */
 } reply_parts;
 
-/** Appends a call's id as clients get it: the model's own, or ours behind the dialect's prefix. */
+/** Appends a call's id as clients get it: the model's own, or ours after the dialect's prefix. */
 void reply_part_call_id(const reply_part *part, const char *prefix, skv_buf *out);
 
 /** `options` but for tell and user, whose functions are `tools`; the parts may not move
@@ -49,11 +49,11 @@ void reply_parts_push(reply_parts *parts, const char *text, size_t n, bool last)
 /** Whether there is anything that the client does not know. */
 bool reply_parts_have_news(const reply_parts *parts);
 
-/** Appends `before` and, as a JSON string, what is new of the texts of one kind, and marks it as
- * told; false: nothing is new, and nothing is written. */
+/** Appends `before` and, as a JSON string, the new part of the texts of one kind, and marks it
+ * as told; false: nothing is new, and nothing is written. */
 bool reply_parts_write(reply_parts *parts, part_kind kind, const char *before, skv_buf *out);
 
-/** Appends the answer to a chat's messages as its client has it, and what comes next: a message of
+/** Appends the answer to a chat's messages as its client has it, and the next message: one of
  * the user, or results of the calls. The first text of these is `mark`. */
 bool reply_parts_add_messages(const reply_parts *parts, const char *mark, json_t *messages,
                               api_error *error);
@@ -65,7 +65,7 @@ typedef struct part_writer {
     void (*end)(void *user, skv_buf *out, const reply_part *part, size_t i);
 } part_writer;
 
-/** Tells what is new: a part ends when another follows, or all has `ended`. */
+/** Tells the new parts: a part ends when another follows, or all has `ended`. */
 void reply_parts_tell(reply_parts *parts, bool ended, const part_writer *writer, void *user,
                       skv_buf *out);
 

@@ -39,7 +39,7 @@ static bool take(exchange *ex, size_t n_bytes, bool ends)
     request_memory wanted = {ex, n_bytes, !ends && held + n_bytes > LIMIT_SMALL_BYTES};
     const memory_turn turn = {.n_wanted = n_bytes, .leaves_room = wanted.leaves_room};
     if (try_take(&wanted, false) || memory_wait(ex, turn, try_take, &wanted)) return true;
-    /* What the request holds elsewhere, its jobs, is missing here. */
+    /* The memory that the request holds elsewhere, in its jobs, is missing here. */
     ex->never_fits = is_alone(ex->server);
     return false;
 }
@@ -67,7 +67,7 @@ static bool cancel(const exchange *ex, api_error *error)
     return exchange_fail(ex, SKV_CANCELLED, &(const skv_error){.text = "cancelled"}, NULL, error);
 }
 
-/* What exchange_give gives back; false: `error`. */
+/* The bytes that exchange_give gives back; false: `error`. */
 static bool hold(exchange *ex, size_t n_bytes, bool ends, api_error *error)
 {
     if (!take(ex, n_bytes, ends)) {
@@ -105,7 +105,7 @@ skv_buf exchange_text(exchange *ex)
     return (skv_buf){.max = SIZE_MAX, .memory = {take_for_text, give_of_text, ex}};
 }
 
-/* ---- what reading it may take ---- */
+/* ---- the bounds of reading it ---- */
 
 bool exchange_fail(const exchange *ex, skv_status status, const skv_error *err, const char *param,
                    api_error *error)

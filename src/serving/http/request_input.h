@@ -1,10 +1,11 @@
-/* What a generating request says: prompts, fields, tools, and what its answer has to look like. */
+/* A generating request's input: prompts, fields, tools, and the form that its answer has to
+ * have. */
 #ifndef SKV_SERVER_REQUEST_INPUT_H
 #define SKV_SERVER_REQUEST_INPUT_H
 
 #include "json_body.h"
 
-/* ---- prompt_input.c: from what a request says to token ids ---- */
+/* ---- prompt_input.c: from a request's text to token ids ---- */
 
 typedef struct api_prompt {
     int32_t *ids; /* owned, [n_ids] */
@@ -15,8 +16,8 @@ typedef struct api_prompt {
     skv_text_marks data;   /* owned: and where it is the client's; of the chat template's text */
     bool continues;        /* the answer goes on with its last message */
     bool is_cut;           /* it has more ids than the context holds, and n_ids is one more */
-    skv_prompt_text known; /* what prompts_recall found out */
-    skv_pin pins[SKV_JOB_PINS]; /* [n_pins]: what of the text is to stay in the prefix cache */
+    skv_prompt_text known; /* the result of prompts_recall */
+    skv_pin pins[SKV_JOB_PINS]; /* [n_pins]: the parts of the text that stay in the prefix cache */
     size_t n_pins;
 } api_prompt;
 
@@ -35,13 +36,13 @@ bool prompts_create(const exchange *ex, size_t n, prompt_list *out, api_error *e
 /** Texts that continue an answer of ours get the ids of that answer back. */
 void prompts_recall(const exchange *ex, prompt_list *list, skv_job_params *job);
 
-/** The chat template's text for "messages" and what else it reads. The text is to be released by
- * rendered_release whatever comes out. */
+/** The chat template's text for "messages" and the other fields that it reads. The text is to be
+ * released by rendered_release in any case. */
 bool messages_render(const exchange *ex, const json_t *body, rendered_text *out, api_error *error);
 void rendered_release(rendered_text *rendered);
 /** The same as a prompt, which is not read further than the context can hold. */
 bool messages_read(const exchange *ex, const json_t *body, prompt_list *out, api_error *error);
-/** The same, but for what stands behind the last place of `mark`, with the mark. */
+/** The same, but for the text after the last place of `mark`, with the mark. */
 bool messages_read_front(const exchange *ex, const json_t *body, const char *mark, prompt_list *out,
                          api_error *error);
 /** The same, read to its end: to count it. */
@@ -62,7 +63,7 @@ bool text_encode(const exchange *ex, const char *text, size_t n, encode_flags fl
                  size_t *n_ids, api_error *error);
 void text_ids_free(const exchange *ex, int32_t *ids, size_t n_ids);
 
-/* ---- system_fold.c: templates that know no system message, or none behind others ---- */
+/* ---- system_fold.c: templates that know no system message, or none after others ---- */
 
 /** *shown: the prompt has the text of every system message from messages[from] on; some templates
  * leave them out without a word. */
@@ -81,10 +82,10 @@ bool turns_begin(const exchange *ex, json_t *messages, api_error *error);
 bool turns_join(const exchange *ex, json_t *messages, bool *any, api_error *error);
 
 /*
- * ---- request_params.c: what a request may say beside its prompt ----
+ * ---- request_params.c: a request's fields beside its prompt ----
  *
- * One table of fields with their types and ranges. What is outside is refused by name and value;
- * what is not in the table is ignored.
+ * One table of fields with their types and ranges. A value outside is refused by name and value; a
+ * field that is not in the table is ignored.
  */
 
 typedef enum param_api {
@@ -150,8 +151,8 @@ skv_job_params request_params_job(const exchange *ex, const request_params *para
 /*
  * ---- tool_request.c ----
  *
- * What "tools" and "tool_choice" of a chat say, what a template and a grammar need of it, and the
- * calls of earlier turns.
+ * "tools" and "tool_choice" of a chat, the parts that a template and a grammar need of them, and
+ * the calls of earlier turns.
  */
 
 typedef enum tool_choice {
@@ -161,7 +162,7 @@ typedef enum tool_choice {
     TOOL_CHOICE_NAMED
 } tool_choice;
 
-/* What a function was in the request. */
+/* The kind of a function in the request. */
 typedef struct tool_origin {
     bool custom;        /* a custom tool: its only argument is a text (custom_input.h) */
     size_t n_namespace; /* bytes in front of "__" in the name that are its namespace; 0: none */
@@ -182,29 +183,38 @@ typedef struct tool_request {
 
 /** Reads "tools", "tool_choice" and "parallel_tool_calls" of a chat's body. */
 bool tool_request_read(const exchange *ex, const json_t *body, tool_request *out, api_error *error);
-/** What reading calls of these tools needs of their schemas; counts in the request's budget. */
+/** The parts of their schemas that reading calls of these tools needs; counts in the request's
+ * budget. */
 bool tool_request_read_types(const exchange *ex, tool_request *out, api_error *error);
 void tool_request_release(tool_request *request);
 
-/** What the function of this name was; NULL: there is none. */
+/** The kind of the function of this name; NULL: there is none. */
 const tool_origin *tool_request_origin(const tool_request *request, const char *name, size_t n);
 
 /** The type of a part or a tool, if it is a plain word, as fits into a header and a text. */
 const char *part_type(const json_t *part);
-/* What the model reads instead of a part of a tool's result that is no text: its type. */
+/* The text that the model reads instead of a part of a tool's result that is no text: its type. */
 #define PART_LEFT_OUT "[%.40s: left out, this model reads text only]"
 
 /** Adds `tools` to a template's variables, unless the answer shall call none. */
 bool tool_request_vars(const exchange *ex, const json_t *body, json_t *vars, api_error *error);
-/** Makes a message what templates expect: arguments of calls as objects, content as a text. */
+/** Gives a message the form that templates expect: arguments of calls as objects, content as a
+ * text. */
 bool tool_message_tidy(const exchange *ex, json_t *message, size_t i, api_error *error);
 
 /** Whether a template renders nothing of the tools that it is given, or fails over them. */
 bool tool_template_ignores(const skv_vocab *vocab, const char *text, size_t n);
-/** The form of its calls: `signs`, which its text suggests, unless another form's reader alone
- * reads what it writes. */
+/** The form of its calls: `signs`, which its text suggests, unless another form's reader leaves
+ * less of its calls as text. */
 skv_call_syntax tool_template_calls(const skv_vocab *vocab, const char *text, size_t n,
                                     skv_call_syntax signs);
+enum { EFFORTS_ALL = 0x3f };
+
+/** The words that it takes for how much the model shall think, as bits. */
+unsigned tool_template_efforts(const skv_vocab *vocab, const char *text, size_t n);
+/** Gives variables the names and words that the template takes: those for whether and how much the
+ * model shall think. */
+bool tool_template_name_vars(const exchange *ex, json_t *vars, api_error *error);
 /** The marks around the thoughts that it writes; NONE: it writes none, or with other marks. */
 skv_thought_marks tool_template_thoughts(const skv_vocab *vocab, const char *text, size_t n);
 /** The text that it puts around an answer. */
@@ -214,9 +224,9 @@ void answer_frame_release(answer_frame *frame);
 /** Whether it writes messages of the role developer, after a system message too. Its text alone
  * does not tell: some only have a mark of that name. */
 bool tool_template_knows_developer(const skv_vocab *vocab, const char *text, size_t n);
-/** What it does with the calls of earlier turns. */
+/** Its way with the calls of earlier turns. */
 tool_habits tool_template_habits(const skv_vocab *vocab, const char *text, size_t n);
-/** Makes a message of several calls one for each, with its result behind it (tool_turns.c). */
+/** Splits a message of several calls into one for each, followed by its result (tool_turns.c). */
 bool tool_turns_split(const exchange *ex, json_t *messages, api_error *error);
 /** Gives parameters of functions without a description an empty one; false: all have one, or no
  * memory. */
@@ -243,20 +253,21 @@ bool tool_request_constrains(const exchange *ex, const tool_request *request);
 bool tool_request_grammar(const exchange *ex, const tool_request *request, bool in_thought,
                           char **text, size_t *n, api_error *error);
 
-/* ---- constrain.c: what an answer has to look like (response_format and its kin), as a constraint
- * on its tokens ---- */
+/* ---- constrain.c: the form that an answer has to have (response_format and its kin), as a
+ * constraint on its tokens ---- */
 
 /** Fills *out from the request's fields; out->begin stays NULL when there is none. The job that
- * it is given to takes it over; without one generation_release frees it. lead: what stands in front
- * of what the constraint holds for (skv_grammar_source). */
+ * it is given to takes it over; without one generation_release frees it. lead: the text in front
+ * of the part that the constraint applies to (skv_grammar_source). */
 bool constrain_read(exchange *ex, const json_t *body, skv_text_piece lead, skv_constraint *out,
                     api_error *error);
 /** The same for an answer that has to call functions, by the grammar that tool_request_grammar
- * made; `out` is what constrain_read left: an answer follows one of them. */
+ * made; `out` is the result of constrain_read: an answer follows one of them. */
 bool constrain_calls(exchange *ex, const char *text, size_t n, skv_constraint *out,
                      api_error *error);
 
-/** What all constraints share: the bytes of the model's tokens. Engine and vocabulary are set. */
+/** The data that all constraints share: the bytes of the model's tokens. Engine and vocabulary
+ * are set. */
 bool constrain_start(server_model *model, char *error);
 /** After the last job is gone. */
 void constrain_stop(server_model *model);

@@ -1,7 +1,7 @@
 /*
  * The request log: a line for every request that has ended, JSON in a file, or words on a terminal.
- * docs/guides/serve.md tells what is in it. A prompt, an answer or a key is never in it, but for
- * what --log-prompt-text shows of prompts, and no control character of a client.
+ * docs/guides/serve.md explains its fields. It never holds a prompt, an answer or a key, but for
+ * the part of prompts that --log-prompt-text shows, and no control character of a client.
  */
 #define _GNU_SOURCE /* clock_gettime, gmtime_r */
 
@@ -92,7 +92,7 @@ static void add_text(skv_buf *out, const char *name, const char *text)
     out_json_str(out, text);
 }
 
-/* A path as clients have to write it anyway: what is not plain ASCII becomes %XX. */
+/* A path as clients have to write it anyway: other characters than plain ASCII become %XX. */
 static void add_path(skv_buf *out, const char *path)
 {
     for (const char *at = path; *at; at++) {
@@ -110,8 +110,8 @@ static double ms_of(uint64_t ns)
     return (double)ns * 1e-6;
 }
 
-/* What a client did wrong is told by its name alone, since the message may quote it; what is no
- * fault of the client's has its reason. NULL: neither. */
+/* A client's fault is named by its code alone, since the message may quote it; other failures
+ * have their reason. NULL: neither. */
 static const char *error_name(const exchange *ex)
 {
     const api_error *error = &ex->refusal;
@@ -152,7 +152,7 @@ static void add_trace(skv_buf *out, const exchange *ex)
     add_text(out, "tracestate", ex->trace.state);
 }
 
-/* Of what may take long, but seldom does. */
+/* Of phases that may take long, but seldom do. */
 static void add_ms(skv_buf *out, const char *name, uint64_t ns)
 {
     if (ns > 0) skv_buf_printf(out, ",\"%s\":%.3f", name, ms_of(ns));
@@ -211,7 +211,7 @@ static void write_json(skv_buf *out, const exchange *ex)
 
 /* ---- words ---- */
 
-/* Our own text, but what it names may come from anywhere: nothing in it drives the terminal. */
+/* Our own text, but the names in it may come from anywhere: nothing in it drives the terminal. */
 static void add_words(skv_buf *out, const char *text)
 {
     for (size_t n = strlen(text), step; n > 0; text += step, n -= step) {

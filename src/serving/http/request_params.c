@@ -77,7 +77,7 @@ static const param_row rows[] = {
           .help = "last: of the last token; mean: of all tokens"),
 };
 
-/* Fields that would change the answer, and that nobody serves here. */
+/* Fields that would change the answer, and that this server does not support. */
 typedef struct refused_row {
     const char *name;
     unsigned apis;
@@ -444,7 +444,7 @@ static bool check_together(param_api api, request_params *out, api_error *error)
     return true;
 }
 
-/* "speculate": who drafts, as text. */
+/* "speculate": the source of drafts, as text. */
 static bool read_speculation(const json_t *body, request_params *out, api_error *error)
 {
     skv_error err;
@@ -473,7 +473,7 @@ static bool resolve_embedding(const exchange *ex, request_params *out, api_error
 }
 
 /* How long a whole prompt is wanted in the cache: cache_control (5m or 1h), prompt_cache_key and
- * prompt_cache_retention of OpenAI's interfaces. What else they say changes nothing here. */
+ * prompt_cache_retention of OpenAI's interfaces. Their other members change nothing here. */
 static void read_pin(const json_t *body, request_params *out)
 {
     enum { SHORT = 300, DAY = 86400 };
@@ -580,7 +580,8 @@ static json_t *describe_field(const skv_field *field, const request_params *init
     return out;
 }
 
-/* The two fields that say which rows of the prompt stay, and the one that says who drafts. */
+/* The two fields that say which rows of the prompt stay, and the one that names the source of
+ * drafts. */
 static bool describe_methods(json_t *properties)
 {
     json_t *drafts = json_pack("{s:[s,s], s:s}", "type", "string", "null", "description",

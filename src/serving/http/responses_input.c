@@ -103,7 +103,7 @@ static bool add_call(translation *t, const char *where, const json_t *item)
     return true;
 }
 
-/* Whatever a tool sent: what is no text is told as such. */
+/* A tool's result of any kind: a part that is no text is named as such. */
 static bool add_result(translation *t, const char *where, const json_t *item)
 {
     const json_t *output = json_object_get(item, "output"), *part;
@@ -119,7 +119,7 @@ static bool add_result(translation *t, const char *where, const json_t *item)
     return true;
 }
 
-/* What was thought, where it is there to be read. */
+/* The thoughts, if they are there to be read. */
 static bool add_reasoning(translation *t, const char *where, const json_t *item)
 {
     const json_t *content = json_body_get(item, "content");
@@ -131,7 +131,7 @@ static bool add_reasoning(translation *t, const char *where, const json_t *item)
     return true;
 }
 
-/* What a provider searched for: the texts that came of it are in the messages around it. */
+/* A provider's search: the texts that it found are in the messages around it. */
 static bool skip_search(translation *t, const char *where, const json_t *item)
 {
     (void)t;
@@ -200,7 +200,7 @@ static bool add_input(translation *t)
 
 /* ---- tools ---- */
 
-/* What OpenAI runs, or knows the parameters of. */
+/* Tools that OpenAI runs, or knows the parameters of. */
 static const char *const provider_tools[] = {
     "web_search", "file_search", "code_interpreter", "image_generation", "mcp",         "computer",
     "shell",      "local_shell", "apply_patch",      "tool_search",      "programmatic"};
@@ -264,7 +264,7 @@ static json_t *choice_of(translation *t, const json_t *choice)
     return json_pack("{s:s,s:{s:o}}", "type", "function", "function", "name", name);
 }
 
-/* Chats have {"type":"allowed_tools","allowed_tools":{...}}. What was left out of the tools is left
+/* Chats have {"type":"allowed_tools","allowed_tools":{...}}. Tools that were left out are left
  * out here too. */
 static bool set_allowed(translation *t, const json_t *choice)
 {

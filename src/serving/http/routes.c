@@ -1,5 +1,5 @@
-/* The one table of endpoints. What is not `open` needs a key where keys are used. Each is described
- * in openapi.json. */
+/* The one table of endpoints. A route that is not `open` needs a key if keys are used. Each is
+ * described in openapi.json. */
 #include "routes.h"
 
 #include <stdio.h>

@@ -150,7 +150,7 @@ bool server_ends(http_server *server)
     return server_get_state(server) >= SERVER_DRAINING;
 }
 
-/* Loading ends soon, but not at once: what reads a file may hang. */
+/* Loading ends soon, but not at once: a read of a file may hang. */
 static bool is_loading(http_server *server)
 {
     bool loads = false;

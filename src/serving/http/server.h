@@ -1,5 +1,5 @@
 /*
- * The HTTP server: what the command `serve` needs of it.
+ * The HTTP server, as the command `serve` uses it.
  *
  *     server_start   binds and answers: 503 while the model loads
  *     server_ready   loads the first model
@@ -34,7 +34,7 @@ typedef struct server_source {
     bool never_drafts;     /* speculation of the scheduler's options is not for it */
 } server_source;
 
-/* What loading it brings. It lives until the model is unloaded; the template is copied. */
+/* The result of loading it. It lives until the model is unloaded; the template is copied. */
 typedef struct server_loaded {
     skv_engine *engine;
     const skv_vocab *vocab; /* NULL: none */
@@ -45,8 +45,8 @@ typedef struct server_loaded {
 /* How models come and go: called one at a time, by the thread of server_ready and server_wait, and
  * server_stop. On failure `error` (of SKV_ERROR_TEXT_MAX bytes) tells why. */
 typedef struct server_loader {
-    /* It may take memory_max bytes (0: what the machine has); SKV_MEMORY where that is too little.
-     */
+    /* It may take memory_max bytes (0: all that the machine has); SKV_MEMORY if that is too
+     * little. */
     skv_status (*load)(void *user, size_t i_source, size_t memory_max, server_loaded *out,
                        char *error);
     void (*unload)(void *user, size_t i_source);
@@ -58,14 +58,17 @@ typedef struct server_options {
     const server_source *sources; /* borrowed, [n_sources]: the models */
     size_t n_sources;
     size_t max_loaded;   /* of them at a time, */
-    size_t models_bytes; /* and their weights, KV caches and workspaces; 0: what the machine has */
+    size_t models_bytes; /* and their weights, KV caches and workspaces; 0: all that the machine
+                          * has */
     server_loader loader;
-    const char *origins;  /* whose pages may read responses (CORS), as `names`; NULL: none */
+    const char *origins;  /* the origins whose pages may read responses (CORS), as `names`; NULL:
+                           * none */
     const char *host;     /* an address or a name; only loopback without keys or `insecure` */
     size_t port;          /* 0: any */
     const char *key_file; /* one key a line; NULL: no keys */
     bool insecure;        /* bind anywhere without keys */
-    double requests_a_minute, tokens_a_minute; /* of a key whose line says nothing; 0: any number */
+    double requests_a_minute, tokens_a_minute; /* of a key without a rate of its own; 0: any
+                                                * number */
     const char *request_log; /* a file of JSON lines, "-": standard error; NULL: none */
     bool log_words;          /* without it: lines for people on standard error, a terminal */
     bool log_probes;         /* requests for /health and /metrics too */

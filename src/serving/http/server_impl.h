@@ -24,18 +24,18 @@
 typedef enum server_state {
     SERVER_LOADING,
     SERVER_READY,
-    SERVER_DRAINING, /* what is in flight is finished */
+    SERVER_DRAINING, /* requests in flight are finished */
     SERVER_STOPPING  /* now */
 } server_state;
 
-/* What a connection is doing, for its deadline. */
+/* The state of a connection, for its deadline. */
 typedef enum peer_phase {
     PEER_FREE,    /* the place is free */
     PEER_IDLE,    /* between two requests */
     PEER_HEADER,  /* a request's header is on its way */
     PEER_BODY,    /* its body */
     PEER_WORKING, /* we work for it: no deadline */
-    PEER_WRITING, /* it has to take what we wrote */
+    PEER_WRITING, /* it has to take the bytes that we wrote */
     PEER_CUT      /* it was shut down: its thread is about to end */
 } peer_phase;
 
@@ -66,11 +66,12 @@ typedef enum model_state {
     MODEL_LEAVING   /* its memory is being freed */
 } model_state;
 
-/* What a chat template does with the calls of earlier turns. */
+/* A chat template's way with the calls of earlier turns. */
 typedef struct tool_habits {
     bool short_ids;     /* it refuses ids but of nine letters and digits */
     bool loses_calls;   /* it leaves calls out */
     bool loses_results; /* it leaves results out */
+    bool loses_orphans; /* it leaves results out whose calls are not in the history */
     bool one_call;      /* of several calls in one message it writes the first, or refuses them */
 } tool_habits;
 
@@ -79,8 +80,8 @@ typedef struct answer_frame {
     char *lead, *behind, *tail; /* owned; NULL: nothing */
 } answer_frame;
 
-/* A model that may be asked for. A request that has taken it (model_take) may read all of what is
- * set while it is loaded: it stays until the request gives it back. */
+/* A model that may be asked for. A request that has taken it (model_take) may read all fields
+ * that are set while it is loaded: it stays until the request gives it back. */
 typedef struct server_model {
     /* Set at the start. */
     const char *names;          /* borrowed: "one,other" */
@@ -98,7 +99,7 @@ typedef struct server_model {
     bool starved;                   /* its memory was short, and no other model has left since */
     char error[SKV_ERROR_TEXT_MAX]; /* why it could not be loaded at last */
 
-    /* Set while it is loaded; `limits` stay behind. */
+    /* Set while it is loaded; `limits` stay afterwards. */
     skv_engine *engine;             /* borrowed */
     const skv_vocab *vocab;         /* borrowed; NULL: none */
     skv_scheduler *scheduler;       /* owned */
@@ -109,6 +110,7 @@ typedef struct server_model {
     char template_error[SKV_ERROR_TEXT_MAX]; /* why it cannot be read; "": it can */
     size_t n_template;
     skv_reply_format reply_format;      /* of the answers to it */
+    unsigned efforts;                   /* that the template takes: tool_template_efforts */
     bool knows_developer;               /* the template writes messages of that role */
     bool generic_tools;                 /* the template has none that are known: tool_generic.c */
     tool_habits habits;                 /* of the template, where there are */
@@ -128,16 +130,17 @@ struct http_server {
     pthread_t acceptor;
     bool accepts;
     size_t port;
-    api_keys *keys;          /* owned; NULL: everybody may */
+    api_keys *keys;          /* owned; NULL: no key is needed */
     rate_table *rates;       /* owned */
     struct request_log *log; /* owned; NULL: none */
     int64_t started_s;
     _Atomic uint64_t n_requests, n_drawn;
-    /* Owned: what requests hold beside the KV memory, at most --memory; and who shares it. */
+    /* Owned: the memory that requests hold beside the KV memory, at most --memory; and its
+     * shares. */
     skv_account *account;
     memory_table memory;
 
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t changed;
     server_state state;
     size_t n_in_flight;   /* requests */
@@ -179,17 +182,17 @@ static inline skv_text_piece server_own_mark(const http_server *server)
     return (skv_text_piece){server->own_mark, strlen(server->own_mark)};
 }
 
-/** 64 bits that nobody can guess and no other call gets. */
+/** 64 unpredictable bits that no other call gets. */
 uint64_t server_draw(http_server *server);
 
-/* ---- server_model.c: what a model needs to be served ---- */
+/* ---- server_model.c: the parts that serving a model needs ---- */
 
 /** Loads it into memory_max bytes (0: as many as there are) and begins its scheduler. On failure
  * nothing is left of it, and `error` (of SKV_ERROR_TEXT_MAX bytes) tells why. */
 skv_status model_open(http_server *server, server_model *model, size_t memory_max, size_t *n_bytes,
                       char *error);
 void model_close(http_server *server, server_model *model);
-/** What the model's vocabulary and a template tell of prompts and answers. Whatever is returned, it
+/** What the model's vocabulary and a template reveal about prompts and answers. In any case it
  * goes with model_drop_template. */
 skv_status model_read_template(http_server *server, server_model *model,
                                const server_template *template, char *error);
@@ -258,7 +261,7 @@ void peers_count_body(http_server *server, http_peer *peer, size_t n);
  * failure `error` (of SKV_ERROR_TEXT_MAX bytes) tells why. */
 bool request_log_open(const char *path, struct request_log **out, char *error);
 void request_log_close(struct request_log *log);
-/** Opens the file again, as it is moved away by those who rotate it. */
+/** Opens the file again, since rotation moves it away. */
 bool request_log_reopen(struct request_log *log, char *error);
 /** A line that cannot be written is lost. */
 void request_log_add(struct request_log *log, const struct exchange *ex);

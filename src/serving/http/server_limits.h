@@ -9,37 +9,38 @@
 enum {
     /* ---- a connection (http_front.c) ---- */
     LIMIT_CONNECTION_BYTES = 48 << 10, /* its buffers: a longer header is refused with 431 */
-    LIMIT_COST_BYTES = 16 << 10,   /* what is touched of buffers and stack: counts in --memory */
+    LIMIT_COST_BYTES = 16 << 10,   /* the touched part of buffers and stack: counts in --memory */
     LIMIT_HEADER_BYTES = 32 << 10, /* names and values of a header: 431 */
     LIMIT_HEADER_FIELDS = 100,     /* 431 */
-    LIMIT_TRAILER_BYTES = 8 << 10, /* behind the last chunk of a body: 400 */
+    LIMIT_TRAILER_BYTES = 8 << 10, /* after the last chunk of a body: 400 */
     LIMIT_BACKLOG = 511,           /* connections that the system holds until we take them */
     LIMIT_SPARE_FILES = 16, /* descriptors kept for files, when --connections is cut to fit */
-    LIMIT_QUIET_MS = 1000,  /* who says nothing this long loses its place where all are taken */
+    LIMIT_QUIET_MS = 1000,  /* a client silent for this long loses its place if all are taken */
     LIMIT_ACCEPT_PAUSE_MS = 100,     /* after a connection could not be taken */
     LIMIT_BODY_ROOM_BYTES = 4 << 10, /* of the first piece of a body */
-    LIMIT_LINGER_MS = 1000,          /* reading what a client that was refused still sends */
+    LIMIT_LINGER_MS = 1000,          /* reading the remaining bytes of a client that was refused */
 
     /* ---- deadlines without an option (peers.c) ---- */
     LIMIT_IDLE_SECONDS = 60,          /* between two requests of a connection */
     LIMIT_BODY_BYTES_A_SECOND = 1024, /* slower bodies are cut off ... */
     LIMIT_BODY_SLOW_SECONDS = 10,     /* ... after this long */
-    /* Of what is written a client takes so much a second, and all that is written at once within so
-     * many seconds. It is cut off once writes have waited for it for --stall-timeout (exchange.c).
-     */
+    /* Of the written bytes a client takes so much a second, and all that is written at once
+     * within so many seconds. It is cut off once writes have waited for it for --stall-timeout
+     * (exchange.c). */
     LIMIT_READ_BYTES_A_SECOND = 1024,
     LIMIT_READ_SECONDS = 600,
 
     /* ---- the end (server.c): --shutdown-timeout is for requests ---- */
     LIMIT_FLUSH_SECONDS = 20, /* then for writing --cache-dir; not longer than requests had */
-    LIMIT_STOP_SECONDS = 5,   /* then for everything else: who has not ended by then is cut off */
+    LIMIT_STOP_SECONDS = 5,   /* then for everything else: a request that has not ended by then
+                               * is cut off */
 
     /* ---- grammars (constrain.c) ---- */
     LIMIT_GRAMMARS_AT_ONCE = 2,     /* compiled at one time (compile_slots.c) */
     LIMIT_GRAMMAR_WAIT_SECONDS = 5, /* a request waits this long for its turn, then 503 */
 
-    /* ---- what reading one request may take (exchange.c): 400 ---- */
-    LIMIT_REQUEST_DEPTH = 64, /* levels of JSON, grammars and templates: what half of a
+    /* ---- the bounds of reading one request (exchange.c): 400 ---- */
+    LIMIT_REQUEST_DEPTH = 64, /* levels of JSON, grammars and templates: as many as half of a
                                * connection's stack can take */
 
     /* ---- fields of a request (prompt_input.c, tool_request.c, request_params.c): 400 ---- */
@@ -51,9 +52,10 @@ enum {
     PARAM_STOP_IDS_MAX = 64,
     PARAM_BIASES_MAX = 1024, /* members of logit_bias */
 
-    /* ---- answers to nobody ---- */
-    LIMIT_STATUS_CLIENT_LEFT = 499,  /* as proxies count it; only who shut one side down sees it */
-    LIMIT_LOADING_RETRY_SECONDS = 2, /* Retry-After while the model loads */
+    /* ---- answers that no client reads ---- */
+    LIMIT_STATUS_CLIENT_LEFT = 499,    /* as proxies count it; only a client that shut one side
+                                        * down sees it */
+    LIMIT_LOADING_RETRY_SECONDS = 2,   /* Retry-After while the model loads */
     LIMIT_ELSEWHERE_RETRY_SECONDS = 5, /* Retry-After of a server that ends */
 
     /* ---- memory that requests share (--memory, server.c) ---- */
@@ -66,8 +68,8 @@ enum {
     LIMIT_MEMORY_RETRY_SECONDS = 2 /* ... with this Retry-After */
 };
 
-/* A busy model leaves for one that is waited for after so long, when its requests are done; and how
- * often that, and what a request waits for, is looked at. */
+/* A busy model leaves for one that is waited for after so long, when its requests are done; and
+ * how often that, and the cause of a request's wait, is looked at. */
 #define LIMIT_MODEL_STAY_SECONDS 10.0
 #define LIMIT_MODEL_LOOK_SECONDS 0.1
 

@@ -1,4 +1,4 @@
-/* What every file of the server may ask it: see server_impl.h. Nothing here starts or ends
+/* Questions that every file may ask the server: see server_impl.h. Nothing here starts or ends
  * anything. */
 #include "server_impl.h"
 

@@ -32,7 +32,7 @@ static skv_text_piece inner_text(const json_t *content)
     return out;
 }
 
-/* They are looked for in their order, each behind the one before. */
+/* They are looked for in their order, each after the one before. */
 bool system_is_shown(const exchange *ex, const json_t *messages, size_t from, const skv_buf *prompt,
                      bool *shown, api_error *error)
 {
@@ -70,7 +70,7 @@ static bool set_member(const folding *f, json_t *message, const char *name, json
            api_fail(f->error, 503, NULL, "no memory");
 }
 
-/* What several became is the text of the first. */
+/* Several that became one text are in the first. */
 static bool close_joined(folding *f)
 {
     if (!f->joins) return true;

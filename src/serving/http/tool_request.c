@@ -126,7 +126,7 @@ static bool check_tool(const exchange *ex, json_t *tool, size_t i, api_error *er
     return complete_function(ex, function, error);
 }
 
-/* A tool whose function may be changed, at the end of `tools`; all that is in it is shared. */
+/* A tool whose function may be changed, at the end of `tools`; its contents are shared. */
 static json_t *copy_tool(const exchange *ex, json_t *given, json_t *tools, tool_origin *origin,
                          api_error *error)
 {
@@ -399,9 +399,9 @@ static bool read_object(const exchange *ex, const json_place *place, json_t **ou
     return reading != JSON_READ_REFUSED;
 }
 
-/* What the text of arguments says, as an object: an object, also one that was cut off; {} where it
- * says nothing. *out stays NULL where it is none, or nests deeper than any call that was answered.
- * False: it exceeds a limit. */
+/* The text of arguments as an object: an object, also one that was cut off; {} for an empty
+ * text. *out stays NULL if it is none, or nests deeper than any call that was answered. False:
+ * it exceeds a limit. */
 static bool read_arguments(const exchange *ex, json_place *place, json_t **out, api_error *error)
 {
     const char *text = place->text.text;
@@ -555,8 +555,8 @@ unsigned tool_request_types(const void *functions, const char *function, size_t 
     return 0;
 }
 
-/* What a function's arguments have to follow: its schema where a call is demanded or the function
- * is strict. NULL: any object. */
+/* The schema of a function's arguments: its own if a call is demanded or the function is strict.
+ * NULL: any object. */
 static json_t *schema_of(const tool_request *request, const json_t *function)
 {
     const bool follows =

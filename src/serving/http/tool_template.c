@@ -1,7 +1,8 @@
 /*
- * What a chat template does with tools, found out by rendering small conversations: a template says
- * no more of itself than its text.
+ * Finds out how a chat template treats tools by rendering small conversations: a template reveals
+ * nothing of itself but its text.
  */
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,6 +83,22 @@ static bool shows_second(const probed *p, const char *id)
     return shows;
 }
 
+/* Whether a result at the beginning, as clients leave it that cut long histories, is not written.
+ * A template that refuses it is asked again with the result as a text. */
+static bool loses_orphans(const probed *p, const char *id)
+{
+    char vars[1024];
+    (void)snprintf(vars, sizeof vars,
+                   "{\"messages\":[{\"role\":\"tool\",\"tool_call_id\":\"%s\",\"name\":"
+                   "\"skv_probe\",\"content\":\"skv_result\"},{\"role\":\"assistant\","
+                   "\"content\":\"x\"},{\"role\":\"user\",\"content\":\"x\"}],%s}",
+                   id, PROBE);
+    char *shown = render(p, vars);
+    const bool loses = shown && !strstr(shown, "skv_result");
+    skv_text_free(shown);
+    return loses;
+}
+
 bool tool_template_ignores(const skv_vocab *vocab, const char *text, size_t n)
 {
     const probed p = {vocab, {text, n}};
@@ -114,10 +131,98 @@ tool_habits tool_template_habits(const skv_vocab *vocab, const char *text, size_
     }
     habits.loses_calls = shown && !strstr(shown, "skv_value");
     habits.loses_results = shown && !strstr(shown, "skv_result");
+    habits.loses_orphans = shown && loses_orphans(&p, habits.short_ids ? short_id : long_id);
     habits.one_call =
         shown && !habits.loses_calls && !shows_second(&p, habits.short_ids ? short_id : long_id);
     skv_text_free(shown);
     return habits;
+}
+
+/* ---- how much it lets a model think ---- */
+
+/* From little to much. */
+static const char *const effort_words[] = {"minimal", "low", "medium", "high", "xhigh", "max"};
+enum { N_EFFORTS = sizeof effort_words / sizeof effort_words[0] };
+
+static const char *effort_var(const char *text)
+{
+    static const char *const names[] = {"reasoning_effort", "thinking_effort",
+                                        "reasoning_strength"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strstr(text, names[i])) return names[i];
+    }
+    return names[0];
+}
+
+/* Whether the template renders a question with this word; NULL: without one. */
+static bool takes_effort(const probed *p, const char *name, const char *word)
+{
+    char vars[1024], effort[64] = "";
+    if (word) (void)snprintf(effort, sizeof effort, "\"%s\":\"%s\",", name, word);
+    (void)snprintf(vars, sizeof vars,
+                   "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
+                   "\"enable_thinking\":true,%s%s}",
+                   effort, PROBE);
+    char *shown = render(p, vars);
+    skv_text_free(shown);
+    return shown;
+}
+
+unsigned tool_template_efforts(const skv_vocab *vocab, const char *text, size_t n)
+{
+    const probed p = {vocab, {text, n}};
+    const char *name = effort_var(text);
+    unsigned efforts = 0;
+    if (!strstr(text, name) || !takes_effort(&p, name, NULL)) return EFFORTS_ALL;
+    for (unsigned i = 0; i < N_EFFORTS; i++) {
+        if (takes_effort(&p, name, effort_words[i])) efforts |= 1U << i;
+    }
+    return efforts;
+}
+
+/* The word that the template takes instead of this one, the nearest, the greater of two; the word
+ * itself where it is taken or not known; NULL: it takes none. */
+static const char *take_effort(unsigned efforts, const char *word)
+{
+    size_t at = 0;
+    while (at < N_EFFORTS && strcmp(word, effort_words[at]) != 0) at++;
+    if (at == N_EFFORTS) return word;
+    for (size_t away = 0; away < N_EFFORTS; away++) {
+        const size_t more = at + away;
+        if (more < N_EFFORTS && (efforts >> more & 1U)) return effort_words[more];
+        if (away <= at && (efforts >> (at - away) & 1U)) return effort_words[at - away];
+    }
+    return NULL;
+}
+
+static bool set_var(json_t *vars, const char *name, json_t *value, api_error *error)
+{
+    return json_object_set_new(vars, name, value) == 0 || api_fail(error, 503, NULL, "no memory");
+}
+
+/* How much the model shall think. Agents send words that the user never chose. */
+static bool name_effort(const exchange *ex, json_t *vars, api_error *error)
+{
+    static const char name[] = "reasoning_effort";
+    const char *asked = json_string_value(json_object_get(vars, name));
+    if (!asked) return true;
+    const char *own = effort_var(ex->model->template_text);
+    const char *word = take_effort(ex->model->efforts, asked);
+    if (!word || strcmp(word, asked) != 0) ex->changes->effort = word ? word : "default";
+    if (!word) return json_object_del(vars, name) == 0;
+    const bool has = strcmp(own, name) != 0 && json_object_get(vars, own);
+    return has || set_var(vars, own, json_string(word), error);
+}
+
+/* What most templates call enable_thinking, some call `thinking`. */
+bool tool_template_name_vars(const exchange *ex, json_t *vars, api_error *error)
+{
+    const json_t *thinks = json_object_get(vars, "enable_thinking");
+    if (json_is_boolean(thinks) && !json_object_get(vars, "thinking") &&
+        !set_var(vars, "thinking", json_boolean(json_is_true(thinks)), error)) {
+        return false;
+    }
+    return name_effort(ex, vars, error);
 }
 
 /* ---- around answers ---- */
@@ -154,7 +259,7 @@ skv_thought_marks tool_template_thoughts(const skv_vocab *vocab, const char *tex
     return marks;
 }
 
-enum { FRAME_MAX = 128 }; /* bytes of marks: what is longer is another turn */
+enum { FRAME_MAX = 128 }; /* bytes of marks: a longer text is another turn */
 
 /* A copy of from[0..to); NULL where there is nothing. */
 static char *copy_between(const char *from, const char *to)
@@ -173,8 +278,8 @@ static bool is_blank(const char *from, const char *to)
     return from == to;
 }
 
-/* Where text[from..to) goes on behind the mark that ends a thought, if it has one; blanks are that
- * mark's. */
+/* Where text[from..to) goes on after the mark that ends a thought, if it has one; blanks are
+ * that mark's. */
 static const char *skip_thought(const char *from, const char *to, skv_thought_marks thinks)
 {
     const char *end = skv_thought_marks_end(thinks);
@@ -245,7 +350,7 @@ void answer_frame_release(answer_frame *frame)
 typedef struct read_call {
     bool named, ended, bad;
     char arguments[64]; /* without blanks */
-    size_t n;
+    size_t n, n_text;   /* bytes of text around it */
 } read_call;
 
 static void take_piece(void *user, const skv_reply_piece *piece)
@@ -264,14 +369,15 @@ static void take_piece(void *user, const skv_reply_piece *piece)
         break;
     case SKV_REPLY_CALL_END: call->ended = true; break;
     case SKV_REPLY_CALL_BAD: call->bad = true; break;
-    case SKV_REPLY_TEXT:
+    case SKV_REPLY_TEXT: call->n_text += piece->n; break;
     case SKV_REPLY_THOUGHT:
     case SKV_REPLY_CALL_ID: break;
     }
 }
 
-/* Whether the form's reader finds the call of render_call in a text. */
-static bool reads(skv_call_syntax calls, const char *text)
+/* Whether the form's reader finds the call of render_call in a text; *n_text: what else it finds.
+ */
+static bool reads(skv_call_syntax calls, const char *text, size_t *n_text)
 {
     static const char *const names[] = {"skv_probe"};
     read_call call = {0};
@@ -285,10 +391,13 @@ static bool reads(skv_call_syntax calls, const char *text)
     if (status == SKV_OK) status = skv_reply_push(reply, text, strlen(text), NULL);
     if (status == SKV_OK) status = skv_reply_finish(reply, NULL);
     skv_reply_free(reply);
+    *n_text = call.n_text;
     return status == SKV_OK && call.named && call.ended && !call.bad &&
            strcmp(call.arguments, "{\"skv_key\":\"skv_value\"}") == 0;
 }
 
+/* A reader that does without some marks finds the calls of a related form too, but takes their
+ * other marks for text. */
 skv_call_syntax tool_template_calls(const skv_vocab *vocab, const char *text, size_t n,
                                     skv_call_syntax signs)
 {
@@ -296,9 +405,13 @@ skv_call_syntax tool_template_calls(const skv_vocab *vocab, const char *text, si
     skv_call_syntax found = signs;
     char *shown = render_call(&p, short_id);
     const char *from = shown ? strstr(shown, "skv_question") : NULL;
-    if (from && strstr(from, "skv_value") && (signs == SKV_CALLS_NONE || !reads(signs, from))) {
-        for (int i = SKV_CALLS_COUNT - 1; i > SKV_CALLS_NONE; i--) {
-            if (reads((skv_call_syntax)i, from)) found = (skv_call_syntax)i;
+    if (from && strstr(from, "skv_value")) {
+        size_t least = SIZE_MAX, n_text;
+        if (signs != SKV_CALLS_NONE && reads(signs, from, &n_text)) least = n_text;
+        for (int i = SKV_CALLS_NONE + 1; i < SKV_CALLS_COUNT; i++) {
+            if (!reads((skv_call_syntax)i, from, &n_text) || n_text >= least) continue;
+            found = (skv_call_syntax)i;
+            least = n_text;
         }
     }
     skv_text_free(shown);

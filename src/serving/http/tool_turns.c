@@ -1,6 +1,6 @@
 /*
  * Turns with calls for templates that expect them as their own model writes them: one call in a
- * message, its result behind it, every parameter with a description.
+ * message, followed by its result, every parameter with a description.
  */
 #include <string.h>
 
@@ -77,7 +77,7 @@ static bool add_calls(splitting *s, const json_t *message, const json_t *calls, 
     return true;
 }
 
-/* The results behind a message with calls. */
+/* The results after a message with calls. */
 static json_t *take_results(splitting *s)
 {
     json_t *results = json_array(), *message;

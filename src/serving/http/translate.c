@@ -7,7 +7,7 @@
 #include "common/sampling_fields.h"
 #include "request_input.h"
 
-/* What every dialect may say, beside the fields of sampling. */
+/* The fields of every dialect, beside those of sampling. */
 static const char *const shared_fields[] = {"model",
                                             "lora",
                                             "stream",

@@ -13,7 +13,8 @@
 #include "server_impl.h"
 
 enum {
-    THREADS_MAX = 40, /* whose stacks are written: the worker's and the engine's come early */
+    THREADS_MAX = 40, /* threads whose stacks are written: the worker's and the engine's come
+                       * early */
     STACK_MS = 20,    /* for each of them to write it */
     NOTIFY_MS = 1000,
     MOMENT_MS = 400 /* the most that counts between two looks */

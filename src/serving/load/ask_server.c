@@ -1,4 +1,4 @@
-/* What a server tells of itself before the load begins. */
+/* Questions to a server before the load begins. */
 #include <stdlib.h>
 #include <string.h>
 

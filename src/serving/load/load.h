@@ -1,8 +1,8 @@
 /*
- * Load on an OpenAI-compatible server: what the command `load` needs of it.
+ * Load on an OpenAI-compatible server, for the command `load`.
  *
  * Requests arrive by a clock (a rate, or the times of a trace) or as soon as a client is free, at
- * most `clients` of them at once. Every answer is a stream; what is measured has the names and
+ * most `clients` of them at once. Every answer is a stream; the measures have the names and
  * meanings of vLLM's benchmark:
  *
  *     TTFT   from sending the request to the first event with a choice
@@ -26,14 +26,14 @@
 
 enum { LOAD_ERROR_MAX = 512 };
 
-/* What became of a request. */
+/* The outcome of a request. */
 typedef enum load_outcome {
     LOAD_DONE,
     LOAD_UNREACHABLE, /* no connection */
     LOAD_TIMEOUT,
     LOAD_CUT,       /* the connection ended before the answer did */
     LOAD_HTTP,      /* another status than 200 */
-    LOAD_MALFORMED, /* what came is no stream of events with JSON */
+    LOAD_MALFORMED, /* the response is no stream of events with JSON */
     LOAD_REFUSED,   /* an event with an error */
     LOAD_EMPTY,     /* an answer without a token */
     LOAD_CANCELLED, /* by us, because that was asked for */
@@ -117,9 +117,8 @@ load_options load_options_default(void);
 /** Whether this build can speak HTTP. */
 bool load_is_built(void);
 
-/** What the server calls its model and, where it tells that, its vocabulary and the bytes of a
- * token of `text`: fills the fields of `options` that are not set. `name` keeps the model's name.
- */
+/** The server's name of its model and, if it tells them, its vocabulary and the bytes of a token
+ * of `text`: fills the fields of `options` that are not set. `name` keeps the model's name. */
 bool load_ask_server(load_options *options, char *name, size_t name_room, char *error);
 
 /** Runs the load; false: it could not be run at all. Requests that fail are counted. */

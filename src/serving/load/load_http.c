@@ -31,7 +31,7 @@ static bool fail(char *error, const char *what)
 
 /* ---- life ---- */
 
-/* Without what clients put behind the server's name: "http://host:8080/v1/". */
+/* Without the path that clients append to the server's name: "http://host:8080/v1/". */
 static char *base_of(const char *url)
 {
     size_t n = strlen(url);

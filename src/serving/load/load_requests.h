@@ -1,7 +1,7 @@
 /*
- * Requests before they are sent: when they are to begin, how long their prompts and answers are to
- * be, and their bodies. A prompt is a row of pieces, each a function of a number: one piece of its
- * own, or the blocks that a trace names, so that prompts have in common what the trace's had.
+ * Requests before they are sent: when they begin, how long their prompts and answers are, and their
+ * bodies. A prompt is a row of pieces, each a function of a number: one piece of its own, or the
+ * blocks that a trace names, so that prompts share what the trace's shared.
  */
 #ifndef SKV_LOAD_LOAD_REQUESTS_H
 #define SKV_LOAD_LOAD_REQUESTS_H
@@ -13,7 +13,7 @@ typedef struct load_arrival {
     size_t index;
     double at_s; /* after the run began; 0 for requests that wait for a client alone */
     size_t n_prompt, n_output; /* tokens */
-    const uint64_t *blocks;    /* [n_blocks], what the prompt is made of; borrowed from the trace */
+    const uint64_t *blocks;    /* [n_blocks], the pieces of the prompt; borrowed from the trace */
     size_t n_blocks, block_tokens;
 } load_arrival;
 
@@ -30,8 +30,8 @@ bool arrival_clock_next(arrival_clock *clock, load_arrival *out);
 
 enum { LOAD_BODY_MAX = 1 << 30 }; /* bytes */
 
-/** The body of a request by options with model, vocab and bytes_per_token set, in place of what
- * `out` held. False: no memory. */
+/** The body of a request by options with model, vocab and bytes_per_token set, which replaces
+ * the contents of `out`. False: no memory. */
 bool load_request_body(const load_options *options, const load_arrival *arrival, skv_buf *out);
 
 /** Words at random, about n bytes, for prompts without a text; malloc's, NULL: no memory. */

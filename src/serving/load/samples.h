@@ -1,6 +1,6 @@
 /*
- * Measured values and what is told of them. Up to SAMPLES_MAX values are kept as they are; of more
- * a uniform sample (Vitter's algorithm R), so that memory stays bounded; mean and deviation are
+ * Measured values and their summaries. Up to SAMPLES_MAX values are kept as they are; of more a
+ * uniform sample (Vitter's algorithm R), so that memory stays bounded; mean and deviation are
  * always those of all values.
  */
 #ifndef SKV_LOAD_SAMPLES_H

@@ -1,5 +1,5 @@
-/* One answer as it comes in: the times of its events, its usage, and how it ends; and what all
- * answers of a run come to. */
+/* One answer as it arrives: the times of its events, its usage, and how it ends; and the totals
+ * of all answers of a run. */
 #ifndef SKV_LOAD_STREAM_ANSWER_H
 #define SKV_LOAD_STREAM_ANSWER_H
 
@@ -24,15 +24,15 @@ typedef struct stream_answer {
     uint64_t input_tokens, cached_tokens, output_tokens; /* 0: not told */
     bool tells_cached;                                   /* 0 of them too */
     bool ended;                                          /* data: [DONE] */
-    load_outcome outcome;                                /* LOAD_DONE so far, or what went wrong */
+    load_outcome outcome;                                /* LOAD_DONE so far, or the failure */
     char detail[256];
 } stream_answer;
 
-/** A new answer in place of an old one, whose memory it takes over. */
+/** A new answer in place of an old one; it takes over the memory. */
 void stream_answer_begin(stream_answer *answer, double now_s);
 /** The next bytes; false: no more is wanted, `outcome` tells why. */
 bool stream_answer_feed(stream_answer *answer, const char *bytes, size_t n, double now_s);
-/** What a response that ended without an error of HTTP has come to. */
+/** The outcome of a response that ended without an error of HTTP. */
 load_outcome stream_answer_finish(stream_answer *answer);
 void stream_answer_release(stream_answer *answer);
 

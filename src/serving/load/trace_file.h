@@ -18,7 +18,7 @@ enum { TRACE_BLOCK_TOKENS = 512 };
 typedef struct load_trace_row {
     double at_s; /* after the first one */
     uint32_t n_prompt, n_output;
-    uint32_t n_blocks;  /* 0: nothing is known of what prompts have in common */
+    uint32_t n_blocks;  /* 0: it is not known which parts prompts share */
     size_t first_block; /* in `blocks` of the trace */
 } load_trace_row;
 

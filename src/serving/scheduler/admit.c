@@ -1,7 +1,7 @@
 /*
- * Pages: a waiting lane begins when its whole prompt fits beside what the running ones are going
- * to need soon. What was computed for others is taken over first. When pages run out all the same,
- * the youngest lane waits again: it is continued later with the same tokens.
+ * Pages: a waiting lane begins when its whole prompt fits beside the pages that the running lanes
+ * will need soon. It first takes over the blocks that were computed for others. If pages run out
+ * all the same, the youngest lane waits again: it continues later with the same tokens.
  */
 #include "base/size.h"
 #include "base/system.h"
@@ -20,8 +20,8 @@ static skv_eviction eviction_of(const skv_scheduler *s, const skv_job *job)
     return *how;
 }
 
-/* Ids of a lane that may come from elsewhere: somebody wants the logits of the last one, and those
- * that vote have to be computed. */
+/* Ids of a lane that may come from elsewhere. The last one must be computed if its logits are
+ * wanted, and so must those that vote. */
 static size_t matchable(const skv_scheduler *s, const skv_lane *lane)
 {
     skv_eviction how = eviction_of(s, lane->job);
@@ -31,7 +31,7 @@ static size_t matchable(const skv_scheduler *s, const skv_lane *lane)
     return lane->n_prompt - skv_min_size(lane->n_prompt, n_voters);
 }
 
-/* A prompt of whose every token something is wanted has to run every token. */
+/* A prompt of which every token is wanted has to run every token. */
 static bool may_match(const skv_scheduler *s, const skv_lane *lane)
 {
     const skv_job_params *p = &lane->job->params;
@@ -42,8 +42,8 @@ static bool may_match(const skv_scheduler *s, const skv_lane *lane)
 
 /* ---- evicting ---- */
 
-/* Room for copies of what stays, when the whole prompt is kept for others; else only for what is
- * shared as it is. */
+/* Room for copies of the rows that stay, if the whole prompt is kept for others; else only for
+ * the blocks that are shared as they are. */
 bool skv_worker_evict(skv_scheduler *s, skv_lane *lane, size_t n_needed)
 {
     const skv_sequence *sequence = lane->sequence;
@@ -73,7 +73,7 @@ static size_t promised_pages(const skv_scheduler *s)
     return n;
 }
 
-/* Blocks of its prompt that nobody uses are counted as needed, and as evictable too. */
+/* Blocks of its prompt that are not in use are counted as needed, and as evictable too. */
 static bool fits(const skv_scheduler *s, const skv_lane *lane)
 {
     if (s->n_running == 0) return true;
@@ -95,7 +95,7 @@ static size_t count_within(size_t n, size_t from, size_t to)
     return end > from ? end - from : 0;
 }
 
-/* What was found in which way; disk and store come before the text. */
+/* The blocks that each source has found; disk and store come before the text. */
 static void count_found(skv_scheduler *s, const skv_lane *lane, size_t n_found)
 {
     const skv_prompt_text *text = &lane->job->params.text;
@@ -127,8 +127,8 @@ static void count_begin(skv_scheduler *s, skv_lane *lane, size_t n_found, bool l
     skv_histogram_add(&s->tally.queue_time, now - job->queued_ns - lane->remote.spent_ns);
 }
 
-/* Whether a prompt and what stays of it fit side by side, so that it may begin with shared pages;
- * where they do not, it gets pages of its own, within which rows can be moved. */
+/* Whether a prompt and the rows that stay of it fit side by side, so that it may begin with
+ * shared pages. If they do not, it gets pages of its own, within which rows can be moved. */
 static bool fits_twice(const skv_scheduler *s, const skv_sequence *sequence, const skv_lane *lane,
                        const skv_eviction *how)
 {
@@ -139,8 +139,8 @@ static bool fits_twice(const skv_scheduler *s, const skv_sequence *sequence, con
            skv_kv_store_pages(s->engine->store);
 }
 
-/* Nobody drafts where nothing is answered, and the scheduler's source only where it can: a request
- * for the teacher has no exit head. */
+/* A lane without an answer drafts nothing, and the scheduler's source drafts only where it can:
+ * a request for the teacher has no exit head. */
 static skv_status set_speculation(const skv_scheduler *s, skv_sequence *sequence,
                                   const skv_job *job, skv_error *err)
 {
@@ -153,7 +153,7 @@ static skv_status set_speculation(const skv_scheduler *s, skv_sequence *sequence
     return skv_sequence_set_speculation(sequence, &none, err);
 }
 
-/* The lane gets a sequence that begins with what is known of its ids. */
+/* Gives the lane a sequence that begins with the known part of its ids. */
 static skv_status begin(skv_scheduler *s, skv_lane *lane, skv_error *err)
 {
     const skv_job_params *p = &lane->job->params;
@@ -217,7 +217,7 @@ void skv_worker_begin_answer(skv_lane *lane)
     if (lane->sequence) lane->queue.state = SKV_LANE_DECODE;
 }
 
-/* Whoever was put back goes first, the oldest before others; then tenants take turns, and a
+/* Lanes that were put back go first, the oldest before others; then tenants take turns, and a
  * tenant's jobs come in order. */
 static skv_lane *next_waiting(const skv_scheduler *s)
 {
@@ -235,8 +235,8 @@ static skv_lane *next_waiting(const skv_scheduler *s)
     return best;
 }
 
-/* There is no memory for the other answers of a lane's job: whoever shares its account waits with
- * it, all others go on. */
+/* There is no memory for the other answers of a lane's job: lanes that share its account wait
+ * with it, all others go on. */
 static void pass_over(const skv_scheduler *s, const skv_lane *poor)
 {
     for (skv_lane *lane = s->oldest; lane; lane = lane->queue.next) {
@@ -256,7 +256,7 @@ void skv_worker_admit(skv_scheduler *s)
     while (s->n_running < s->options.max_running) {
         skv_lane *lane = next_waiting(s);
         if (!lane || !fits(s, lane)) return;
-        /* Where nothing runs, what is waited for might never come. */
+        /* If no lane runs, the awaited memory might never become free. */
         if (!skv_lane_reserve(lane->job, s->vocab_size, s->n_running == 0)) {
             pass_over(s, lane);
             continue;

@@ -1,5 +1,5 @@
 /*
- * A step and what follows from it: tokens are chosen (choose.c), told (output.c) and appended, and
+ * A step and its consequences: tokens are chosen (choose.c), told (output.c) and appended, and
  * answers end.
  */
 #include <assert.h>
@@ -31,8 +31,8 @@ static void fail_answer(skv_scheduler *s, skv_job *job, size_t i_answer, const s
                                    .n_text = text.n});
 }
 
-/* The other answers of a job branch off where its prompt ends. They stand behind the first. Returns
- * whether this lane is there now. */
+/* The other answers of a job branch off where its prompt ends. They follow the first in the
+ * list. Returns whether this lane is there now. */
 static bool fork_answers(skv_scheduler *s, skv_lane *lane)
 {
     skv_job *job = lane->job;
@@ -73,8 +73,8 @@ static void append_token(skv_scheduler *s, skv_lane *lane, int32_t id)
     lane->failure = "no memory for the text of the answer";
 }
 
-/* A drafted token that is the one that was chosen is taken at once: the next row of the step goes
- * on behind it, where its mask is ready. */
+/* A drafted token that equals the chosen one is taken at once: the next row of the step
+ * continues after it, if its mask is ready. */
 static void take_drafted(skv_scheduler *s, skv_lane *lane)
 {
     const int32_t id = lane->choice.id;
@@ -85,7 +85,7 @@ static void take_drafted(skv_scheduler *s, skv_lane *lane)
     skv_worker_right(lane);
 }
 
-/* Tokens that a lane has behind row i_token of its span; the step has not counted them yet. */
+/* Tokens that a lane has after row i_token of its span; the step has not counted them yet. */
 static size_t seen_by(const skv_lane *lane, size_t i_token)
 {
     return skv_lane_cached(lane) + i_token + 1;
@@ -96,14 +96,15 @@ static bool is_drafted(const skv_lane *lane, size_t i_token)
     return i_token > 0 && lane->draft.n > 0;
 }
 
-/* Rows behind the last id are those of a draft that has ended. */
+/* Rows after the last id are those of a draft that has ended. */
 static bool wants_choice(const skv_lane *lane, size_t n_seen)
 {
     return n_seen == lane->n_ids && lane->job->params.max_tokens > 0 && !lane->failure &&
            !lane->output.stop.stopped;
 }
 
-/* What may be done for a row before the rows in front of it are taken: returns how many tasks. */
+/* Lists the work of a row that can be done before the rows in front of it are taken: returns the
+ * number of tasks. */
 static size_t list_tasks(skv_scheduler *s, skv_lane *lane, const skv_told_row *row,
                          skv_row_values *values, skv_row_task *tasks)
 {
@@ -152,7 +153,7 @@ static void take_row(skv_scheduler *s, skv_lane *lane, const skv_told_row *row,
     take_drafted(s, lane);
 }
 
-/* Rows whose logits are there: first the work that no row's depends on another's, on all threads,
+/* Rows whose logits are there: first, on all threads, the work that depends on no other row;
  * then they are taken in order. */
 static void take_rows(void *user, const skv_told_row *rows, size_t n)
 {
@@ -203,7 +204,7 @@ static void accept_token(skv_scheduler *s, skv_lane *lane)
     go_on(s, lane);
 }
 
-/* Branches stand behind the lane that they come from; new ones have not begun. */
+/* Branches follow the lane that they come from; new ones have not begun. */
 static void accept_forks(skv_scheduler *s, const skv_lane *lane)
 {
     skv_lane *next;
@@ -263,7 +264,7 @@ static void follow_up(skv_scheduler *s, skv_lane *lane, const skv_span *span)
         return;
     }
     if (skv_lane_cached(lane) < lane->n_ids) {
-        /* Rows in front of the windows are gone when the prompt ends, and others who share the
+        /* Rows in front of the windows are gone when the prompt ends, and servers that share the
          * store need not wait for the end. */
         const bool now = lane->sequence->cache.layout->window > 0 || s->store;
         if (now && !lane->sequence->votes.votes) skv_worker_remember(s, lane);
@@ -313,7 +314,7 @@ static void run_pass(pass *p)
     const skv_step_sink sink = {.on_rows = take_rows, .user = p, .tap = keeps ? &tap : NULL};
     skv_status status = skv_engine_step(s->engine, s->spans + p->first, p->n, &sink, &err);
     skv_worker_end_step(s);
-    if (status == SKV_CANCELLED) return; /* whoever it was not meant for is run again */
+    if (status == SKV_CANCELLED) return; /* lanes that it was not meant for run again */
     for (size_t i = p->first; i < p->first + p->n; i++) {
         skv_lane *lane = s->span_lanes[i];
         if (status == SKV_OK) {

@@ -1,11 +1,11 @@
 /*
- * Checkpoints of hybrid models: behind which tokens the prefix cache keeps a copy of a lane's
+ * Checkpoints of hybrid models: after which tokens the prefix cache keeps a copy of a lane's
  * state. A prompt can be continued only there, and a state is as large as the keys and values of
  * thousands of tokens, so they stand where later prompts are likely to begin or to part:
  *
  *     1. the last whole block of the prompt: the next turn, and the same prompt again
  *     2. where the prompt leaves those that are known: a common system prompt
- *     3. the last messages, and the first: what the template adds for an answer, a turn that is
+ *     3. the last messages, and the first: the template's text before an answer, a turn that is
  *        asked again or edited, tools
  *     4. some places on the way through a long prompt
  *     5. the last whole block of the answer so far, one at a time
@@ -18,7 +18,7 @@
 #include "scheduler/worker.h"
 
 enum {
-    MESSAGES = 3,       /* the last ones, with what the template adds */
+    MESSAGES = 3,       /* the last ones, with the template's text around them */
     LONG_TOKENS = 4096, /* at least, between places of kind 4 */
     LONG_PARTS = 4,     /* of a prompt, between them, at most */
     SHARE = 2           /* one prompt has at most one in so many of the checkpoints */
@@ -36,7 +36,7 @@ static size_t whole_blocks(size_t n)
 
 /* ---- places in a prompt ---- */
 
-/* Where checkpoints may stand, behind `from`, at most `most` of them. */
+/* Where checkpoints may stand, after `from`, at most `most` of them. */
 typedef struct places {
     skv_lane_checkpoints *out;
     size_t from, most;
@@ -55,7 +55,7 @@ static void add(const places *p, size_t n_tokens)
     out->n++;
 }
 
-/* Whether a message, or what the template says of it, begins or ends in front of token i. */
+/* Whether a message, or the template's text around it, begins or ends in front of token i. */
 static bool is_border(const skv_tokenizer *t, const int32_t *ids, size_t i)
 {
     return skv_tokenizer_is_special(t, ids[i]) && !skv_tokenizer_is_special(t, ids[i - 1]);
@@ -110,7 +110,7 @@ static bool is_place(const skv_lane *lane, size_t at)
     return false;
 }
 
-/* Where a lane's state is to be kept behind what it has read; 0: nowhere. */
+/* Returns the length of ids that a lane has read at which its state is kept; 0: nowhere. */
 static size_t wanted_place(const skv_scheduler *s, const skv_lane *lane)
 {
     const size_t n = skv_lane_cached(lane), at = whole_blocks(n);
@@ -129,7 +129,7 @@ bool skv_worker_wants_state(const skv_scheduler *s, const skv_lane *lane)
     return wanted_place(s, lane) > 0;
 }
 
-/* The one behind the answer so far takes the place of the one before; others' stay. */
+/* The checkpoint after the answer so far replaces the one before; others' stay. */
 void skv_worker_keep_state(skv_scheduler *s, skv_lane *lane)
 {
     skv_lane_checkpoints *c = &lane->checkpoints;

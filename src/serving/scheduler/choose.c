@@ -1,8 +1,8 @@
 /*
- * Which tokens lanes go on with: what a lane's parameters and its constraint leave of a row of
- * logits, and the sampler's choice among that. Rows are chosen from while their logits are there,
- * those of a step on the engine's threads, each at a desk of its own; a choice is taken when the
- * whole step has run. It depends on the lane and its row alone.
+ * Chooses the tokens that lanes continue with: a lane's parameters and its constraint limit a row
+ * of logits, and the sampler chooses among the rest. Rows are chosen from while their logits are
+ * there, those of a step on the engine's threads, each at a desk of its own; a choice is taken when
+ * the whole step has run. It depends on the lane and its row alone.
  */
 #include <math.h>
 #include <stdatomic.h>
@@ -60,8 +60,8 @@ typedef struct held_ends {
     bool eos, stop_ids;
 } held_ends;
 
-/* The ends that are held back as long as something else is left. ignore_eos lets an answer go on
- * behind such a token, but a constraint that knows when it is complete has nothing behind it. */
+/* The ends that are held back as long as another token is left. ignore_eos lets an answer
+ * continue after such a token, but a constraint that is complete allows nothing after it. */
 static held_ends ends_held(const skv_lane *lane)
 {
     const bool too_early = skv_lane_generated(lane) < lane->job->params.min_tokens;
@@ -88,7 +88,7 @@ static bool is_changed(const skv_lane *lane, held_ends held)
            skv_sampler_penalises(lane->choice.sampler);
 }
 
-/* The desk looks at what the sampler may choose from; false: no token is left. */
+/* The desk looks at the tokens that the sampler may choose from; false: no token is left. */
 static bool lay_out(const skv_scheduler *s, skv_desk *desk, const skv_lane *lane,
                     const float *logits, held_ends held)
 {
@@ -104,7 +104,7 @@ static bool lay_out(const skv_scheduler *s, skv_desk *desk, const skv_lane *lane
     return any && (!lane->mask.constraint || desk->look.max > -HUGE_VALF);
 }
 
-/* Nothing may follow what was said: the end, if it is complete. */
+/* Nothing may follow the text so far: the end, if it is complete. */
 static void end_here(skv_lane *lane)
 {
     const skv_constraint *c = &lane->job->params.constraint;
@@ -123,7 +123,7 @@ static void choose_id(const skv_scheduler *s, skv_desk *desk, skv_lane *lane, co
     c->complete = c->ended = false;
     bool any = !is_changed(lane, held) || lay_out(s, desk, lane, logits, held);
     if (!any && held.eos) {
-        /* What has to be complete ends, even if it is shorter than was asked for. */
+        /* A constraint that is complete ends the answer, even if it is shorter than requested. */
         c->may_end = c->complete = true;
         any = lay_out(s, desk, lane, logits, (held_ends){false, false});
     }

@@ -1,6 +1,6 @@
 /*
- * What goes into a step: one token of every answer that is under way, drafts, and as many prompt
- * tokens as the time allows, of one prompt after the other (turns.h).
+ * Composes a step: one token of every answer under way, drafts, and as many prompt tokens as the
+ * time allows, of one prompt after the other (turns.h).
  */
 #include <assert.h>
 #include <math.h>
@@ -56,14 +56,14 @@ static size_t add_answers(skv_scheduler *s, bool drafts)
     return n_rows;
 }
 
-/* How far a lane's ids may go into a step: rows are evicted right behind the prompt. */
+/* How far a lane's ids may go into a step: rows are evicted right after the prompt. */
 static size_t end_of(const skv_lane *lane)
 {
     return lane->sequence->votes.votes ? lane->n_prompt : lane->n_ids;
 }
 
-/* What is left to read of a lane's prompt: all but the last token, where a token would be chosen
- * behind it and the mask for that is not ready. */
+/* The unread part of a lane's prompt: all but the last token, if a token would be chosen after
+ * it and the mask for that is not ready. */
 static size_t n_left(const skv_lane *lane)
 {
     bool chooses = lane->job->params.max_tokens > 0 && skv_worker_wants_mask(lane);
@@ -84,7 +84,7 @@ static void look_at_prompts(skv_scheduler *s)
     skv_turns_settle(&s->turns);
 }
 
-/* The prompt whose turn it is among those that the step has nothing of. */
+/* The prompt whose turn it is among those that the step has no tokens of. */
 static skv_lane *next_prompt(const skv_scheduler *s)
 {
     skv_lane *best = NULL;
@@ -98,8 +98,8 @@ static skv_lane *next_prompt(const skv_scheduler *s)
     return best;
 }
 
-/* What a prompt leaves goes to the next one. A small part of a long one is left for another step:
- * in attention and products it costs more than it brings. */
+/* Tokens that a prompt leaves go to the next one. A small part of a long one is left for another
+ * step: in attention and products it costs more than it brings. */
 static void add_prompts(skv_scheduler *s, size_t n_rows)
 {
     size_t n_free = s->step_tokens - n_rows;

@@ -1,4 +1,4 @@
-/* What drafts know of each domain: see draft_domains.h. */
+/* Draft statistics of each domain: see draft_domains.h. */
 #include "scheduler/draft_domains.h"
 
 #include "base/size.h"

@@ -1,9 +1,9 @@
 /*
- * What drafts know of each domain (skv_worker_domain): how often they were right, and the answers
- * that texts are drafted from. Nobody's drafts follow from what another key asked.
+ * The draft statistics of each domain (skv_worker_domain): how often drafts were right, and the
+ * answers that texts are drafted from. A key's drafts never use the requests of another key.
  *
  * Both numbers are bounded, and the domain that was idle longest gives way. Answers count in the
- * account, of which they take a small part at most. It is the worker's own, without a lock.
+ * account, of which they take a small part at most. Only the worker uses this, without a lock.
  */
 #ifndef SKV_SERVE_DRAFT_DOMAINS_H
 #define SKV_SERVE_DRAFT_DOMAINS_H

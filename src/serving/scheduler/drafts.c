@@ -1,15 +1,15 @@
 /*
- * Drafts of answers: the rows that a lane gets behind its next token, and what becomes of them.
- * They stand behind the lane's ids, so a right one becomes an id where it is. Drafts never put a
- * lane back, and get only rows that cost little beside the answers of the step.
+ * Drafts of answers: the rows that a lane gets after its next token, and their fate. They follow
+ * the lane's ids, so a right one becomes an id in place. Drafts never put a lane back, and get only
+ * rows that cost little beside the answers of the step.
  */
 #include <assert.h>
 
 #include "base/size.h"
 #include "scheduler/worker.h"
 
-/* Rows of a step's answers, drafts included, up to which a source drafts that was chosen by name:
- * beyond them arithmetic binds, not reading weights, about. AUTO has measured what they cost. */
+/* Rows of a step's answers, drafts included, up to which a source drafts that was chosen by
+ * name: beyond them arithmetic binds, not reading weights, about. AUTO has measured their cost. */
 enum { ROWS_CHEAP = 16, ROWS_MOST = 64 };
 
 /* As many tokens as the answer may still have, or the step has cheap rows for. */
@@ -24,8 +24,8 @@ static skv_draft_request request_of(const skv_lane *lane, size_t n_rows)
                                    cancelled || n_left < 2 ? 0 : skv_min_size(n_left - 1, n_rows)};
 }
 
-/* What the drafts of a lane may follow from. A domain that nobody used has made way for others, so
- * it is looked up each time. */
+/* The texts that a lane's drafts may follow. A domain that was idle may have made way for
+ * others, so it is looked up each time. */
 static void enter_domain(skv_scheduler *s, const skv_lane *lane)
 {
     skv_draft_domain *domain = skv_draft_domains_of(&s->drafts, lane->job->domain);
@@ -88,7 +88,7 @@ void skv_worker_settle(skv_scheduler *s, skv_lane *lane)
     assert(d.n_right <= d.n);
     enter_domain(s, lane);
     skv_sequence_settle(lane->sequence, d.n, d.n_right);
-    /* Without a choice behind it, the last id is read again when its mask is ready. */
+    /* Without a choice after it, the last id is read again when its mask is ready. */
     if (!lane->choice.pending) skv_sequence_truncate(lane->sequence, lane->n_ids - 1);
     lane->draft = (skv_lane_draft){.n = 0};
     const skv_drafting source = lane->sequence->drafter->last;

@@ -1,4 +1,4 @@
-/* Reading what is expected while nothing waits: see idle_reads.h. */
+/* Reads expected prompts while no lane waits: see idle_reads.h. */
 #include "scheduler/idle_reads.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@ enum {
     ACCOUNT_PART = 16   /* and all ids together of an account */
 };
 
-/* ---- what others hand over ---- */
+/* ---- texts that the program hands over ---- */
 
 static skv_status check_ids(const skv_scheduler *s, const skv_job_params *p, skv_error *err)
 {
@@ -29,7 +29,7 @@ static skv_status check_ids(const skv_scheduler *s, const skv_job_params *p, skv
     return SKV_OK;
 }
 
-/* A job that has the ids, and nothing else of what its params say. */
+/* A job that has the ids, and none of its other params. */
 static skv_status create_job(skv_scheduler *s, const skv_job_params *p, skv_job **out,
                              skv_error *err)
 {
@@ -159,7 +159,7 @@ static size_t count_known(const skv_scheduler *s, const skv_job *job)
            SKV_PAGE_ROWS;
 }
 
-/* Whether what is missing of a text is worth reading, and leaves others' prompts in the cache. */
+/* Whether the missing part of a text is worth reading, and leaves others' prompts in the cache. */
 static bool is_worth_reading(const skv_scheduler *s, const skv_job *job)
 {
     const size_t n = whole_blocks(job->params.n_ids), n_known = count_known(s, job);
@@ -168,7 +168,7 @@ static bool is_worth_reading(const skv_scheduler *s, const skv_job *job)
     return n_pages <= skv_kv_store_pages(s->engine->store) / MEMORY_PART;
 }
 
-/* A sequence that begins with what is known of the text; false: the read has ended. */
+/* A sequence that begins with the known part of the text; false: the read has ended. */
 static bool begin_read(skv_scheduler *s, skv_idle_read *r)
 {
     const skv_job *job = r->job;
@@ -205,7 +205,7 @@ static size_t chunk_of(const skv_scheduler *s, size_t n_seen, size_t n)
     return s->engine->checkpoints.n > 0 && end > n_seen ? end - n_seen : n_chunk;
 }
 
-/* Of a hybrid model one state goes along with what was read. */
+/* A hybrid model keeps one state along with the rows. */
 static void keep_state(skv_scheduler *s, skv_idle_read *r, size_t n)
 {
     const skv_job *job = r->job;
@@ -272,7 +272,7 @@ void skv_worker_read_idle(skv_scheduler *s)
     if (s->idle.sequence || begin_read(s, r)) step(s, r);
 }
 
-/* ---- what came of it ---- */
+/* ---- counting its use ---- */
 
 static size_t count_common(const skv_job_params *p, const skv_lane *lane)
 {

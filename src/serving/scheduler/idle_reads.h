@@ -1,8 +1,8 @@
 /*
  * Texts that the next prompts are expected to begin with. The worker reads them into the prefix
  * cache while it has nothing else to do, a step at a time, and any job ends that within the step
- * that is running (idle_reads.c). A text stays until a prompt follows it, to count what it has
- * saved, or until newer ones take its place.
+ * that is running (idle_reads.c). A text stays until a prompt follows it, to count the tokens that
+ * it saved, or until newer ones take its place.
  */
 #ifndef SKV_SERVE_IDLE_READS_H
 #define SKV_SERVE_IDLE_READS_H
@@ -12,10 +12,10 @@
 enum { SKV_IDLE_READS = 8 };
 
 typedef struct skv_idle_read {
-    skv_job *job; /* owned: has the ids, and whose they are; it has no lanes */
+    skv_job *job; /* owned: has the ids and their domain; it has no lanes */
     bool begun, done;
     size_t from, to; /* once begun: the tokens that were read for it */
-    size_t kept;     /* behind so many tokens stands the state that goes along; 0: none */
+    size_t kept;     /* the state that goes along stands after so many tokens; 0: none */
 } skv_idle_read;
 
 typedef struct skv_idle {

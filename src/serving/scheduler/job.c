@@ -1,4 +1,4 @@
-/* Jobs: their life, their queue of outputs, and what a reader calls. */
+/* Jobs: their life, their queue of outputs, and the functions that a reader calls. */
 #include "scheduler/job.h"
 
 #include <assert.h>
@@ -177,7 +177,7 @@ void skv_job_drop(skv_job *job)
 
 /* ---- outputs ---- */
 
-/* The output and what it points to, in one block. */
+/* The output and the memory that it points to, in one block. */
 static skv_output_node *copy_output(const skv_output *o)
 {
     size_t n_top = o->n_top * sizeof *o->top, n_vector = o->n_vector * sizeof *o->vector;

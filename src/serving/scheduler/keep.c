@@ -14,7 +14,7 @@
 enum {
     TEXT_CONTEXTS = 16, /* ids of remembered texts, in KV memories: 64 bytes a token there */
     FETCH_BLOCKS_MAX = 1 << 16,
-    AHEAD_BLOCKS = 256, /* looked at for what is not written yet */
+    AHEAD_BLOCKS = 256, /* examined for blocks that are not written yet */
     AHEAD_SHARE = 4     /* written ahead when less than this part of the pages is free */
 };
 
@@ -86,7 +86,8 @@ static bool share_next(void *user, const skv_prefix_block *b)
            skv_worker_write_state(share->s, share->s->store, b, 0);
 }
 
-/* What the queue has no room for is tried again with the lane's next rows, and at its end. */
+/* Blocks that found no room in the queue are tried again with the lane's next rows, and at its
+ * end. */
 void skv_worker_share(skv_scheduler *s, const skv_lane *lane)
 {
     if (!s->store || !skv_spill_responds(s->store)) return;
@@ -114,7 +115,8 @@ static void give_up_state(void *user, const skv_prefix_block *b)
     }
 }
 
-/* Once for each block: what the limit of the disk removed again is not written over and over. */
+/* Once for each block: one that the limit of the disk removed again is not written over and
+ * over. */
 static bool write_ahead(void *user, const skv_prefix_block *b)
 {
     if (*b->kept) return true;
@@ -171,8 +173,8 @@ static bool has_states(const skv_scheduler *s)
     return s->engine->checkpoints.n > 0;
 }
 
-/* Blocks at the beginning of a lane's ids that are in memory, with or without a state behind them,
- * and the name of the last. */
+/* Blocks at the beginning of a lane's ids that are in memory, with or without a state after
+ * them, and the name of the last. */
 static size_t blocks_known(const skv_scheduler *s, const skv_lane *lane, uint8_t *last)
 {
     const uint64_t domain = lane->job->domain;
@@ -188,8 +190,8 @@ static size_t blocks_usable(const skv_scheduler *s, const skv_lane *lane)
     return skv_prefix_index_known(s->prefix, lane->job->domain, lane->ids, lane->n_ids - 1, last);
 }
 
-/* Names of the blocks behind those in memory that the disk has, of a hybrid model up to the last
- * with a state. What a store has only it knows. */
+/* Names of the blocks after those in memory that the disk has, of a hybrid model up to the last
+ * with a state. Only the store knows its own blocks. */
 static size_t find_names(skv_scheduler *s, const skv_lane *lane, skv_spill *from,
                          skv_spill_name *names, size_t *n_known)
 {
@@ -222,7 +224,7 @@ static bool fetch_blocks(skv_scheduler *s, skv_lane *lane, skv_spill *from,
     return true;
 }
 
-/* The last state behind blocks that are in memory, where that is more than what has one. */
+/* The last state after blocks that are in memory, if it lies beyond the last block with one. */
 static bool fetch_state(skv_scheduler *s, skv_lane *lane, skv_spill *from)
 {
     uint8_t last[SKV_BLOCK_NAME_BYTES];
@@ -248,7 +250,7 @@ static bool begin_fetch(skv_scheduler *s, skv_lane *lane, skv_spill *from)
     const bool begun = n > 0 && fetch_blocks(s, lane, from, names, n);
     skv_free(names);
     if (!begun && !(has_states(s) && fetch_state(s, lane, from))) return false;
-    bool goes_on = lane->disk.n_disk > lane->disk.n_before; /* behind what the disk had */
+    bool goes_on = lane->disk.n_disk > lane->disk.n_before; /* after the disk's blocks */
     lane->disk.n_restored = lane->disk.n_disk = n_known * SKV_PAGE_ROWS;
     lane->disk.n_store = lane->disk.n_restored;
     if (!goes_on) lane->disk.n_before = blocks_usable(s, lane) * SKV_PAGE_ROWS;
@@ -459,7 +461,7 @@ skv_status skv_worker_open_kept(skv_scheduler *s, skv_error *err)
     bool keeps = s->prefix && s->context > SKV_PAGE_ROWS && (o->cache_dir || o->store);
     skv_status status = keeps ? open_spills(s, err) : SKV_OK;
     if (status == SKV_OK && s->prefix) status = open_texts(s, err);
-    o->cache_dir = NULL; /* what is the caller's is not kept */
+    o->cache_dir = NULL; /* the caller's own memory is not kept */
     o->cache_key = NULL;
     o->store = NULL;
     return status;

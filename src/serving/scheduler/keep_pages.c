@@ -1,7 +1,7 @@
 /*
  * Blocks between the back end's memory and the queue of the disk or the store. A device copies
- * pages while it goes on computing, so an item waits here until all of its pages have arrived. What
- * waits counts as queued.
+ * pages while it goes on computing, so an item waits here until all of its pages have arrived.
+ * Waiting items count as queued.
  */
 #include <string.h>
 

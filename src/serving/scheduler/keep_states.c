@@ -1,8 +1,8 @@
 /*
  * Checkpoints of hybrid models on disk and in a store. A state is as large as the pages of many
- * blocks, so it is an item of its own, named after the block that it stands behind: a chain of
- * blocks is read without the states on the way, and then the last one that is there. Its bytes are
- * the back end's, which refuses what cannot be a state.
+ * blocks, so it is an item of its own, named after the block that it follows: a chain of blocks is
+ * read without the states on the way, and then the last one that is there. Its bytes are the back
+ * end's, which refuses bytes that cannot be a state.
  */
 #include <string.h>
 

@@ -9,7 +9,7 @@
 
 enum { CONTEXT_IDS = 16 }; /* of the prompt: they settle first spaces and halves of characters */
 
-/* The text stream stands behind the prompt. */
+/* The text stream begins after the prompt. */
 static skv_status start_stream(skv_lane *lane, const skv_vocab *vocab, skv_error *err)
 {
     if (!vocab) return SKV_OK;
@@ -80,7 +80,7 @@ bool skv_lane_reserve(skv_job *job, size_t vocab_size, bool anyway)
     return true;
 }
 
-/* From what was reserved, or else from the account. */
+/* From the reserved bytes, or else from the account. */
 static skv_status count(skv_job *job, size_t n_bytes, skv_error *err)
 {
     if (job->reserved_bytes >= n_bytes) {

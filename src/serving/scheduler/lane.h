@@ -1,5 +1,5 @@
 /*
- * A lane: one answer as the worker runs it. Its ids are the prompt and what was generated, so a
+ * A lane: one answer as the worker runs it. Its ids are the prompt and the generated tokens, so a
  * lane that lost its pages is a longer prompt: it continues with the same tokens.
  *
  * Threads: one worker thread owns all model state, and a lock guards the bounded queues. The thread
@@ -12,18 +12,18 @@
  * read it, or ask its owner:
  *
  *     queue     scheduler.c (the list) and admit.c (the state): where the lane stands
- *     disk      keep.c: what is fetched for it, from the store as well
- *     remote    remote.c: what a reader reads of it
- *     stored    store_prompt.c: what was told of its blocks
- *     rows      keep_rows.c: what is written of it, in the smaller form
+ *     disk      keep.c: its fetch, from the store as well
+ *     remote    remote.c: the part that another server reads
+ *     stored    store_prompt.c: the blocks that were reported
+ *     rows      keep_rows.c: its rows on disk, in the smaller form
  *     checkpoints  checkpoints.c: where its state is kept
- *     mask      masks.c: its constraint, and what may be said next
+ *     mask      masks.c: its constraint, and the tokens that may follow
  *     choice    choose.c: its sampler and the token that was chosen
- *     draft     drafts.c: what a step checks beside it
- *     output    output.c: what its reader is sent
+ *     draft     drafts.c: the tokens that a step checks beside it
+ *     output    output.c: the outputs for its reader
  *
  * admit.c gives and takes the sequence, and advance.c appends ids. lane.c makes and frees all
- * parts, and on submission scheduler.c adds what a vector needs.
+ * parts, and on submission scheduler.c adds the parts of a vector.
  */
 #ifndef SKV_SERVE_LANE_H
 #define SKV_SERVE_LANE_H
@@ -50,10 +50,10 @@ typedef struct skv_lane_disk {
     size_t n_sought;        /* where it was looked for: 1: on disk, 2: in the store too */
     size_t n_restored;      /* ids at the beginning whose rows are in memory since then, */
     size_t n_before;        /* of them those that were there before, */
-    size_t n_disk;          /* and those and what the disk had, */
-    size_t n_store;         /* and what the store had; the rest came from a reader */
+    size_t n_disk;          /* and those and the disk's, */
+    size_t n_store;         /* and the store's; the rest came from a reader */
     skv_spill_fetch *fetch; /* owned: they are on their way, */
-    bool of_states;         /* or a state that stands behind them */
+    bool of_states;         /* or a state that follows them */
     uint64_t fetched_ns;    /* when something last arrived */
 } skv_lane_disk;
 
@@ -83,7 +83,7 @@ enum { SKV_LANE_CHECKPOINTS = 10 };
 
 typedef struct skv_lane_checkpoints {
     size_t at[SKV_LANE_CHECKPOINTS], n; /* of its ids when it began: tokens, ascending */
-    size_t answer;                      /* behind so many of them while it answers; 0: none */
+    size_t answer;                      /* after so many of them while it answers; 0: none */
 } skv_lane_checkpoints;
 
 typedef struct skv_lane_mask {
@@ -91,13 +91,13 @@ typedef struct skv_lane_mask {
     bool ready;
     uint64_t ns, work;   /* that were spent on it */
     uint64_t starved_ns; /* since when it waits for memory; 0: it does not */
-    size_t starved_left; /* what the account had left then */
+    size_t starved_left; /* the bytes that were left in the account then */
     uint64_t waits_ns;   /* when it had to wait for the first time */
 } skv_lane_mask;
 
 typedef struct skv_lane_choice {
     skv_sampler *sampler; /* owned; keeps its state when the pages are lost */
-    bool pending;         /* `id` comes after the lane's ids; what follows is told with it */
+    bool pending;         /* `id` comes after the lane's ids; these values are told with it */
     bool may_end;         /* `id` may be an end, */
     bool complete;        /* also of an answer that ignores ends: nothing else may come */
     bool ended;           /* nothing may come at all: the answer ends without `id` */
@@ -108,7 +108,7 @@ typedef struct skv_lane_choice {
 } skv_lane_choice;
 
 typedef struct skv_lane_draft {
-    size_t n;       /* ids of the step that are drafted, behind the lane's own; 0: none */
+    size_t n;       /* ids of the step that are drafted, after the lane's own; 0: none */
     size_t n_right; /* of them, that became the lane's own */
 } skv_lane_draft;
 
@@ -130,7 +130,7 @@ typedef struct skv_lane {
     skv_sequence *sequence; /* owned; NULL while waiting */
     uint64_t composed;      /* compose.c's: the last step that has prompt tokens of it */
 
-    const char *failure;       /* why it cannot go on, from whoever found out; NULL: it can */
+    const char *failure;       /* why it cannot go on, from the file that found out; NULL: it can */
     skv_status failure_status; /* SKV_OK: SKV_MEMORY */
 
     skv_lane_queue queue;
@@ -145,10 +145,10 @@ typedef struct skv_lane {
     skv_lane_output output;
 } skv_lane;
 
-/** What a lane of a job takes, whose tokens fit the context. */
+/** The bytes that a lane of a job takes, whose tokens fit the context. */
 size_t skv_lane_bytes(const skv_job_params *params, size_t vocab_size);
-/** Counts what the other answers of a job will take, once; false: the account has no room now, and
- * `anyway` is not set. */
+/** Counts the bytes that the other answers of a job will take, once; false: the account has no
+ * room now, and `anyway` is not set. */
 SKV_MUST_CHECK bool skv_lane_reserve(skv_job *job, size_t vocab_size, bool anyway);
 
 /** For an answer of a job, which it borrows: the worker's reference outlives all its lanes.

@@ -5,7 +5,7 @@
 #include "engine/ranks_tell.h"
 #include "scheduler/worker.h"
 
-/* ---- the list, and what others see of it ---- */
+/* ---- the list, and its numbers for other threads ---- */
 
 void skv_worker_insert(skv_scheduler *s, skv_lane *lane, skv_lane *after)
 {
@@ -90,7 +90,7 @@ void skv_worker_publish(skv_scheduler *s)
 void skv_worker_remember(skv_scheduler *s, const skv_lane *lane)
 {
     if (!s->prefix || lane->job->params.no_prefix_cache || !lane->sequence) return;
-    /* What comes behind an eviction has seen fewer rows than a prompt would show it. */
+    /* Rows after an eviction have seen fewer rows than a prompt would show them. */
     if (lane->sequence->cache.kept) return;
     skv_prefix_index_insert(s->prefix, lane->job->domain, lane->ids, skv_lane_cached(lane),
                             &lane->sequence->cache);
@@ -99,7 +99,7 @@ void skv_worker_remember(skv_scheduler *s, const skv_lane *lane)
     skv_worker_share(s, lane);
 }
 
-/* Keeps what a lane has in the cache for others, and gives its pages back. */
+/* Keeps a lane's blocks in the cache for others, and gives its pages back. */
 static void give_back(skv_scheduler *s, skv_lane *lane)
 {
     if (!lane->sequence) return;
@@ -148,7 +148,7 @@ void skv_worker_end(skv_scheduler *s, skv_lane *lane, skv_finish finish, skv_tex
     skv_worker_stop_reading(s, lane);
     skv_worker_keep_text(s, lane);
     skv_worker_keep_answer(s, lane);
-    /* Whoever reads the end finds its pages free and the whole request counted. */
+    /* When the reader sees the end, the pages are free and the whole request is counted. */
     give_back(s, lane);
     if (lane->i_answer == 0 && !lane->queue.begun) skv_worker_unqueue(s, job);
     count_end(s, lane, finish);

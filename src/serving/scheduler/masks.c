@@ -1,12 +1,12 @@
 /*
- * What constrained answers may say next is worked out before the step that needs it, in pieces: all
- * masks of a step together take a quarter of its time, and an answer whose mask is not ready sits
- * the step out while others go on. First comes the tenant that was given the least time; of its
- * answers the one whose mask has had the least, so that a mask of microseconds never waits for one
- * of seconds. What a tenant was given for masks also counts where prompts take turns.
+ * Computes the tokens that a constrained answer may continue with, before the step that needs them,
+ * in pieces: all masks of a step together take a quarter of its time, and an answer whose mask is
+ * not ready sits the step out while others go on. First comes the tenant that was given the least
+ * time; of its answers the one whose mask has had the least, so that a mask of microseconds never
+ * waits for one of seconds. A tenant's time for masks also counts where prompts take turns.
  *
- * Memory: where the account has no room for a mask, the answer that holds most of it does without
- * what only saves time. When that is not enough the answer waits, and fails where waiting cannot
+ * Memory: if the account has no room for a mask, the answer that holds most of it gives up the
+ * parts that only save time. If that is not enough the answer waits, and fails where waiting cannot
  * help.
  */
 #include "base/size.h"
@@ -16,7 +16,8 @@
 enum {
     STEP_SHARE = 4,      /* the part of a step's time that is for masks: one of so many, */
     PIECES = 8,          /* dealt out in so many pieces */
-    LARGE_SHARE = 32,    /* of the account: who holds more than one of so many is looked at first */
+    LARGE_SHARE = 32,    /* of the account: an answer that holds more than one of so many is
+                          * looked at first */
     KEEP_BYTES = 1 << 20 /* a constraint that holds no more has nothing worth dropping */
 };
 
@@ -73,9 +74,9 @@ static skv_lane *next_mask(const skv_scheduler *s)
 
 /* ---- memory ---- */
 
-/* The lane that holds most gives up what only saves time, if that is more than n_bytes. For the job
- * of `poor`, which has done so itself, only one whose account is the same; NULL: any. False:
- * nothing has become free. */
+/* The lane that holds most gives up the parts that only save time, if they take more than
+ * n_bytes. For the job of `poor`, which has done so itself, only one whose account is the same;
+ * NULL: any. False: nothing has become free. */
 static bool shrink_largest(skv_scheduler *s, size_t n_bytes, const skv_job *poor)
 {
     skv_lane *largest = NULL;
@@ -90,7 +91,7 @@ static bool shrink_largest(skv_scheduler *s, size_t n_bytes, const skv_job *poor
     return skv_worker_held_bytes(largest) < n_bytes;
 }
 
-/* Room for those who come, before they have to wait for it. */
+/* Makes room for new answers, before they have to wait for it. */
 static void keep_room(skv_scheduler *s)
 {
     size_t max = skv_account_max(s->options.account), used = skv_account_used(s->options.account);
@@ -131,8 +132,8 @@ static void wait_for_memory(skv_lane *lane)
     if (lane->mask.waits_ns == 0) lane->mask.waits_ns = lane->mask.starved_ns;
 }
 
-/* Those who wait for memory try again when there is more of it. Where they all wait for each other,
- * the youngest gives up; who has waited for too long does too. */
+/* Lanes that wait for memory try again when there is more of it. If they all wait for each
+ * other, the youngest gives up; so does one that has waited for too long. */
 static void look_at_starved(skv_scheduler *s)
 {
     size_t n_starved = 0, n_others = 0;
@@ -183,7 +184,7 @@ static skv_status check_limits(const skv_scheduler *s, const skv_lane *lane, skv
     return SKV_OK;
 }
 
-/* What was spent counts for the mask, for the tenant, and where prompts take turns. */
+/* The time spent counts for the mask, for the tenant, and where prompts take turns. */
 static void count(skv_scheduler *s, skv_lane *lane, uint64_t ns, uint64_t work)
 {
     uint64_t tenant = lane->job->params.tenant;

@@ -1,6 +1,6 @@
 /*
- * What the reader of a lane's job is sent: log-probabilities of the prompt, tokens with their text,
- * a vector. A reader that is too slow fails its lane, and no other.
+ * The outputs of a lane for its job's reader: log-probabilities of the prompt, tokens with their
+ * text, a vector. A reader that is too slow fails its lane, and no other.
  */
 #include <math.h>
 

@@ -9,7 +9,7 @@
 
 enum {
     RUN_TOKENS = 16,  /* texts have met again where so many tokens agree, */
-    GAP_TOKENS = 128, /* behind at most so many on each side that do not. */
+    GAP_TOKENS = 128, /* after at most so many on each side that do not. */
     GAPS_MAX = 4,     /* Looked at in one pair of prompts, */
     TIES_MAX = 4      /* and in so many pairs */
 };
@@ -28,7 +28,7 @@ static size_t count_common(const int32_t *a, size_t n_a, const int32_t *b, size_
     return i;
 }
 
-/* What is left of a text. */
+/* The remainder of a text. */
 typedef struct rest {
     const int32_t *ids;
     size_t n;
@@ -46,7 +46,8 @@ static bool agree(const rest *a, size_t i, const rest *b, size_t j)
            memcmp(a->ids + i, b->ids + j, RUN_TOKENS * sizeof *a->ids) == 0;
 }
 
-/* Skips what differs in both, as little as possible; false: they do not meet again nearby. */
+/* Skips the parts that differ in both, as little as possible; false: they do not meet again
+ * nearby. */
 static bool skip_gap(rest *a, rest *b)
 {
     for (size_t n = 1; n <= 2 * GAP_TOKENS; n++) {
@@ -61,7 +62,7 @@ static bool skip_gap(rest *a, rest *b)
     return false;
 }
 
-/* Tokens that both have behind the first that differs. */
+/* Tokens that both share after the first that differs. */
 static size_t count_rejoined(rest a, rest b)
 {
     size_t n = 0;
@@ -258,7 +259,7 @@ void skv_past_prompts_release(skv_past_prompts *all)
 
 /* ---- explaining ---- */
 
-/* What the prompts of a key have of a new one, in tokens at its beginning. */
+/* How many tokens the prompts of a key share with the beginning of a new one. */
 typedef struct overlap {
     size_t of[SKV_PAST_PROMPTS]; /* by prompt; 0: of another key too */
     size_t n_same, n_other;      /* the most: in its own domain, and in others */
@@ -294,7 +295,7 @@ static const skv_past_prompt *next_parting(const skv_past_prompts *all, const sk
     return newest;
 }
 
-/* Of those prompts, the one that has most of what follows. */
+/* Of those prompts, the one that shares most of the rest. */
 static skv_cache_miss part(const skv_past_prompts *all, const skv_begun_prompt *b,
                            const overlap *has, const skv_past_prompt **with)
 {
@@ -337,6 +338,9 @@ skv_cache_miss skv_past_prompts_explain(const skv_past_prompts *all, const skv_b
     if (!b->looked) {
         out.reason = SKV_MISS_OFF;
         out.lost_tokens = n_same;
+    } else if (b->n_rows > b->n_found) {
+        out.reason = SKV_MISS_STATE;
+        out.lost_tokens = b->n_rows - b->n_found;
     } else if (n_same > b->n_found) {
         out.reason = SKV_MISS_EVICTED;
         out.lost_tokens = n_same - b->n_found;

@@ -3,10 +3,11 @@
  * cache.
  *
  * The index of blocks cannot tell: it gives up blocks, has no ends shorter than a block, and finds
- * nothing behind the first token that differs. So the ids of the last prompts that were read to
+ * nothing after the first token that differs. So the ids of the last prompts that were read to
  * their end stay here, with their answers, at four bytes a token; a prompt that continues another
- * takes its place. An owner is a key, and a domain is what of it shares pages (an adapter, a
- * method). Nothing of one owner is compared with another's prompts. The worker's own: no lock.
+ * takes its place. An owner is a key, and a domain is the part of it that shares pages (an adapter,
+ * a method). Nothing of one owner is compared with another's prompts. Only the worker uses this,
+ * without a lock.
  */
 #ifndef SKV_SERVE_PAST_PROMPTS_H
 #define SKV_SERVE_PAST_PROMPTS_H
@@ -49,6 +50,8 @@ typedef struct skv_begun_prompt {
     size_t n;
     size_t n_usable; /* of them, those that may come from the cache */
     size_t n_found;  /* that did */
+    size_t n_rows;   /* whose rows the cache has without a state behind them; 0: no layer keeps one
+                      */
     bool looked;     /* whether they were looked up at all */
 } skv_begun_prompt;
 

@@ -1,5 +1,5 @@
 /*
- * Prompts that continue an answer: what the model wrote comes back as text, which the tokenizer may
+ * Prompts that continue an answer: the model's answer comes back as text, which the tokenizer may
  * cut otherwise than the model did. The ids of the answer are put back in its place, so that its
  * pages are found again.
  */

@@ -1,14 +1,14 @@
 /*
  * Prompts that another server reads (skv_prompt_readers): a lane whose prompt is long waits as one
- * that has no pages, and others run. As the reader tells of blocks in the store they are fetched
- * like those of any other prompt, and the lane begins when all are here. What the reader says is a
- * hint and no more: whatever goes wrong there ends the wait, and the lane reads the rest itself.
+ * that has no pages, and others run. As the reader reports blocks in the store, they are fetched
+ * like those of any other prompt, and the lane begins when all are here. A report is only a hint:
+ * any fault there ends the wait, and the lane reads the rest itself.
  */
 #include "base/mem.h"
 #include "base/system.h"
 #include "scheduler/worker.h"
 
-/* Readers know no adapters, and nobody's method but the engine's own. */
+/* Readers know no adapters, and no method but the engine's own. */
 static bool may_send(const skv_scheduler *s, const skv_lane *lane)
 {
     const skv_job_params *p = &lane->job->params;
@@ -86,7 +86,7 @@ void skv_worker_stop_reading(skv_scheduler *s, skv_lane *lane)
     s->n_reading--;
 }
 
-/* The lane goes on with what has come. */
+/* The lane continues with the blocks that have arrived. */
 static void finish(skv_scheduler *s, skv_lane *lane, skv_reading why)
 {
     const uint64_t ns = skv_clock_ns() - lane->remote.begun_ns;

@@ -1,8 +1,8 @@
 /*
  * A fingerprint of everything that the rows of the KV cache are a function of: the model's shape,
- * what its layers make of a few fixed tokens (weights, their type, the kernels of this processor),
- * the type of the cache, the files, and the version of this program. Where one machine asks, the
- * times of the files stand for what is in them. Where several have to agree, all bytes of the
+ * the rows that its layers make of a few fixed tokens (weights, their type, the kernels of this
+ * processor), the type of the cache, the files, and the version of this program. If one machine
+ * asks, the times of the files stand for their contents. If several have to agree, all bytes of the
  * weights are read once more.
  */
 #include <dirent.h>
@@ -112,7 +112,7 @@ static uint64_t sum_files(const char *path)
     return sum;
 }
 
-/* ---- what is in the files ---- */
+/* ---- the contents of the files ---- */
 
 enum { CHUNK_BYTES = 1 << 20, CONFIG_BYTES_MAX = 64 << 20 };
 
@@ -189,7 +189,7 @@ static skv_status sum_contents(const skv_source *source, uint64_t *sum, skv_erro
     return status;
 }
 
-/* ---- what is made of them ---- */
+/* ---- the rows that they make ---- */
 
 /* The rows that one method makes of a page of tokens. */
 static skv_status add_rows(skv_sha256 *sha, skv_engine *e, skv_sequence *s, skv_error *err)
@@ -230,8 +230,8 @@ skv_status skv_rows_print(skv_engine *e, size_t context, bool by_content,
     if (e->source && !by_content) files = sum_files(skv_source_path(e->source));
     skv_sha256_add(&sha, &files, sizeof files);
     SKV_TRY(add_method(&sha, e, SKV_PREFILL_AUTO, context, err));
-    /* A teacher's blocks have a domain of their own. Whoever has not loaded it, as a reader has
-     * not, has the same files and kernels. */
+    /* A teacher's blocks have a domain of their own. A server that has not loaded the teacher,
+     * as a reader has not, has the same files and kernels. */
     if (e->has_teacher && !by_content) {
         SKV_TRY(add_method(&sha, e, SKV_PREFILL_TEACHER, context, err));
     }

@@ -1,4 +1,5 @@
-/* The scheduler's life, what other threads call, and the worker's loop: see worker.h. */
+/* The scheduler's life, the functions that other threads call, and the worker's loop: see
+ * worker.h. */
 #include <time.h>
 
 #include "base/mem.h"
@@ -9,7 +10,7 @@
 
 enum {
     REST_MS = 20,           /* while all there is to do is on its way from the disk */
-    STORE_FLUSH_SECONDS = 2 /* for what is queued for the store at the end */
+    STORE_FLUSH_SECONDS = 2 /* for blocks that are queued for the store at the end */
 };
 
 skv_scheduler_options skv_scheduler_options_default(void)
@@ -53,7 +54,7 @@ static void wait_for_work(skv_scheduler *s)
     }
 }
 
-/* Moves what was submitted into the list of lanes; waits while there is nothing to do. False: the
+/* Moves submitted jobs into the list of lanes; waits while there is nothing to do. False: the
  * scheduler stops. */
 static bool take_inbox(skv_scheduler *s)
 {
@@ -73,7 +74,7 @@ static bool take_inbox(skv_scheduler *s)
     return go_on;
 }
 
-/* Waits a little for the disk, or for somebody else. */
+/* Waits a little for the disk, or for another thread. */
 static void rest(skv_scheduler *s)
 {
     const struct timespec end = skv_clock_in(REST_MS * UINT64_C(1000000));
@@ -276,7 +277,7 @@ static skv_account *account_of(const skv_scheduler *s, const skv_job_params *p)
     return p->account ? p->account : s->options.account;
 }
 
-/* What can never fit is not let in to wait. */
+/* A job that can never fit is refused at once. */
 static skv_status check_memory(const skv_scheduler *s, const skv_job_params *p, skv_error *err)
 {
     size_t n_bytes = skv_job_bytes(p) + p->n_answers * skv_lane_bytes(p, s->vocab_size);
@@ -288,7 +289,7 @@ static skv_status check_memory(const skv_scheduler *s, const skv_job_params *p, 
     return SKV_OK;
 }
 
-/* Who reads prompts for others does nothing else, and needs where to put them. */
+/* A server that reads prompts for others does nothing else, and needs a store for the blocks. */
 static skv_status check_stores(const skv_scheduler *s, const skv_job_params *p, skv_error *err)
 {
     SKV_REQUIRE(p->stores || !s->engine->options.prompt_only, err, SKV_UNSUPPORTED,

@@ -17,7 +17,7 @@ static size_t bytes_of(const skv_spill *s, const skv_spill_item *item)
     return skv_spill_item_bytes(item->n_ids, item->n_pages, s->place.form.page_bytes);
 }
 
-/* What it takes of the list: bytes of files, or one of the names that are remembered. */
+/* An entry's bytes in the list: bytes of files, or one of the remembered names. */
 static size_t weight_of(const skv_spill *s, const skv_spill_item *item)
 {
     return s->folder ? bytes_of(s, item) : 1;
@@ -146,7 +146,7 @@ void skv_spill_put(skv_spill *s, skv_spill_item *item)
         s->last = item;
         s->stats.queue_bytes += n_bytes;
         s->stats.queue_items++;
-        if (!s->folder) remember_name(s, &item->name); /* nobody needs to send it again */
+        if (!s->folder) remember_name(s, &item->name); /* it need not be sent again */
         (void)pthread_cond_signal(&s->wake);
     } else if (!is_there && item->kind != SKV_SPILL_NOTE) {
         s->stats.n_dropped++;
@@ -155,7 +155,8 @@ void skv_spill_put(skv_spill *s, skv_spill_item *item)
     if (!fits) skv_free(item);
 }
 
-/* The list learns of it now: what the queue writes before the note must not push the block out. */
+/* The list learns of it now: items that the queue writes before the note must not push the block
+ * out. */
 void skv_spill_note_use(skv_spill *s, const skv_spill_name *name)
 {
     pthread_mutex_lock(&s->lock);
@@ -294,12 +295,12 @@ static void forget(skv_spill *s, const skv_spill_name *name, skv_status status, 
     s->stats.n_removed++;
     skv_spill_name_format(name, false, text);
     if (s->folder) skv_spill_log(s, "%s is removed: %s", text, why);
-    /* Whoever else writes to the store may do so often. */
+    /* Other servers that write to the store may do so often. */
     if (!s->folder && s->stats.n_removed == 1) skv_spill_log(s, "a block is not used: %s", why);
 }
 
-/* Reads block i of a fetch, without the lock. When it is the last, the chain was used: its first
- * block becomes the newest, as nothing behind it is found without. */
+/* Reads block i of a fetch, without the lock. After the last one the chain counts as used: its
+ * first block becomes the newest, since no later block is found without it. */
 static skv_status read_block(skv_spill *s, const skv_spill_fetch *f, size_t i,
                              skv_spill_item **item, skv_error *err)
 {

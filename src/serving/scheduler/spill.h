@@ -2,16 +2,16 @@
  * The prefix cache outside memory: blocks and texts on disk, kept for later and for after a
  * restart, and blocks in a store that several servers share. Each is one skv_spill.
  *
- * One thread of its own reads and writes; nobody else waits for the disk or the network. What is to
- * be written is copied into a queue of bounded size, and dropped when that is full; what is to be
- * read is asked for as a `fetch`, whose blocks arrive one after the other. Names of files are keyed
- * hashes: the secret lies beside them, and neither tells an API key. A folder belongs to one
+ * One thread of its own reads and writes; no other thread waits for the disk or the network. Items
+ * to be written are copied into a queue of bounded size, and dropped when it is full; items to be
+ * read are asked for as a `fetch`, whose blocks arrive one after the other. Names of files are
+ * keyed hashes: the secret lies beside them, and neither tells an API key. A folder belongs to one
  * process at a time.
  *
  *     spill_item.c   one item as bytes, with checksums
  *     spill_file.c   one file: written whole or not at all
  *     spill_folder.c which files there are, under the limit of bytes; the secret, the lock, and
- *                    what is found at the start
+ *                    the files found at the start
  *     spill_store.c  the same for a store, which the program brings
  *     spill.c        the queue, fetches and the thread
  */
@@ -34,8 +34,8 @@ typedef struct skv_spill_options {
     size_t queue_bytes;           /* on their way out, and again on their way back */
     size_t page_bytes;
     size_t pages_max;                /* of an item in the store */
-    uint8_t model[SKV_SHA256_BYTES]; /* tells what the rows of a page depend on */
-    /* What keys names and seals, [SKV_SPILL_SECRET_BYTES], borrowed while opening; NULL: the
+    uint8_t model[SKV_SHA256_BYTES]; /* a fingerprint of all that the rows of a page depend on */
+    /* The key of names and seals, [SKV_SPILL_SECRET_BYTES], borrowed while opening; NULL: the
      * folder has its own. */
     const uint8_t *secret;
     void (*log)(void *log_user, const char *line); /* from any thread; may be NULL */
@@ -55,18 +55,18 @@ typedef struct skv_spill_stats {
 
 SKV_MUST_CHECK skv_status skv_spill_open(const skv_spill_options *options, skv_spill **out,
                                          skv_error *err);
-/** Writes what is queued, but gives up after so many seconds. All fetches must have ended. */
+/** Writes the queued items, but gives up after so many seconds. All fetches must have ended. */
 void skv_spill_close(skv_spill *spill, double seconds);
 
 /* ---- names ---- */
 
-/** Bits that tell nothing of what they are made from to who does not know the secret. */
+/** Bits that reveal nothing of their input without the secret. */
 uint64_t skv_spill_hide(const skv_spill *spill, const char *tag, const void *data, size_t n);
-/** The name of a block of n_ids ids behind `parent` (NULL: none). */
+/** The name of a block of n_ids ids after `parent` (NULL: none). */
 void skv_spill_block_name(const skv_spill *spill, uint64_t domain, const skv_spill_name *parent,
                           const int32_t *ids, size_t n_ids, skv_spill_name *name);
 
-/** The name of the state behind a block. */
+/** The name of the state after a block. */
 void skv_spill_state_name(const skv_spill *spill, const skv_spill_name *block,
                           skv_spill_name *name);
 
@@ -95,9 +95,9 @@ void skv_spill_load_texts(skv_spill *spill,
 
 /* ---- reading ---- */
 
-/** Of a store: whether an instance answers, and the thread gets on with what it does. */
+/** Of a store: whether an instance answers, and the thread makes progress. */
 bool skv_spill_responds(skv_spill *spill);
-/** Nanoseconds without a block after which nobody waits for one any longer. */
+/** Nanoseconds without a block after which a fetch is given up. */
 uint64_t skv_spill_silence_ns(const skv_spill *spill);
 /** Reads blocks, in order, up to the first that cannot be read; NULL: no memory. */
 skv_spill_fetch *skv_spill_fetch_begin(skv_spill *spill, const skv_spill_name *names, size_t n);

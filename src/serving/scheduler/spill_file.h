@@ -2,8 +2,8 @@
  * One file of the spilled prefix cache: an item as spill_item.h has it.
  *
  * Its name is 32 hexadecimal digits. A file is written under another name and renamed, so it is
- * complete or absent; nothing is synced, since the checksums find out what a crash of the whole
- * machine may leave.
+ * complete or absent; nothing is synced, since the checksums detect the remains of a crash of the
+ * whole machine.
  */
 #ifndef SKV_SERVE_SPILL_FILE_H
 #define SKV_SERVE_SPILL_FILE_H
@@ -18,8 +18,8 @@ typedef struct skv_spill_place {
 /** SKV_IO with a line that tells why; then nothing is there. */
 SKV_MUST_CHECK skv_status skv_spill_file_write(const skv_spill_place *place,
                                                const skv_spill_item *item, skv_error *err);
-/** SKV_FORMAT: not what its name says, damaged, or another model's. SKV_IO: not there or not to
- * be read. */
+/** SKV_FORMAT: its content does not match its name, is damaged, or is another model's. SKV_IO:
+ * it is missing or cannot be read. */
 SKV_MUST_CHECK skv_status skv_spill_file_read(const skv_spill_place *place,
                                               const skv_spill_name *name, skv_spill_item **out,
                                               skv_error *err);

@@ -1,5 +1,5 @@
-/* The folder of the spilled prefix cache: the list of its files, its secret and lock, and what is
- * found there at the start. */
+/* The folder of the spilled prefix cache: the list of its files, its secret and lock, and the
+ * scan at the start. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -169,7 +169,7 @@ static skv_status read_secret(skv_spill *s, skv_error *err)
     return is_read ? SKV_OK : make_secret(s, err);
 }
 
-/* ---- what is there ---- */
+/* ---- the scan ---- */
 
 typedef struct found_file {
     skv_spill_name name;
@@ -191,7 +191,8 @@ static int by_use(const void *a, const void *b)
     return (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
 }
 
-/* Only names that are ours are looked at; what is wrong with one of them goes. */
+/* Only names of our own form are looked at; a file with one of them that is not valid is
+ * removed. */
 static bool look_at(const skv_spill *s, const char *text, found_list *list)
 {
     found_file file;

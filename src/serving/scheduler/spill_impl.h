@@ -1,4 +1,4 @@
-/* What the files behind spill.h share. */
+/* Declarations that the files of spill.h share. */
 #ifndef SKV_SERVE_SPILL_IMPL_H
 #define SKV_SERVE_SPILL_IMPL_H
 
@@ -31,7 +31,7 @@ SKV_MUST_CHECK bool skv_spill_list_make_way(skv_spill_list *list, size_t n_bytes
 
 /* Where items lie. The thread alone calls these, without the lock. */
 typedef struct skv_spill_medium {
-    /* Everything but the thread; what is found there is in the list. */
+    /* Everything but the thread; the list holds the items that were found. */
     skv_status (*prepare)(skv_spill *s, skv_error *err);
     void (*release)(skv_spill *s); /* after any prepare */
     /* SKV_FULL: it takes nothing now; SKV_CANCELLED: it is known to be away. */
@@ -41,7 +41,7 @@ typedef struct skv_spill_medium {
                        skv_error *err);
     void (*remove)(skv_spill *s, const skv_spill_name *name);
     void (*touch)(skv_spill *s, const skv_spill_name *name);
-    /* What is to be done from time to time; NULL: nothing. */
+    /* The periodic work; NULL: none. */
     void (*tend)(skv_spill *s, skv_block_store_state *state);
 } skv_spill_medium;
 
@@ -66,13 +66,13 @@ struct skv_spill {
     skv_spill_place place;
     int lock_fd;
     skv_block_store store;
-    void *store_link; /* owned: what store.open has made */
+    void *store_link; /* owned: made by store.open */
     uint8_t secret[SKV_SPILL_SECRET_BYTES], seal_key[SKV_SHA256_BYTES];
     skv_spill_name *texts; /* owned, [n_texts]: found at the start */
     size_t n_texts;
     pthread_t thread;
 
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t wake;  /* of the thread */
     pthread_cond_t moved; /* the queue has become shorter */
     bool stopping, failing;
@@ -82,7 +82,7 @@ struct skv_spill {
     skv_spill_list list;
     skv_spill_item *first, *last;  /* owned: to be written */
     const skv_spill_item *writing; /* borrowed: the thread is at it */
-    skv_spill_fetch *fetches;      /* owned by who began them */
+    skv_spill_fetch *fetches;      /* owned by the callers that began them */
     size_t arrived_bytes;
     skv_spill_stats stats;
 };
@@ -95,7 +95,7 @@ void skv_spill_list_release(skv_spill_list *list);
 void skv_spill_list_clear(skv_spill_list *list);
 /** When the secret and options.model are known. */
 void skv_spill_set_fingerprint(skv_spill *spill);
-/** One line for the person who runs it. */
+/** One line for the person that runs the server. */
 void skv_spill_log(const skv_spill *spill, const char *format, ...) SKV_PRINTF(2, 3);
 
 #endif

@@ -5,8 +5,8 @@
  *
  * A file on disk (spill_file.h) and a value in a store (spill_store.c) are these same bytes, under
  * the same checks. An item's name is a keyed hash of everything that the content is a function of.
- * Checksums find damage. What lies where others may write is sealed too: its header has a keyed
- * checksum of all of it, which nobody makes without the secret. Little-endian.
+ * Checksums find damage. An item that lies where others may write is sealed too: its header has a
+ * keyed checksum of all of it, which cannot be made without the secret. Little-endian.
  */
 #ifndef SKV_SERVE_SPILL_ITEM_H
 #define SKV_SERVE_SPILL_ITEM_H
@@ -29,19 +29,19 @@ typedef enum skv_spill_kind {
     SKV_SPILL_BLOCK = 1,
     SKV_SPILL_TEXT = 2,
     SKV_SPILL_ROWS = 3, /* a block whose deep K,V are rows, in the last pages: keep_rows.c */
-    SKV_SPILL_STATE = 4 /* the state behind a block, in its pages: keep_states.c */
+    SKV_SPILL_STATE = 4 /* the state after a block, in its pages: keep_states.c */
 } skv_spill_kind;
 
-/* What one file holds, in one piece of memory. */
+/* The largest content of a file, in one piece of memory. */
 typedef struct skv_spill_item {
     struct skv_spill_item *next; /* in a queue */
     uint64_t ticket;             /* of pages that have not arrived: keep_pages.c */
     skv_spill_kind kind;
     skv_spill_name name;
-    skv_spill_name parent; /* BLOCK, ROWS: the block before, zeros: none. STATE: the block itself.
-                            * TEXT: whose it is */
+    skv_spill_name parent; /* BLOCK, ROWS: the block before, zeros: none. STATE: the block
+                            * itself. TEXT: its domain */
     size_t n_ids, n_pages; /* page_bytes of the whole store */
-    unsigned char *pages;  /* [n_pages][page_bytes], behind the ids */
+    unsigned char *pages;  /* [n_pages][page_bytes], after the ids */
     int32_t ids[];         /* [n_ids] */
 } skv_spill_item;
 
@@ -55,9 +55,9 @@ typedef struct skv_spill_header {
     uint64_t check; /* of all before */
 } skv_spill_header;
 
-/* What items of one cache have in common. */
+/* The values that items of one cache have in common. */
 typedef struct skv_spill_form {
-    skv_spill_name fingerprint; /* of what made the rows */
+    skv_spill_name fingerprint; /* of the model and settings that made the rows */
     size_t page_bytes;
     const uint8_t *seal_key; /* borrowed, [SKV_SHA256_BYTES]; NULL: items are not sealed */
 } skv_spill_form;
@@ -77,10 +77,10 @@ SKV_MUST_CHECK skv_status skv_spill_header_check(const skv_spill_form *form,
                                                  const skv_spill_name *name,
                                                  const skv_spill_header *header, size_t n_bytes,
                                                  skv_error *err);
-/** An item with room for the n_body bytes that stand behind a checked header, from its ids on. */
+/** An item with room for the n_body bytes that follow a checked header, from its ids on. */
 SKV_MUST_CHECK skv_status skv_spill_item_begin(const skv_spill_header *header, skv_spill_item **out,
                                                size_t *n_body, skv_error *err);
-/** SKV_FORMAT: what was read behind the header is damaged or forged. */
+/** SKV_FORMAT: the bytes after the header are damaged or forged. */
 SKV_MUST_CHECK skv_status skv_spill_item_check(const skv_spill_form *form,
                                                const skv_spill_header *header,
                                                const skv_spill_item *item, skv_error *err);

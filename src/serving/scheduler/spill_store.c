@@ -1,11 +1,11 @@
 /*
- * The shared store of the prefix cache. The program brings the functions that move bytes; what is
- * moved are items as spill_item.h has them, sealed, since others may write to the store. It is a
- * cache and never an authority: every value is checked before anything is made of it, and what is
- * wrong counts as absent.
+ * The shared store of the prefix cache. The program brings the functions that move bytes; the
+ * values are items as spill_item.h has them, sealed, since others may write to the store. It is a
+ * cache and never an authority: every value is checked before anything is made of it, and a value
+ * that fails counts as absent.
  *
- * The list has the names of which the store is believed to have the items, so that they are not
- * sent again: a bounded number, forgotten when an instance comes back, which may have lost its own.
+ * The list has the names of the items that the store is believed to have, so that they are not sent
+ * again: a bounded number, forgotten when an instance comes back, which may have lost its own.
  */
 #include <string.h>
 
@@ -50,7 +50,7 @@ static skv_status write_value(skv_spill *s, const skv_spill_item *item, skv_erro
     return s->store.put(s->store_link, item->name.bytes, &value, err);
 }
 
-/* A value whose length is right, and the header is there. */
+/* A value of the right length, with a valid header. */
 static skv_status read_item(const skv_spill_form *form, const skv_spill_name *name,
                             const unsigned char *data, size_t n_bytes, skv_spill_item **out,
                             skv_error *err)
@@ -81,7 +81,7 @@ static skv_status read_value(skv_spill *s, const skv_spill_name *name, skv_spill
     return read_item(&s->place.form, name, data, n_bytes, out, err);
 }
 
-/* What the store has is its own business: nothing is removed, bad values are written over. */
+/* The store manages its own contents: nothing is removed, bad values are written over. */
 static void leave(skv_spill *s, const skv_spill_name *name)
 {
     (void)s;

@@ -63,8 +63,8 @@ static void mix(double *mean, double value)
     *mean = *mean > 0 ? *mean + NEW_SHARE * (value - *mean) : value;
 }
 
-/* A line through the times of tokens by what stood before them, older steps forgotten. The estimate
- * for prompts as they were of late stays what it is. */
+/* A line through the times of tokens by the number of tokens before them, older steps forgotten.
+ * The estimate for recent prompts stays as it is. */
 static void learn_slope(skv_step_clock *clock, double before, double token_ns)
 {
     double part = 1.0 / (double)(clock->n_learnt + 1);

@@ -1,5 +1,4 @@
-/* Steps of the engine that end early, because whom they are for has left, or another one has come.
- */
+/* Steps of the engine that end early, because their reader has left, or another job has come. */
 #include "scheduler/worker.h"
 
 bool skv_worker_begin_step(skv_scheduler *s, const skv_job *job)

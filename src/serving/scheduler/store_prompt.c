@@ -1,7 +1,7 @@
 /*
- * Prompts that are read for others (skv_job_params.stores): their blocks go to the store, and are
- * told one by one as they are there. Nobody answers them, so they end when the last block is
- * stored, or when the store does not take it.
+ * Prompts that are read for other servers (skv_job_params.stores): their blocks go to the store,
+ * and are reported one by one as they arrive there. They have no answer, so they end when the last
+ * block is stored, or when the store does not take it.
  */
 #include <math.h>
 
@@ -51,7 +51,7 @@ static void look_at(skv_scheduler *s, skv_lane *lane)
     skv_lane_stored *stored = &lane->stored;
     const size_t n_all = lane->n_prompt / SKV_PAGE_ROWS;
     const bool is_read = skv_lane_cached(lane) == lane->n_ids;
-    if (is_read) skv_worker_share(s, lane); /* what the queue had no room for */
+    if (is_read) skv_worker_share(s, lane); /* blocks that found no room in the queue */
     if (is_read && stored->moved_ns == 0) stored->moved_ns = skv_clock_ns();
     tell_new(s, lane, skv_min_size(skv_lane_cached(lane) / SKV_PAGE_ROWS, n_all));
     const bool waits = is_read && skv_clock_ns() - stored->moved_ns > PATIENCE_NS;

@@ -1,10 +1,12 @@
-/* Whose a job's pages are: the domain in which they are shared, and the key that it belongs to. */
+/* The owner of a job's pages: the domain in which they are shared, and the key that it belongs
+ * to. */
 #include <string.h>
 
 #include "base/rng.h"
 #include "scheduler/worker.h"
 
-/* What a domain is made from. Without a salt, tenants are only known for as long as we run. */
+/* The input of a domain's hash. Without a salt, tenants are only recognised until the server
+ * ends. */
 typedef struct domain_key {
     uint64_t who, run, teacher;
     uint64_t adapters; /* of their hashes and scales, in their order */

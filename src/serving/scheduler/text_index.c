@@ -24,7 +24,7 @@ typedef struct entry {
 struct skv_text_index {
     uint64_t seed;
     size_t max_ids;
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     size_t n_ids;
     skv_lru entries;
 };
@@ -153,7 +153,7 @@ void skv_text_index_find(skv_text_index *index, uint64_t domain, skv_text_piece 
 
 /* ---- remembering ---- */
 
-/* Drops what the new ids say as well, and the oldest answer where there are too many. */
+/* Drops entries that the new ids contain, and the oldest answer if there are too many. */
 static void make_way(skv_text_index *index, uint64_t domain, uint64_t key, const int32_t *ids,
                      size_t n)
 {

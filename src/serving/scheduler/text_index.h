@@ -1,12 +1,12 @@
 /*
- * Which ids a text became when it was answered: prompts with their answers behind them, found
- * again in the text of a later prompt.
+ * Finds the ids that a text had when the server answered it: prompts followed by their answers,
+ * looked up in the text of a later prompt.
  *
- * An entry is the ids of a prompt and of what was generated behind it, found by a keyed hash of the
- * prompt's text. A prompt that continues the conversation begins with that text, so one pass over
- * its prefixes finds the longest that is known; its answers may be several. The hash only finds:
- * whoever uses the ids compares what they spell with the text (language/vocab_impl.h). A domain is
- * who may share with whom. Any thread may call; the lock is never held for long.
+ * An entry is the ids of a prompt and of the tokens generated after it, found by a keyed hash of
+ * the prompt's text. A prompt that continues the conversation begins with that text, so one pass
+ * over its prefixes finds the longest known one; it may have several answers. The hash only finds:
+ * callers that use the ids compare their spelling with the text (language/vocab_impl.h). A domain
+ * is the group that may share entries. Any thread may call; the lock is never held for long.
  */
 #ifndef SKV_SERVE_TEXT_INDEX_H
 #define SKV_SERVE_TEXT_INDEX_H

@@ -1,4 +1,5 @@
-/* What is told of logits and hidden states: log-probabilities, and the vector of a prompt. */
+/* The values that readers get of logits and hidden states: log-probabilities, and the vector of
+ * a prompt. */
 #ifndef SKV_SERVE_TOLD_VALUES_H
 #define SKV_SERVE_TOLD_VALUES_H
 
@@ -24,7 +25,7 @@ void skv_pooled_add(skv_pooled *pooled, const float *row);
 /** Fills `vector`, of length 1; false: the rows were zeros or not finite. */
 bool skv_pooled_finish(skv_pooled *pooled);
 
-/* What is told of a row of logits. */
+/* The values of a row of logits. */
 typedef struct skv_row_values {
     double norm; /* log p(i) = logits[i] - norm */
     skv_token_prob top[SKV_JOB_TOP_MAX];

@@ -1,4 +1,5 @@
-/* Whose prompt is read next: see turns.h. The accounts are those of a virtual token counter. */
+/* Decides which prompt is read next: see turns.h. The accounts are those of a virtual token
+ * counter. */
 #include "scheduler/turns.h"
 
 static skv_turns_tenant *account(skv_turns *turns, uint64_t tenant)
@@ -19,7 +20,7 @@ void skv_turns_see(skv_turns *turns, uint64_t tenant)
     account(turns, tenant)->waits = true;
 }
 
-/* The least that was given to those who wait; with `waited` only to those who did so before. */
+/* The least that was given to tenants that wait; with `waited` only to those that did so before. */
 static bool find_floor(const skv_turns *turns, bool waited, uint64_t *floor)
 {
     bool found = false;

@@ -1,17 +1,17 @@
 /*
- * Whose prompt is read next. Prompts are read one after the other: those that share their steps all
- * end late. The one with the least left to read goes first, and of equals the one that came first,
- * so the mean time to the first token is short. Two rules keep that fair:
+ * Decides which prompt is read next. Prompts are read one after the other: those that share their
+ * steps all end late. The one with the least left to read goes first, and of equals the one that
+ * came first, so the mean time to the first token is short. Two rules keep that fair:
  *
  *     one step of four begins with the oldest prompt, whatever its length;
  *     a tenant that was given SKV_TURNS_AHEAD prompt tokens more than another one whose prompts
- *     wait, comes behind it until the other one has made up for that.
+ *     wait, comes after it until the other one has made up for that.
  *
  * That is what "turn" means in the scheduler: the order in which tenants are served. Masks take
  * turns as prompts do (masks.c), with accounts of their own.
  *
- * A step looks at what waits (begin, see for each prompt, settle), compares prompts, and tells what
- * was given.
+ * A step looks at the waiting prompts (begin, see for each prompt, settle), compares them, and
+ * reports the tokens that it gave.
  */
 #ifndef SKV_SERVE_TURNS_H
 #define SKV_SERVE_TURNS_H
@@ -39,16 +39,16 @@ typedef struct skv_turns {
 
 /** Before a step. */
 void skv_turns_begin(skv_turns *turns);
-/** Somebody has a prompt to be read. */
+/** A tenant has a prompt to be read. */
 void skv_turns_see(skv_turns *turns, uint64_t tenant);
-/** All were seen. Who did not wait before, begins with an account like that of the others: time
- * without prompts is not saved up, and what it was given then is owed for no more than
- * SKV_TURNS_AHEAD tokens. */
+/** All were seen. A tenant that did not wait before begins with an account like that of the
+ * others: time without prompts is not saved up, and tokens that it was given then are owed for
+ * no more than SKV_TURNS_AHEAD tokens. */
 void skv_turns_settle(skv_turns *turns);
 /** Whether a prompt with n_left tokens to be read goes before an older one. */
 bool skv_turns_overtakes(const skv_turns *turns, uint64_t tenant, size_t n_left,
                          uint64_t older_tenant, size_t older_n_left);
-/** What a tenant was given so far. */
+/** The tokens that a tenant was given so far. */
 uint64_t skv_turns_given(const skv_turns *turns, uint64_t tenant);
 /** A step has n tokens of a tenant's prompts. */
 void skv_turns_give(skv_turns *turns, uint64_t tenant, size_t n);

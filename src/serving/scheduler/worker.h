@@ -10,23 +10,23 @@
  *     tenants.c     whose pages a job may share
  *     room.c        sequences, and room for their pages
  *     admit.c       which waiting lane gets pages
- *     masks.c       what constrained answers may say next
- *     compose.c     what goes into the next step
+ *     masks.c       the tokens that constrained answers may continue with
+ *     compose.c     the contents of the next step
  *     turns.c       whose prompt is read next
  *     advance.c     runs it: tokens are chosen, told and appended, and answers end
  *     choose.c      which token a lane goes on with
  *     drafts.c      tokens that are checked beside it
- *     output.c      what readers are sent
+ *     output.c      the outputs for readers
  *     checkpoints.c states of hybrid models that are kept for others
  *     keep.c        the prefix cache on disk and in a store
  *     keep_pages.c  pages that are on their way there
  *     keep_rows.c   its smaller form for SwiftKV
  *     keep_states.c checkpoints there
- *     rows_print.c  what the rows on disk depend on
+ *     rows_print.c  a fingerprint of everything that the rows on disk depend on
  *     remote.c      prompts that another server reads
  *     store_prompt.c prompts that are read for others
  *     recall.c      prompts that continue an answer (called by others)
- *     idle_reads.c  what is read while nothing waits
+ *     idle_reads.c  expected prompts, read while no job waits
  */
 #ifndef SKV_SERVE_WORKER_H
 #define SKV_SERVE_WORKER_H
@@ -44,10 +44,10 @@
 #include "scheduler/text_index.h"
 #include "scheduler/turns.h"
 
-/* What a thread needs to choose tokens. */
+/* The memory that a thread needs to choose tokens. */
 typedef struct skv_desk {
     skv_look look;
-    float *logits; /* owned, [vocab_size]: a row, and what was changed in it */
+    float *logits; /* owned, [vocab_size]: a row, and its changed values */
 } skv_desk;
 
 /* Work for a row of logits, which no other row's changes. */
@@ -78,13 +78,14 @@ struct skv_scheduler {
 
     _Atomic uint64_t beat_ns; /* the worker's last sign of life; 0: nothing to do */
 
-    /* The queue of submitted jobs, and what other threads see: `lock` guards all of it. */
+    /* The queue of submitted jobs, and the numbers that other threads see: `lock` guards all of
+     * it. */
     pthread_mutex_t lock;
     pthread_cond_t wake;
     skv_lane *inbox, *inbox_last;     /* owned: submitted, not seen by the worker */
     size_t n_queued, n_queued_tokens; /* jobs that have not begun, and their prompts */
     size_t n_queued_of[SKV_TENANTS];  /* of them, by tenant */
-    bool draining, stopping, nudged;  /* nudged: somebody was cancelled */
+    bool draining, stopping, nudged;  /* nudged: a job was cancelled */
     bool steps, cuts;                 /* a step is running; it was asked to end early */
     const skv_job *stepping;          /* its only job */
     uint64_t n_submitted, n_rejected;
@@ -100,16 +101,16 @@ struct skv_scheduler {
     /* pages and answers that are kept for others, */
     skv_prefix_index *prefix;   /* owned, NULL: none */
     size_t n_fetching;          /* lanes that wait for the disk or the store */
-    skv_prompt_readers readers; /* who reads prompts for us, */
-    void *readers_link;         /* owned, NULL: nobody */
+    skv_prompt_readers readers; /* servers that read prompts for this one, */
+    void *readers_link;         /* owned, NULL: none */
     size_t n_reading;           /* lanes whose prompts are there */
     size_t n_storing;           /* lanes whose prompts are read for others */
     double flush_seconds;       /* left for writing at the end */
-    skv_draft_domains drafts;   /* what drafts are made from */
-    skv_past_prompts past;      /* what misses are told from */
+    skv_draft_domains drafts;   /* the statistics and texts of drafts */
+    skv_past_prompts past;      /* for the causes of misses */
     skv_arrivals arrivals[2];   /* for the disk and for the store */
     size_t queue_bytes;         /* of each of them */
-    skv_idle idle;              /* what is read while nothing waits; has the lock's fields too */
+    skv_idle idle;              /* reads while no job waits; has the lock's fields too */
     unsigned char *step_rows;   /* owned, of the step's rows at boundary l; NULL: not wanted */
 
     /* masks, */
@@ -141,7 +142,7 @@ static inline skv_text_piece skv_text_of(const char *text)
 
 /* ---- lanes.c ---- */
 
-/** Puts a lane behind `after`, or first when that is NULL. */
+/** Puts a lane after `after`, or first when that is NULL. */
 void skv_worker_insert(skv_scheduler *s, skv_lane *lane, skv_lane *after);
 /** Tells the end of a lane, keeps its full pages for others, and frees it. */
 void skv_worker_end(skv_scheduler *s, skv_lane *lane, skv_finish finish, skv_text_piece text);
@@ -152,7 +153,7 @@ void skv_worker_unqueue(skv_scheduler *s, const skv_job *job);
 
 /* ---- tenants.c ---- */
 
-/** Whose pages a job may share: those of its tenant and method. */
+/** The domain that shares a job's pages: those of its tenant and method. */
 uint64_t skv_worker_domain(const skv_scheduler *s, const skv_job_params *params);
 /** Its tenant alone. */
 uint64_t skv_worker_owner(const skv_scheduler *s, const skv_job_params *params);
@@ -176,9 +177,9 @@ bool skv_worker_preempt(skv_scheduler *s);
 
 /** Gives pages to waiting lanes as long as there are enough. */
 void skv_worker_admit(skv_scheduler *s);
-/** Behind a prompt that loses rows: keeps all of it for others, unless that takes pages of which
- * the rest of the step needs n_needed, then evicts; false: there is no room for what stays, and the
- * lane says why it failed. */
+/** After a prompt that loses rows: keeps all of it for others, unless that takes pages of which
+ * the rest of the step needs n_needed, then evicts; false: the remaining rows find no room, and
+ * the lane says why it failed. */
 bool skv_worker_evict(skv_scheduler *s, skv_lane *lane, size_t n_needed);
 /** A new branch takes over the pages of the prompt; without room it waits for its own. */
 void skv_worker_share_prompt(skv_scheduler *s, const skv_lane *from, skv_lane *fork);
@@ -187,21 +188,21 @@ void skv_worker_begin_answer(skv_lane *lane);
 
 /* ---- checkpoints.c ---- */
 
-/** A lane begins behind n_found of its ids, of which n_usable may come from elsewhere. */
+/** A lane begins after n_found of its ids, of which n_usable may come from elsewhere. */
 void skv_worker_place_checkpoints(skv_scheduler *s, skv_lane *lane, size_t n_found,
                                   size_t n_usable);
-/** How many of its next n ids, behind n_seen, are read before its state is to be kept. */
+/** How many of its next n ids, after n_seen, are read before its state is to be kept. */
 size_t skv_worker_until_checkpoint(const skv_lane *lane, size_t n_seen, size_t n);
 /** Whether the state of a lane is to be kept where it stands. */
 bool skv_worker_wants_state(const skv_scheduler *s, const skv_lane *lane);
 /** Keeps it; the index has the lane's blocks. */
 void skv_worker_keep_state(skv_scheduler *s, skv_lane *lane);
-/** The lane gives its sequence back: what was kept behind its answer stays. */
+/** The lane gives its sequence back: the state after its answer stays. */
 void skv_worker_settle_state(skv_lane *lane);
 
 /* ---- recall.c ---- */
 
-/** Keeps the ids of a lane's prompt and answer for who sends them back as text. */
+/** Keeps the ids of a lane's prompt and answer for requests that send them back as text. */
 void skv_worker_keep_text(skv_scheduler *s, const skv_lane *lane);
 
 /* ---- miss.c ---- */
@@ -225,7 +226,8 @@ uint64_t skv_worker_idle_due(skv_scheduler *s);
 void skv_worker_read_idle(skv_scheduler *s);
 /** There are lanes: the read that is under way gives its pages back, and goes on later. */
 void skv_worker_pause_idle(skv_scheduler *s);
-/** A prompt begins, of which n_found tokens came from the cache: what it follows is dropped. */
+/** A prompt begins, of which n_found tokens came from the cache: the expected text that it
+ * follows is dropped. */
 void skv_worker_follow_idle(skv_scheduler *s, const skv_lane *lane, size_t n_found);
 /** Drops all of them. */
 void skv_worker_end_idle(skv_scheduler *s);
@@ -234,7 +236,8 @@ void skv_worker_end_idle(skv_scheduler *s);
 
 /** Opens cache_dir, where there is one, and the index of texts. */
 SKV_MUST_CHECK skv_status skv_worker_open_kept(skv_scheduler *s, skv_error *err);
-/** Who knows what blocks are called: the disk or the store, which agree; NULL: there is neither. */
+/** Returns the spill that names blocks: the disk or the store, which agree; NULL: there is
+ * neither. */
 static inline skv_spill *skv_worker_names(const skv_scheduler *s)
 {
     return s->spill ? s->spill : s->store;
@@ -242,24 +245,24 @@ static inline skv_spill *skv_worker_names(const skv_scheduler *s)
 /** Asks the disk and the store, one after the other, for the blocks of a lane's ids that memory
  * lacks. Returns true if the lane waits for them. */
 bool skv_worker_seek(skv_scheduler *s, skv_lane *lane);
-/** n_known blocks of a lane's ids are in memory; the blocks behind them come from a reader. */
+/** n_known blocks of a lane's ids are in memory; the blocks after them come from a reader. */
 void skv_worker_expect_told(skv_lane *lane, size_t n_known);
 /** Asks the store for the blocks that come next; false: no memory. */
 SKV_MUST_CHECK bool skv_worker_fetch_told(skv_scheduler *s, skv_lane *lane,
                                           const skv_spill_name *names, size_t n);
 /** Something has arrived; from any thread. `user` is the scheduler. */
 void skv_worker_wake(void *user);
-/** A lane was put back: the disk may have what memory loses. */
+/** A lane was put back: the disk may have blocks that memory loses. */
 void skv_worker_seek_again(skv_lane *lane);
 /** A lane no longer waits for the disk, if it did. */
 void skv_worker_stop_fetch(skv_scheduler *s, skv_lane *lane);
-/** Takes over what has arrived. */
+/** Takes over the blocks that have arrived. */
 void skv_worker_collect(skv_scheduler *s);
 /** Before pages become scarce, the oldest are written, so that giving them up costs nothing. */
 void skv_worker_spill_ahead(skv_scheduler *s);
 /** Sends the blocks that a lane begins with to the store, as far as its queue has room. */
 void skv_worker_share(skv_scheduler *s, const skv_lane *lane);
-/** What the disk and the store have and did; from any thread. */
+/** The numbers of the disk and the store; from any thread. */
 void skv_scheduler_disk_metrics(const skv_scheduler *s, skv_scheduler_metrics *m);
 /** At the end everything is queued; closing the disk waits for the rest. */
 void skv_worker_spill_all(skv_scheduler *s);
@@ -275,7 +278,7 @@ bool skv_worker_ask_reader(skv_scheduler *s, skv_lane *lane, size_t n_usable);
 void skv_worker_ask_again(skv_lane *lane);
 /** A lane no longer waits for a reader, if it did. */
 void skv_worker_stop_reading(skv_scheduler *s, skv_lane *lane);
-/** Asks the store for what readers have told, and lets lanes go on. */
+/** Asks the store for blocks that readers have reported, and lets lanes go on. */
 void skv_worker_look_at_readers(skv_scheduler *s);
 
 /* ---- store_prompt.c ---- */
@@ -306,7 +309,7 @@ size_t skv_worker_take_rows(skv_scheduler *s, size_t i_layer, skv_rows x, size_t
 /** After a step: n rows of a lane, the first of them row step_row of the step. Blocks that they
  * complete are queued for the disk. */
 void skv_worker_keep_rows(skv_scheduler *s, skv_lane *lane, size_t step_row, size_t n);
-/** Whether an item is the block that comes next in what a lane waits for. */
+/** Whether an item is the next block that a lane waits for. */
 bool skv_worker_item_fits(const skv_scheduler *s, const skv_lane *lane, const skv_spill_item *item);
 /** Writes such an item into pages [n_tracks]. */
 void skv_worker_fill_pages(skv_scheduler *s, const skv_lane *lane, const skv_spill_item *item,
@@ -320,7 +323,7 @@ size_t skv_worker_state_pages(const skv_scheduler *s);
  * full. */
 bool skv_worker_write_state(skv_scheduler *s, skv_spill *to, const skv_prefix_block *block,
                             double seconds);
-/** Names of the states behind a lane's blocks from number first + 1 to `end`, the last one first,
+/** Names of the states after a lane's blocks from number first + 1 to `end`, the last one first,
  * as far as the disk has them: names [end - first]. Returns how many. */
 size_t skv_worker_state_names(const skv_scheduler *s, const skv_lane *lane, skv_spill *from,
                               size_t first, size_t end, skv_spill_name *names);
@@ -330,9 +333,9 @@ SKV_MUST_CHECK bool skv_worker_restore_state(skv_scheduler *s, const skv_lane *l
 
 /* ---- rows_print.c ---- */
 
-/** A fingerprint of what the rows of the cache are a function of. Runs a prompt of one page row
- * through the engine, which must be idle. `context`: the length that sequences are made for.
- * by_content: the same wherever the same files lie; reads all of them. */
+/** A fingerprint of everything that the rows of the cache are a function of. Runs a prompt of
+ * one page row through the engine, which must be idle. `context`: the length that sequences are
+ * made for. by_content: the same wherever the same files lie; reads all of them. */
 SKV_MUST_CHECK skv_status skv_rows_print(skv_engine *engine, size_t context, bool by_content,
                                          uint8_t out[SKV_SHA256_BYTES], skv_error *err);
 
@@ -342,16 +345,16 @@ SKV_MUST_CHECK skv_status skv_rows_print(skv_engine *engine, size_t context, boo
 bool skv_worker_prepare_masks(skv_scheduler *s);
 /** Whether a lane cannot choose a token yet. */
 bool skv_worker_wants_mask(const skv_lane *lane);
-/** Works on the mask behind a drafted token, while its step runs; false: it is not ready. */
+/** Works on the mask after a drafted token, while its step runs; false: it is not ready. */
 bool skv_worker_mask_draft(skv_scheduler *s, skv_lane *lane);
-/** A lane's constraint, if there is one, goes on behind a token; the next mask is not ready. */
+/** A lane's constraint, if there is one, advances by a token; the next mask is not ready. */
 void skv_worker_accept_masked(skv_lane *lane, int32_t id);
 
 /* ---- compose.c ---- */
 
 /** Fills spans for the next step: first those of one method, then the rest; false: nothing. */
 bool skv_worker_compose(skv_scheduler *s);
-/** Pages that the step takes from span `first` on, for what of it has not run yet. */
+/** Pages that the step takes from span `first` on, for the part that has not run yet. */
 size_t skv_worker_step_needs(const skv_scheduler *s, size_t first);
 
 /* ---- choose.c ---- */
@@ -369,12 +372,12 @@ void skv_worker_work_rows(skv_scheduler *s, const skv_row_task *tasks, size_t n)
 int32_t skv_worker_take_choice(skv_lane *lane);
 /** Whether the token that was chosen ends the answer. */
 bool skv_worker_ends_answer(const skv_scheduler *s, const skv_lane *lane, int32_t id);
-/** The sampler and the constraint go on behind the token that was taken. */
+/** The sampler and the constraint advance by the token that was taken. */
 void skv_worker_accept_choice(skv_lane *lane, int32_t id);
 
 /* ---- drafts.c ---- */
 
-/** Drafts tokens behind the ids of span_lanes [n], which have a row each in the step. */
+/** Drafts tokens after the ids of span_lanes [n], which have a row each in the step. */
 void skv_worker_draft(skv_scheduler *s, size_t n);
 /** The step has no room for a lane's draft. */
 void skv_worker_undraft(skv_lane *lane);
@@ -384,20 +387,21 @@ bool skv_worker_drafted(const skv_lane *lane, int32_t id);
 void skv_worker_right(skv_lane *lane);
 /** The answer has ended: later ones of its domain may be drafted from it. */
 void skv_worker_keep_answer(skv_scheduler *s, const skv_lane *lane);
-/** After a step: what was wrong leaves the sequence. */
+/** After a step: wrong drafts leave the sequence. */
 void skv_worker_settle(skv_scheduler *s, skv_lane *lane);
 
 /* ---- output.c ---- */
 
-/** Whether the logits behind prompt token t - 1 tell a token t whose reader waits for it. */
+/** Whether the logits after prompt token t - 1 tell a token t whose reader waits for it. */
 bool skv_worker_tells_prompt(const skv_lane *lane, size_t t);
 /** They do; values are theirs, if skv_worker_tells_prompt says so. */
 void skv_worker_tell_prompt(const skv_scheduler *s, skv_lane *lane, size_t t, const float *logits,
                             const skv_row_values *values);
-/** Tells the token that was taken, with its text; the lane fails where nobody reads it in time. */
+/** Tells the token that was taken, with its text; the lane fails if its reader does not take it
+ * in time. */
 SKV_MUST_CHECK skv_status skv_worker_tell_token(skv_scheduler *s, skv_lane *lane, int32_t id,
                                                 skv_error *err);
-/** What is left of the text at the end of an answer. */
+/** The remaining text at the end of an answer. */
 skv_text_piece skv_worker_last_text(skv_lane *lane);
 /** Adds the hidden state of token n_seen - 1 to the vector. */
 void skv_worker_add_hidden(skv_lane *lane, size_t n_seen, const float *hidden);
@@ -415,13 +419,13 @@ bool skv_worker_begin_step(skv_scheduler *s, const skv_job *job);
 bool skv_worker_begin_idle_step(skv_scheduler *s);
 /** Has the step that is running, if any, end early; the caller holds the lock. */
 void skv_worker_cut_step(skv_scheduler *s);
-/** A step that ended before it noticed that it was cut leaves nothing for the next one, whose it
- * may be. */
+/** A step that ended before it noticed that it was cut leaves nothing for the next one, which
+ * may be another job's. */
 void skv_worker_end_step(skv_scheduler *s);
 
 /* ---- advance.c ---- */
 
-/** Runs the composed step and what follows from it. */
+/** Runs the composed step and the work that follows from it. */
 void skv_worker_advance(skv_scheduler *s);
 
 #endif

@@ -1,4 +1,4 @@
-/* Who reads prompts for this server: see reader_client.h. */
+/* Servers that read prompts for this one: see reader_client.h. */
 #include "reader_client.h"
 
 #include <assert.h>
@@ -29,7 +29,7 @@ struct reader_client {
     double seconds;
 };
 
-/* What one scheduler has open. */
+/* The open state of one scheduler. */
 typedef struct reader_link {
     const reader_client *client;
     void (*wake)(void *wake_user);
@@ -39,12 +39,12 @@ typedef struct reader_link {
     pthread_t thread;
 
     /* The thread's own. */
-    struct addrinfo *found, *next; /* owned: what the host's name means; the next to try */
+    struct addrinfo *found, *next; /* owned: the addresses of the host's name; the next to try */
     uint64_t found_ns;
     uint64_t told_ns; /* since when lines are counted; 0: none yet */
     size_t n_told;
 
-    pthread_mutex_t lock;          /* guards what follows, and parts of exchanges */
+    pthread_mutex_t lock;          /* guards the fields below, and parts of exchanges */
     bool stopping, up, was_asked;  /* was_asked: a probe has been answered, or has failed */
     uint64_t probe_ns;             /* when it is asked again whether it is there */
     uint64_t wait_ns;              /* between two such questions */
@@ -53,7 +53,7 @@ typedef struct reader_link {
     size_t n;
 } reader_link;
 
-/* What an exchange belongs to, as schedulers see it. */
+/* The owner of an exchange, as schedulers see it. */
 typedef struct reader_handle {
     reader_link *link;
     reader_exchange *ex; /* the link's */
@@ -90,7 +90,7 @@ static void come_up(reader_link *l)
     l->up = l->was_asked = true;
 }
 
-/* What the end of an exchange says of the reader. */
+/* The end of an exchange tells whether the reader works. */
 static void learn(reader_link *l, const reader_exchange *ex, skv_reading state)
 {
     const uint64_t now = reader_now_ns();
@@ -154,7 +154,7 @@ static bool begin(reader_link *l, reader_exchange *ex)
     return to && reader_exchange_write(ex, &l->client->address) && reader_exchange_connect(ex, to);
 }
 
-/* One exchange without the lock; true: somebody wants to know. */
+/* One exchange without the lock; true: a caller wants to know. */
 static bool advance(reader_link *l, reader_exchange *ex)
 {
     skv_reading state = SKV_READING_ON;
@@ -179,7 +179,7 @@ static bool advance(reader_link *l, reader_exchange *ex)
     return !ex->probes && (news || state != SKV_READING_ON);
 }
 
-/* Takes out what nobody looks at any more; with the lock held. */
+/* Takes out exchanges that are no longer used; with the lock held. */
 static void sweep(reader_link *l)
 {
     for (reader_exchange **at = &l->first; *at;) {
@@ -216,7 +216,7 @@ static void probe(reader_link *l)
     add(l, ex);
 }
 
-/* Waits for any of them; copies who they are, since others may be added meanwhile. */
+/* Waits for any of them; copies the list, since others may be added meanwhile. */
 static size_t wait_for_news(reader_link *l, reader_exchange **all)
 {
     struct pollfd fds[EXCHANGES_MAX + 2];
@@ -260,7 +260,7 @@ static void wake_thread(const reader_link *l)
     skv_wake_ring(&l->waker);
 }
 
-/* ---- what schedulers call ---- */
+/* ---- functions that schedulers call ---- */
 
 /* A key goes into a header field: it came in one. */
 static bool is_clean(const char *key)

@@ -3,7 +3,7 @@
  * `swiftkv serve --role read`, or to a proxy in front of several.
  *
  *     reader_client.c     the thread, the exchanges under way, and when the reader is left alone
- *     reader_exchange.c   one exchange: its request, and what is made of every byte of the response
+ *     reader_exchange.c   one exchange: its request, and the reading of every byte of the response
  *
  * A prompt is POSTed to /read with the client's own key. The response has a line of JSON for each
  * block that has reached the store, and signs of life in between. Nothing of it is believed but
@@ -25,7 +25,7 @@ typedef struct reader_options {
 
 typedef struct reader_client reader_client;
 
-/** Reads the address; connects to nobody. */
+/** Reads the address; opens no connection. */
 skv_status reader_client_open(const reader_options *options, reader_client **out, skv_error *err);
 /** After every scheduler that uses it was freed; NULL is allowed. */
 void reader_client_close(reader_client *client);

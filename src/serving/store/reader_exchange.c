@@ -96,7 +96,7 @@ short reader_exchange_events(const reader_exchange *ex)
     return ex->phase <= READER_SENDING ? POLLOUT : POLLIN;
 }
 
-/* ---- what a response says ---- */
+/* ---- the lines of a response ---- */
 
 /* Anything but 200. */
 static skv_reading state_of(int status)
@@ -109,14 +109,14 @@ static skv_reading state_of(int status)
     }
 }
 
-/* The text behind `front`; NULL: it begins otherwise. */
+/* The text after `front`; NULL: it begins otherwise. */
 static const char *behind(const char *text, const char *front)
 {
     const size_t n = strlen(front);
     return strncmp(text, front, n) == 0 ? text + n : NULL;
 }
 
-/* Whether the name of block i stands here, and the line ends behind it. */
+/* Whether the name of block i stands here, and the line ends after it. */
 static bool is_name(const reader_exchange *ex, size_t i, const char *text)
 {
     char want[2 * SKV_CACHE_NAME_BYTES + 1];

@@ -1,4 +1,4 @@
-/* What the files behind reader_client.h share. */
+/* Declarations that the files of reader_client.h share. */
 #ifndef SKV_STORE_READER_IMPL_H
 #define SKV_STORE_READER_IMPL_H
 
@@ -28,20 +28,21 @@ typedef enum reader_phase {
     READER_FIELDS, /* header fields, */
     READER_SIZE,   /* the size of a chunk, */
     READER_CHUNK,  /* its bytes, */
-    READER_BREAK,  /* and the line's end behind them; */
+    READER_BREAK,  /* and the end of the line after them; */
     READER_BODY,   /* or bytes up to the end of the connection */
     READER_ENDED
 } reader_phase;
 
-/* One request and its response. The client's thread alone uses it, but for what its lock guards. */
+/* One request and its response. The client's thread alone uses it, but for the fields that its
+ * lock guards. */
 typedef struct reader_exchange {
     struct reader_exchange *next;
-    bool probes; /* GET /health, which nobody waits for */
+    bool probes; /* GET /health, which no caller waits for */
 
     /* The request. */
     int32_t *ids; /* owned, [n_ids]; freed when the text is made of it */
     size_t n_ids;
-    uint8_t *names; /* owned, [n_blocks][SKV_CACHE_NAME_BYTES]: what its blocks are called */
+    uint8_t *names; /* owned, [n_blocks][SKV_CACHE_NAME_BYTES]: the names of its blocks */
     size_t n_blocks;
     char *key;  /* owned; NULL: none */
     char *text; /* owned, [n_text]: as it is sent */
@@ -61,7 +62,7 @@ typedef struct reader_exchange {
     /* Guarded by the client's lock. */
     skv_reading state;
     size_t n_stored;
-    bool abandoned; /* nobody looks at it any more */
+    bool abandoned; /* it is no longer used */
 } reader_exchange;
 
 /** Monotonic. */
@@ -71,12 +72,12 @@ uint64_t reader_now_ns(void);
 bool reader_exchange_write(reader_exchange *ex, const reader_address *address);
 /** Connects without waiting; false: that failed at once. */
 bool reader_exchange_connect(reader_exchange *ex, const struct addrinfo *to);
-/** What poll is to wait for. */
+/** The events that poll is to wait for. */
 short reader_exchange_events(const reader_exchange *ex);
 /** Goes on as far as that is possible without waiting; true: it has ended, or told something.
  * *state: how it stands. */
 bool reader_exchange_advance(reader_exchange *ex, skv_reading *state);
-/** Closes its socket and frees what it owns, but not itself. */
+/** Closes its socket and frees its memory, but not itself. */
 void reader_exchange_release(reader_exchange *ex);
 
 #endif

@@ -1,4 +1,4 @@
-/* The instances of a store, and what is read from files: see redis_impl.h. */
+/* The instances of a store, and the values that are read from files: see redis_impl.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +54,7 @@ static skv_status parse_one(const char *text, size_t n, redis_address *out, skv_
     return SKV_OK;
 }
 
-/* The scheme that a text begins with: 0: none, 1: redis, 2: rediss; moves behind it. */
+/* The scheme that a text begins with: 0: none, 1: redis, 2: rediss; moves past it. */
 static int take_scheme(const char **text)
 {
     static const char plain[] = "redis://", secure[] = "rediss://";

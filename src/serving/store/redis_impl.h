@@ -1,4 +1,4 @@
-/* What the files behind redis_store.h share. */
+/* Declarations that the files of redis_store.h share. */
 #ifndef SKV_STORE_REDIS_IMPL_H
 #define SKV_STORE_REDIS_IMPL_H
 
@@ -36,7 +36,7 @@ uint64_t redis_rank(const redis_address *address, const uint8_t *name);
 
 /* ---- redis_stream.c ---- */
 
-typedef struct redis_tls redis_tls; /* what all connections through TLS share */
+typedef struct redis_tls redis_tls; /* the settings that all connections through TLS share */
 
 /** SKV_UNSUPPORTED: this build has no TLS. */
 SKV_MUST_CHECK skv_status redis_tls_open(const redis_options *options, redis_tls **out,
@@ -77,7 +77,7 @@ typedef struct redis_link {
     const char *greeting; /* borrowed, [n_greeting] */
     size_t n_greeting, n_greeting_replies;
 
-    struct addrinfo *found, *next; /* owned: what the host's name means; the next to try */
+    struct addrinfo *found, *next; /* owned: the addresses of the host's name; the next to try */
     redis_state state;
     redis_stream stream;
     uint64_t limit_ns; /* while it is being set up */
@@ -87,11 +87,11 @@ typedef struct redis_link {
     char line[REDIS_LINE_BYTES + 4096]; /* received and not yet read, */
     size_t at, n_line;                  /* from `at` to n_line */
     unsigned char *value;               /* owned, [value_room]: the last that was read; kept, as */
-    size_t value_room;                  /* fresh memory costs more than what is copied into it */
+    size_t value_room;                  /* fresh memory costs more than the copy into it */
     char why[REDIS_WHY_BYTES];          /* why it is down */
     uint64_t told_ns; /* since when lines for the operator are counted; 0: none yet */
     size_t n_told;
-    bool told_up; /* what the last of them said */
+    bool told_up; /* the last error of one of them */
 } redis_link;
 
 void redis_link_init(redis_link *link, const redis_address *address);

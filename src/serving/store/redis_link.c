@@ -13,9 +13,10 @@
 #include "base/system_sockets.h"
 #include "redis_impl.h"
 
-enum { RESOLVE_EVERY = 8 }; /* tries with what a name meant before */
+enum { RESOLVE_EVERY = 8 }; /* tries with the addresses that a name had before */
 
-static const uint64_t BYTES_A_SECOND = 20000000u;                         /* for what is slower */
+static const uint64_t BYTES_A_SECOND = 20000000u;                         /* for slower
+                                                                           * operations */
 static const uint64_t WAIT_MIN_NS = 100000000u, WAIT_MAX_NS = 400000000u; /* between two tries */
 
 uint64_t redis_now_ns(void)
@@ -48,7 +49,7 @@ static void drop(redis_link *link, const char *why)
 {
     char detail[REDIS_WHY_BYTES];
     redis_stream_why(&link->stream, detail);
-    char text[REDIS_WHY_BYTES]; /* `why` may be what the other side said */
+    char text[REDIS_WHY_BYTES]; /* `why` may be the other side's text */
     (void)snprintf(text, sizeof text, "%.*s%s%.*s", 120, why, detail[0] ? ": " : "", 120, detail);
     for (char *c = text; *c; c++) *c = *c < ' ' || *c > '~' ? '?' : *c;
     memcpy(link->why, text, sizeof text);
@@ -130,7 +131,7 @@ static void shake(redis_link *link)
     if (done < 0) drop(link, "TLS");
 }
 
-/* The next whole line of what was received, with a zero for its end; NULL: there is none. */
+/* The next whole line of the received bytes, with a zero for its end; NULL: there is none. */
 static char *take_line(redis_link *link)
 {
     char *start = link->line + link->at;
@@ -141,8 +142,7 @@ static char *take_line(redis_link *link)
     return start;
 }
 
-/* More bytes behind those that were not read; 0: none now, -1: it failed, or the line is too
- * long. */
+/* More bytes after the unread ones; 0: none now, -1: it failed, or the line is too long. */
 static ssize_t receive_more(redis_link *link)
 {
     if (link->at > 0) {
@@ -177,7 +177,7 @@ static void greet(redis_link *link)
     if (n < 0) drop(link, "the connection ended");
 }
 
-/* An idle connection has nothing to say: what is there is its end, or garbage. */
+/* An idle connection has nothing to say: bytes on it are its end, or garbage. */
 static void watch(redis_link *link)
 {
     if (!is_ready(&link->stream, POLLIN, 0)) return;
@@ -263,7 +263,7 @@ static uint64_t limit_of(const redis_link *link, size_t n_bytes)
     return redis_now_ns() + link->answer_ns + n_bytes * 1000000000u / BYTES_A_SECOND;
 }
 
-/* The number behind '$': the length of a bulk string, below 0: nil; false: no such line. */
+/* The number after '$': the length of a bulk string, below 0: nil; false: no such line. */
 static bool parse_length(const char *line, size_t n_max, long long *out)
 {
     char *end;

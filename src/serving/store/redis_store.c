@@ -23,7 +23,7 @@ struct redis_store {
     size_t n_greeting, n_greeting_replies;
 };
 
-/* What one scheduler has open; one thread uses it at a time. */
+/* The open state of one scheduler; one thread uses it at a time. */
 typedef struct instances {
     const redis_store *store;
     redis_link links[REDIS_INSTANCES_MAX];

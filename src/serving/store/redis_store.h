@@ -2,12 +2,12 @@
  * Valkey or Redis as the store that several servers share (skv_block_store of skv/serve.h).
  *
  *     redis_store.c     the instances, which of them has a block, and when one is left alone
- *     redis_address.c   the list of instances, and what is read from files
+ *     redis_address.c   the list of instances, and the values read from files
  *     redis_link.c      one connection: it is set up without waiting, and used with a deadline
  *     redis_stream.c    its bytes, plain or through TLS
  *
  * Four commands are spoken (AUTH, PING, GET, SET; RESP2) and four kinds of replies read. That is
- * less than the use of a client library would take. It gives one bound to what a reply can make us
+ * less than the use of a client library would take. It bounds the memory that a reply can make us
  * allocate, and a block is never copied into a command or out of a reply.
  *
  * A block is at the instance whose address and the block's name hash highest among those that
@@ -33,7 +33,7 @@ typedef struct redis_options {
 
 typedef struct redis_store redis_store;
 
-/** Reads addresses and files; connects to nobody. */
+/** Reads addresses and files; opens no connection. */
 skv_status redis_store_open(const redis_options *options, redis_store **out, skv_error *err);
 /** After every scheduler that uses it was freed; NULL is allowed. */
 void redis_store_close(redis_store *store);

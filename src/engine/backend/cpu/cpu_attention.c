@@ -19,7 +19,7 @@ enum {
     PARTS_MAX = 16,      /* portions of one token's attention, at most */
     SHARED_MAX = 8,      /* portions of a shared prefix, at most */
     OWN_MAX = 6,         /* portions of the rows that follow it, at most */
-    SHARED_TOKENS = 128, /* tokens of a step that share a prefix, about: what partials are for */
+    SHARED_TOKENS = 128, /* tokens of a step that share a prefix, about: partials are for them */
     SHARED_PORTIONS = 3  /* portions of each of them, about */
 };
 
@@ -50,7 +50,7 @@ typedef struct attention_job {
     float *partials; /* [..][G][Dh + 2] left for portions of tokens that share nothing, */
     float *shared;   /* [n_shared] floats left for those that share a prefix */
     size_t n_shared;
-    uint32_t *rows;     /* what is left of the rows of q of such tokens */
+    uint32_t *rows;     /* the other columns of the rows of q of such tokens */
     uint8_t *prefix_of; /* [n_items] of the head that is looked at */
     uint8_t *is_shared; /* [n_kv_heads][n_items] the item has tasks already */
 } attention_job;
@@ -213,7 +213,7 @@ static void run_tasks(attention_job *job)
     }
 }
 
-/* What is listed runs now, so that its portions make room for others. */
+/* Runs the listed tasks now, so that their portions make room for others. */
 static void make_room(attention_job *job, size_t n_floats)
 {
     const skv_cpu_backend *be = job->be;
@@ -374,7 +374,7 @@ static void add_prefixes(attention_job *job)
 {
     const skv_attention_args *a = job->args;
     memset(job->is_shared, 0, job->n_kv_heads * job->set->n_items);
-    /* Sums of a token would depend on who shares its rows. */
+    /* Sums of a token would depend on the tokens that share its rows. */
     if (job->be->limits.batch_invariant || job->set->n_items < 2) return;
     for (size_t h = 0; h < job->n_kv_heads; h++) {
         skv_cpu_prefix prefixes[SKV_PREFIXES_MAX];

@@ -61,7 +61,7 @@ static void read_bf16(float *x, const unsigned char *in, size_t K)
 }
 
 /* The largest magnitude of each group, then codes: the product finds the same scale and the same
- * codes in what is read back, since the largest value comes back as it was. */
+ * codes in the rows that come back, since the largest value comes back unchanged. */
 static void write_i8(unsigned char *out, const float *x, size_t K, size_t group)
 {
     int8_t *codes = (int8_t *)(out + skv_ceil_div(K, group) * sizeof(float));

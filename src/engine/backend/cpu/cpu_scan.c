@@ -39,7 +39,7 @@ typedef struct scan_rows {
     size_t out[B];       /* rows of q and out; SIZE_MAX: not wanted */
 } scan_rows;
 
-/* What a value head needs of a block. */
+/* The scratch of a value head for a block. */
 typedef struct scan_head {
     float alpha[B], beta[B], dt[B], decay[B];
     float weight[B]; /* alpha_j+1 ... alpha_n-1 */
@@ -123,7 +123,7 @@ static void put_key(const scan_job *job, float *kt, size_t i, size_t row, size_t
     put_column(job, kt, i, row_at(job->a->k, row, key_head * dk), 1.0f);
 }
 
-/* ---- what value heads share ---- */
+/* ---- shared by value heads ---- */
 
 /* Which rows of a block have an output, and their q. */
 static void find_wanted(const scan_task *t, scan_rows *r)

@@ -1,5 +1,5 @@
 /*
- * How the CPU back end lies out what linear attention keeps of a sequence. A state is a header and
+ * The layout of a sequence's state of linear attention in the CPU back end. A state is a header and
  * one part for each layer:
  *
  *     settled [n_layers]                     u64: rows that are folded into S, of each layer

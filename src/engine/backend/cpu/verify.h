@@ -1,6 +1,6 @@
 /*
- * The processor's features, less those whose kernels compute something else than the reference.
- * Kernels that no machine of ours has run are compared with plain integers before they are used.
+ * The processor's features, less those whose kernels differ from the reference. Kernels that no
+ * machine of ours has run are compared with plain integers before they are used.
  */
 #ifndef SKV_CPU_VERIFY_H
 #define SKV_CPU_VERIFY_H
@@ -11,8 +11,8 @@
  * or for whose comparison there was no memory. Takes about a millisecond where there is something
  * to compare. */
 unsigned skv_cpu_verified(void);
-/** True when a product of any kind but `q` computes what an integer dot product does, bit for bit.
- * False also without memory. */
+/** True when a product of any kind but `q` equals an integer dot product, bit for bit. False
+ * also without memory. */
 bool skv_matmul_is_exact(const skv_matmul *mm);
 
 #endif

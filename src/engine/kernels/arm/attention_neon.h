@@ -1,4 +1,4 @@
-/* What the NEON sources of attention share. */
+/* Declarations that the NEON sources of attention share. */
 #ifndef SKV_KERNELS_ARM_ATTENTION_NEON_H
 #define SKV_KERNELS_ARM_ATTENTION_NEON_H
 

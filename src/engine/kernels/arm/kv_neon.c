@@ -1,4 +1,4 @@
-/* Storing and loading one row of a KV page with NEON; bit for bit what kv_ref.c does. */
+/* Storing and loading one row of a KV page with NEON; bit for bit as kv_ref.c does. */
 #include <arm_neon.h>
 #include <string.h>
 

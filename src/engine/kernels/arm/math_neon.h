@@ -75,7 +75,7 @@ static inline float32x4_t skv_exp_neon(float32x4_t x)
     float32x4_t n;
     x = vminq_f32(vmaxq_f32(x, vdupq_n_f32(-105.0f)), vdupq_n_f32(89.0f));
     float32x4_t p = vaddq_f32(skv_exp_parts_neon(x, &n), vdupq_n_f32(1.0f));
-    /* Two factors, since 2^n itself may be beyond what a float holds. */
+    /* Two factors, since 2^n itself may be beyond the range of a float. */
     float32x4_t half = vrndmq_f32(vmulq_n_f32(n, 0.5f));
     p = vmulq_f32(p, skv_power4_neon(half));
     return vmulq_f32(p, skv_power4_neon(vsubq_f32(n, half)));

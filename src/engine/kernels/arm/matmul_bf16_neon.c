@@ -10,9 +10,11 @@
 #include "kernels/bf16.h"
 #include "kernels/matmul.h"
 
+enum { NR = SKV_NR128, MR = SKV_MR128, KC = SKV_KC128 };
+
 static size_t w_bytes(size_t K)
 {
-    return K * SKV_NR128 * sizeof(uint16_t);
+    return K * NR * sizeof(uint16_t);
 }
 
 static size_t x_bytes(size_t m, size_t K)
@@ -23,8 +25,8 @@ static size_t x_bytes(size_t m, size_t K)
 static void pack_w(void *panel, const float *w, size_t ldw, size_t n, size_t K)
 {
     uint16_t *out = panel;
-    for (size_t k = 0; k < K; k++, out += SKV_NR128) {
-        for (size_t j = 0; j < SKV_NR128; j++) {
+    for (size_t k = 0; k < K; k++, out += NR) {
+        for (size_t j = 0; j < NR; j++) {
             out[j] = j < n ? skv_f32_to_bf16(w[j * ldw + k]) : 0;
         }
     }
@@ -55,11 +57,11 @@ static inline float32x4_t widen(uint16x4_t x)
 static inline __attribute__((always_inline)) void tile_m(skv_tile128 t, const float *x,
                                                          const uint16_t *w, const size_t m)
 {
-    float32x4_t sum[SKV_MR128][4];
+    float32x4_t sum[MR][4];
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < 4; j++) sum[i][j] = vdupq_n_f32(0.0f);
     }
-    for (size_t k = 0; k < t.n_k; k++, x += m, w += SKV_NR128) {
+    for (size_t k = 0; k < t.n_k; k++, x += m, w += NR) {
         uint16x8_t low = vld1q_u16(w), high = vld1q_u16(w + 8);
         float32x4_t w0 = widen(vget_low_u16(low)), w1 = widen(vget_high_u16(low));
         float32x4_t w2 = widen(vget_low_u16(high)), w3 = widen(vget_high_u16(high));
@@ -73,42 +75,18 @@ static inline __attribute__((always_inline)) void tile_m(skv_tile128 t, const fl
     for (size_t i = 0; i < m; i++) skv_tile128_store(t, i, sum[i]);
 }
 
-static void tile(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
-                 size_t k0, size_t k1, unsigned mode)
-{
-    const bool add = mode & SKV_TILE_ADD;
-    const float *x = (const float *)block + k0 * m;
-    const uint16_t *w = (const uint16_t *)panel + k0 * SKV_NR128;
-    skv_tile128 t = {c, ldc, k1 - k0, add};
-    (void)K;
-    switch (m) {
-    case 1: tile_m(t, x, w, 1); break;
-    case 2: tile_m(t, x, w, 2); break;
-    case 3: tile_m(t, x, w, 3); break;
-    case 4: tile_m(t, x, w, 4); break;
-    case 5: tile_m(t, x, w, 5); break;
-    default: tile_m(t, x, w, 6); break;
-    }
-}
+#define UNIT_K 1
+#define TILE skv_tile128
+#define X float
+#define X_AT (k0 * m)
+#define W uint16_t
+#define W_AT (k0 * NR)
+#include "kernels/matmul_tile.inc"
 
 const skv_matmul skv_matmul_wide_neon = {
-    .nr = SKV_NR128,
-    .mr = SKV_MR128,
-    .kc = SKV_KC128,
-    .w_bytes = w_bytes,
-    .x_bytes = x_bytes,
-    .pack_w = pack_w,
-    .pack_x = pack_x_wide,
-    .tile = tile,
+    MATMUL_TILE, .w_bytes = w_bytes, .x_bytes = x_bytes, .pack_w = pack_w, .pack_x = pack_x_wide,
 };
 
 const skv_matmul skv_matmul_bf16_neon = {
-    .nr = SKV_NR128,
-    .mr = SKV_MR128,
-    .kc = SKV_KC128,
-    .w_bytes = w_bytes,
-    .x_bytes = x_bytes,
-    .pack_w = pack_w,
-    .pack_x = pack_x,
-    .tile = tile,
+    MATMUL_TILE, .w_bytes = w_bytes, .x_bytes = x_bytes, .pack_w = pack_w, .pack_x = pack_x,
 };

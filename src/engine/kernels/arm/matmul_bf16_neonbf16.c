@@ -15,11 +15,12 @@
 #include "kernels/matmul.h"
 #include "kernels/peak.h"
 
+enum { NR = SKV_NR128, MR = SKV_MR128, KC = SKV_KC128 };
 enum { PEAK_CHAINS = 16 };
 
 static size_t w_bytes(size_t K)
 {
-    return skv_round_up(K, 4) * SKV_NR128 * sizeof(uint16_t);
+    return skv_round_up(K, 4) * NR * sizeof(uint16_t);
 }
 
 static size_t x_bytes(size_t m, size_t K)
@@ -41,7 +42,7 @@ static void pack(uint16_t *out, size_t n_out, const float *x, size_t ld, size_t 
 
 static void pack_w(void *panel, const float *w, size_t ldw, size_t n, size_t K)
 {
-    pack(panel, SKV_NR128, w, ldw, n, K);
+    pack(panel, NR, w, ldw, n, K);
 }
 
 static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
@@ -65,12 +66,12 @@ static inline float32x4_t row_of(float32x4_t left, float32x4_t right, size_t i)
 static inline __attribute__((always_inline)) void tile_m(skv_tile128 t, const uint16_t *x,
                                                          const uint16_t *w, const size_t m)
 {
-    float32x4_t sum[SKV_MR128 / 2][8];
+    float32x4_t sum[MR / 2][8];
     for (size_t p = 0; p < (m + 1) / 2; p++) {
         for (size_t j = 0; j < 8; j++) sum[p][j] = vdupq_n_f32(0.0f);
     }
-    for (size_t u = 0; u < t.n_k; u++, x += 4 * m, w += 4 * SKV_NR128) {
-        bfloat16x8_t pair[SKV_MR128 / 2];
+    for (size_t u = 0; u < t.n_k; u++, x += 4 * m, w += 4 * NR) {
+        bfloat16x8_t pair[MR / 2];
         for (size_t p = 0; p < (m + 1) / 2; p++) {
             pair[p] = load_pair(x + 8 * p, x + 4 * skv_min_size(2 * p + 1, m - 1));
         }
@@ -88,33 +89,16 @@ static inline __attribute__((always_inline)) void tile_m(skv_tile128 t, const ui
     }
 }
 
-static void tile(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
-                 size_t k0, size_t k1, unsigned mode)
-{
-    const bool add = mode & SKV_TILE_ADD;
-    const uint16_t *x = (const uint16_t *)block + k0 * m;
-    const uint16_t *w = (const uint16_t *)panel + k0 * SKV_NR128;
-    skv_tile128 t = {c, ldc, skv_ceil_div(k1 - k0, 4), add};
-    (void)K;
-    switch (m) {
-    case 1: tile_m(t, x, w, 1); break;
-    case 2: tile_m(t, x, w, 2); break;
-    case 3: tile_m(t, x, w, 3); break;
-    case 4: tile_m(t, x, w, 4); break;
-    case 5: tile_m(t, x, w, 5); break;
-    default: tile_m(t, x, w, 6); break;
-    }
-}
+#define UNIT_K 4
+#define TILE skv_tile128
+#define X uint16_t
+#define X_AT (k0 * m)
+#define W uint16_t
+#define W_AT (k0 * NR)
+#include "kernels/matmul_tile.inc"
 
 const skv_matmul skv_matmul_bf16_neonbf16 = {
-    .nr = SKV_NR128,
-    .mr = SKV_MR128,
-    .kc = SKV_KC128,
-    .w_bytes = w_bytes,
-    .x_bytes = x_bytes,
-    .pack_w = pack_w,
-    .pack_x = pack_x,
-    .tile = tile,
+    MATMUL_TILE, .w_bytes = w_bytes, .x_bytes = x_bytes, .pack_w = pack_w, .pack_x = pack_x,
 };
 
 /* Both rows of each operand are the same four numbers. */

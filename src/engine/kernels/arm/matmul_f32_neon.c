@@ -7,9 +7,11 @@
 #include "kernels/arm/matmul_tile_neon.h"
 #include "kernels/matmul.h"
 
+enum { NR = SKV_NR128, MR = SKV_MR128, KC = SKV_KC128 };
+
 static size_t w_bytes(size_t K)
 {
-    return K * SKV_NR128 * sizeof(float);
+    return K * NR * sizeof(float);
 }
 
 static size_t x_bytes(size_t m, size_t K)
@@ -20,8 +22,8 @@ static size_t x_bytes(size_t m, size_t K)
 static void pack_w(void *panel, const float *w, size_t ldw, size_t n, size_t K)
 {
     float *out = panel;
-    for (size_t k = 0; k < K; k++, out += SKV_NR128) {
-        for (size_t j = 0; j < SKV_NR128; j++) out[j] = j < n ? w[j * ldw + k] : 0.0f;
+    for (size_t k = 0; k < K; k++, out += NR) {
+        for (size_t j = 0; j < NR; j++) out[j] = j < n ? w[j * ldw + k] : 0.0f;
     }
 }
 
@@ -37,11 +39,11 @@ static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
 static inline __attribute__((always_inline)) void tile_m(skv_tile128 t, const float *x,
                                                          const float *w, const size_t m)
 {
-    float32x4_t sum[SKV_MR128][4];
+    float32x4_t sum[MR][4];
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < 4; j++) sum[i][j] = vdupq_n_f32(0.0f);
     }
-    for (size_t k = 0; k < t.n_k; k++, x += m, w += SKV_NR128) {
+    for (size_t k = 0; k < t.n_k; k++, x += m, w += NR) {
         float32x4_t w0 = vld1q_f32(w), w1 = vld1q_f32(w + 4);
         float32x4_t w2 = vld1q_f32(w + 8), w3 = vld1q_f32(w + 12);
         for (size_t i = 0; i < m; i++) {
@@ -54,31 +56,14 @@ static inline __attribute__((always_inline)) void tile_m(skv_tile128 t, const fl
     for (size_t i = 0; i < m; i++) skv_tile128_store(t, i, sum[i]);
 }
 
-static void tile(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
-                 size_t k0, size_t k1, unsigned mode)
-{
-    const bool add = mode & SKV_TILE_ADD;
-    const float *x = (const float *)block + k0 * m;
-    const float *w = (const float *)panel + k0 * SKV_NR128;
-    skv_tile128 t = {c, ldc, k1 - k0, add};
-    (void)K;
-    switch (m) {
-    case 1: tile_m(t, x, w, 1); break;
-    case 2: tile_m(t, x, w, 2); break;
-    case 3: tile_m(t, x, w, 3); break;
-    case 4: tile_m(t, x, w, 4); break;
-    case 5: tile_m(t, x, w, 5); break;
-    default: tile_m(t, x, w, 6); break;
-    }
-}
+#define UNIT_K 1
+#define TILE skv_tile128
+#define X float
+#define X_AT (k0 * m)
+#define W float
+#define W_AT (k0 * NR)
+#include "kernels/matmul_tile.inc"
 
 const skv_matmul skv_matmul_f32_neon = {
-    .nr = SKV_NR128,
-    .mr = SKV_MR128,
-    .kc = SKV_KC128,
-    .w_bytes = w_bytes,
-    .x_bytes = x_bytes,
-    .pack_w = pack_w,
-    .pack_x = pack_x,
-    .tile = tile,
+    MATMUL_TILE, .w_bytes = w_bytes, .x_bytes = x_bytes, .pack_w = pack_w, .pack_x = pack_x,
 };

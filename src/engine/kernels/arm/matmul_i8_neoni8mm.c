@@ -11,7 +11,7 @@
 #include "kernels/matmul.h"
 #include "kernels/peak.h"
 
-enum { PEAK_CHAINS = 16 };
+enum { NR = SKV_NR128, MR = SKV_MR128, KC = SKV_KC128, PEAK_CHAINS = 16 };
 
 static inline float32x4_t load_scales(const uint16_t *scales)
 {
@@ -33,13 +33,13 @@ group_m(float *sum, const unsigned char *x, const unsigned char *w, size_t n_uni
     const float *x_scales = (const float *)(const void *)x;
     const int8_t *x_units = (const int8_t *)(x_scales + m);
     const uint16_t *w_scales = (const uint16_t *)(const void *)w;
-    const int8_t *w_units = (const int8_t *)(w_scales + SKV_NR128);
-    int32x4_t dot[SKV_MR128 / 2][8];
+    const int8_t *w_units = (const int8_t *)(w_scales + NR);
+    int32x4_t dot[MR / 2][8];
     for (size_t p = 0; p < (m + 1) / 2; p++) {
         for (size_t j = 0; j < 8; j++) dot[p][j] = vdupq_n_s32(0);
     }
-    for (size_t u = 0; u < n_units; u++, x_units += 8 * m, w_units += 8 * SKV_NR128) {
-        int8x16_t pair[SKV_MR128 / 2];
+    for (size_t u = 0; u < n_units; u++, x_units += 8 * m, w_units += 8 * NR) {
+        int8x16_t pair[MR / 2];
         for (size_t p = 0; p < (m + 1) / 2; p++) {
             size_t last = skv_min_size(2 * p + 1, m - 1);
             pair[p] = vcombine_s8(vld1_s8(x_units + 16 * p), vld1_s8(x_units + 8 * last));
@@ -60,53 +60,15 @@ group_m(float *sum, const unsigned char *x, const unsigned char *w, size_t n_uni
     }
 }
 
-static inline __attribute__((always_inline)) void
-tile_m(skv_tile128 t, const unsigned char *x, const unsigned char *w, size_t length, const size_t m)
-{
-    float sum[SKV_MR128 * SKV_NR128] = {0};
-    for (size_t left = t.n_k; left;) {
-        size_t n = skv_min_size(left, length / 8);
-        group_m(sum, x, w, n, m);
-        x += skv_pack_x_i8_group_neon(m, length);
-        w += skv_pack_w_i8_group_neon(length);
-        left -= n;
-    }
-    for (size_t i = 0; i < m; i++) {
-        float32x4_t row[4];
-        for (size_t j = 0; j < 4; j++) row[j] = vld1q_f32(sum + i * SKV_NR128 + 4 * j);
-        skv_tile128_store(t, i, row);
-    }
-}
-
-static void tile(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
-                 size_t k0, size_t k1, unsigned mode)
-{
-    const bool add = mode & SKV_TILE_ADD;
-    size_t length = skv_i8_group(K), i_group = k0 / length;
-    const unsigned char *x =
-        (const unsigned char *)block + i_group * skv_pack_x_i8_group_neon(m, length);
-    const unsigned char *w =
-        (const unsigned char *)panel + i_group * skv_pack_w_i8_group_neon(length);
-    skv_tile128 t = {c, ldc, skv_ceil_div(k1 - k0, 8), add};
-    switch (m) {
-    case 1: tile_m(t, x, w, length, 1); break;
-    case 2: tile_m(t, x, w, length, 2); break;
-    case 3: tile_m(t, x, w, length, 3); break;
-    case 4: tile_m(t, x, w, length, 4); break;
-    case 5: tile_m(t, x, w, length, 5); break;
-    default: tile_m(t, x, w, length, 6); break;
-    }
-}
+#define UNIT_K 8
+#include "kernels/arm/matmul_i8_level.inc"
 
 const skv_matmul skv_matmul_i8_neoni8mm = {
-    .nr = SKV_NR128,
-    .mr = SKV_MR128,
-    .kc = SKV_KC128,
+    MATMUL_TILE,
     .w_bytes = skv_pack_w_i8_bytes_neoni8mm,
     .x_bytes = skv_pack_x_i8_bytes_neoni8mm,
     .pack_w = skv_pack_w_i8_neoni8mm,
     .pack_x = skv_pack_x_i8_neoni8mm,
-    .tile = tile,
 };
 
 /* Both rows of each operand are the same eight codes. */

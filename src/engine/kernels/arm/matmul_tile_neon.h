@@ -1,4 +1,4 @@
-/* What the NEON matrix products share: the tile's shape and its store. */
+/* The tile's shape and its store, which the NEON matrix products share. */
 #ifndef SKV_KERNELS_ARM_MATMUL_TILE_NEON_H
 #define SKV_KERNELS_ARM_MATMUL_TILE_NEON_H
 

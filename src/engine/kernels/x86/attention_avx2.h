@@ -1,4 +1,4 @@
-/* What the AVX2 sources of attention share: their vectors, for attention_level.inc. */
+/* The vectors of the AVX2 sources of attention, for attention_level.inc. */
 #ifndef SKV_KERNELS_X86_ATTENTION_AVX2_H
 #define SKV_KERNELS_X86_ATTENTION_AVX2_H
 

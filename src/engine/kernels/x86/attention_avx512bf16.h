@@ -1,4 +1,5 @@
-/* What the BF16 sources of attention share: pairs of bfloat16, and rows of a page as such. */
+/* Helpers that the BF16 sources of attention share: pairs of bfloat16, and rows of a page as
+ * such. */
 #ifndef SKV_KERNELS_X86_ATTENTION_AVX512BF16_H
 #define SKV_KERNELS_X86_ATTENTION_AVX512BF16_H
 

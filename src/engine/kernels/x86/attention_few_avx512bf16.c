@@ -3,8 +3,8 @@
  * the rows of a page. With so few query rows a panel is used once, and making it would cost more
  * than it saves: this way pages are read about as fast as memory gives them.
  *
- * Codes of int8 pages are whole numbers, and widening them to 16 bits costs a quarter of what
- * bfloat16 costs. What they meet becomes whole numbers too, n = x / step with 15 bits for the
+ * Codes of int8 pages are whole numbers, and widening them to 16 bits costs a quarter of widening
+ * to bfloat16. Their factors become whole numbers too, n = x / step with 15 bits for the
  * largest x, so that VPDPWSSD adds up exactly:
  *
  *     q = step n:  s = step sum n c               p = step n:  o += step sum n c
@@ -25,7 +25,7 @@ enum {
 };
 
 static const float WHOLE_MAX = 32767.0f;
-static const unsigned char UNSEEN[ROW_BYTES] = {0}; /* a row that nobody sees */
+static const unsigned char UNSEEN[ROW_BYTES] = {0}; /* a row that no query sees */
 
 /* Sums as they are added up: f32, or whole numbers of 32 bits for int8 pages. */
 INLINE __m512i add(skv_kv_type type, __m512i x, __m512i y)
@@ -58,7 +58,7 @@ INLINE __m512 add_floats(skv_kv_type type, __m512 o, __m512i sum, __m512 step)
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), step, o);
 }
 
-/* Elements d .. d + 31 of a row as what add_product takes; zero from n on. */
+/* Elements d .. d + 31 of a row in the form that add_product takes; zero from n on. */
 INLINE __m512i load32(const unsigned char *row, skv_kv_type type, size_t d, size_t n)
 {
     if (type != SKV_KV_TYPE_INT8) return skv_load32_avx512(row, type, d, n);
@@ -136,7 +136,7 @@ INLINE void add_scores(__m512i sum[SUMS], const skv_tile_few *f, const unsigned 
     }
 }
 
-/* Rows that nobody sees are read with their neighbours; the softmax leaves them out. */
+/* Rows that no query sees are read with their neighbours; the softmax leaves them out. */
 INLINE void scores_of(const skv_tile_few *f, const skv_tile_page *p, skv_kv_type type,
                       const size_t m)
 {

@@ -1,4 +1,4 @@
-/* Storing and loading one row of a KV page with AVX2; bit for bit what kv_ref.c does. */
+/* Storing and loading one row of a KV page with AVX2; bit for bit as kv_ref.c does. */
 #include <immintrin.h>
 #include <string.h>
 
@@ -44,7 +44,7 @@ static void store_8bit(unsigned char *codes, unsigned char *scale, skv_kv_type t
 {
     __m256 most = _mm256_setzero_ps();
     for (size_t i = 0; i < n; i += 8) {
-        /* The second operand is what stays when one is a NaN. */
+        /* The second operand stays when one is a NaN. */
         most = _mm256_max_ps(magnitude(skv_load8_avx2(x, i, n)), most);
     }
     *scale = skv_row_scale(type, skv_max8_avx2(most));

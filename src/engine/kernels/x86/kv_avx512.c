@@ -1,4 +1,4 @@
-/* Storing and loading one row of a KV page with AVX-512; bit for bit what kv_ref.c does. */
+/* Storing and loading one row of a KV page with AVX-512; bit for bit as kv_ref.c does. */
 #include <immintrin.h>
 
 #include "kernels/kv_page.h"
@@ -45,7 +45,7 @@ static void store_8bit(unsigned char *codes, unsigned char *scale, skv_kv_type t
 {
     __m512 most = _mm512_setzero_ps();
     for (size_t i = 0; i < n; i += 16) {
-        /* The second operand is what stays when one is a NaN. */
+        /* The second operand stays when one is a NaN. */
         most = _mm512_max_ps(_mm512_abs_ps(load16(x, i, n)), most);
     }
     *scale = skv_row_scale(type, _mm512_reduce_max_ps(most));

@@ -90,7 +90,7 @@ static inline __m256 skv_exp_avx2(__m256 x)
     __m256 n;
     x = _mm256_min_ps(_mm256_set1_ps(89.0f), _mm256_max_ps(_mm256_set1_ps(-105.0f), x));
     __m256 p = _mm256_add_ps(skv_exp_parts_avx2(x, &n), _mm256_set1_ps(1.0f));
-    /* Two factors, since 2^n itself may be beyond what a float holds. */
+    /* Two factors, since 2^n itself may be beyond the range of a float. */
     __m256 half = _mm256_round_ps(_mm256_mul_ps(n, _mm256_set1_ps(0.5f)),
                                   _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
     p = _mm256_mul_ps(p, skv_power8_avx2(half));

@@ -11,9 +11,11 @@
 #include "kernels/x86/matmul_pack.h"
 #include "kernels/x86/matmul_tile_avx2.h"
 
+enum { NR = SKV_NR256, MR = SKV_MR256, KC = SKV_KC256 };
+
 static size_t w_bytes(size_t K)
 {
-    return skv_pack_bytes(SKV_NR256, skv_ceil_div(K, 2));
+    return skv_pack_bytes(NR, skv_ceil_div(K, 2));
 }
 
 static size_t x_bytes(size_t m, size_t K)
@@ -23,7 +25,7 @@ static size_t x_bytes(size_t m, size_t K)
 
 static void pack_w(void *panel, const float *w, size_t ldw, size_t n, size_t K)
 {
-    skv_pack_w_bf16_avx2(panel, (skv_pack_rows){w, ldw, n, K}, SKV_NR256);
+    skv_pack_w_bf16_avx2(panel, (skv_pack_rows){w, ldw, n, K}, NR);
 }
 
 static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
@@ -48,7 +50,7 @@ static inline __m256 add_product(__m256 sum, __m256 x, __m256i w)
 
 /* One k of the tile. */
 static inline __attribute__((always_inline)) void
-multiply(__m256 sum[SKV_MR256][2], __m256i w0, __m256i w1, const float *x, const size_t m)
+multiply(__m256 sum[MR][2], __m256i w0, __m256i w1, const float *x, const size_t m)
 {
     for (size_t i = 0; i < m; i++) {
         __m256 xi = _mm256_set1_ps(x[i]);
@@ -67,9 +69,9 @@ static inline __attribute__((always_inline)) void tile_m(skv_tile256 t, const fl
                                                          const uint32_t *w, const size_t m)
 {
     const __m256i high = _mm256_set1_epi32(-65536);
-    __m256 sum[SKV_MR256][2];
+    __m256 sum[MR][2];
     for (size_t i = 0; i < m; i++) sum[i][0] = sum[i][1] = _mm256_setzero_ps();
-    for (size_t u = 0; u < t.n_units; u++, x += 2 * m, w += SKV_NR256) {
+    for (size_t u = 0; u < t.n_units; u++, x += 2 * m, w += NR) {
         __m256i w0 = load_pairs(w), w1 = load_pairs(w + 8);
         multiply(sum, _mm256_slli_epi32(w0, 16), _mm256_slli_epi32(w1, 16), x, m);
         w0 = _mm256_and_si256(load_pairs(w), high);
@@ -79,42 +81,18 @@ static inline __attribute__((always_inline)) void tile_m(skv_tile256 t, const fl
     for (size_t i = 0; i < m; i++) skv_tile256_store(t, i, sum[i]);
 }
 
-static void tile(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
-                 size_t k0, size_t k1, unsigned mode)
-{
-    const bool add = mode & SKV_TILE_ADD;
-    const float *x = (const float *)block + k0 * m;
-    const uint32_t *w = (const uint32_t *)panel + k0 / 2 * SKV_NR256;
-    skv_tile256 t = {c, ldc, skv_ceil_div(k1 - k0, 2), add};
-    (void)K;
-    switch (m) {
-    case 1: tile_m(t, x, w, 1); break;
-    case 2: tile_m(t, x, w, 2); break;
-    case 3: tile_m(t, x, w, 3); break;
-    case 4: tile_m(t, x, w, 4); break;
-    case 5: tile_m(t, x, w, 5); break;
-    default: tile_m(t, x, w, 6); break;
-    }
-}
+#define UNIT_K 2
+#define TILE skv_tile256
+#define X float
+#define X_AT (k0 * m)
+#define W uint32_t
+#define W_AT (k0 / 2 * NR)
+#include "kernels/matmul_tile.inc"
 
 const skv_matmul skv_matmul_wide_avx2 = {
-    .nr = SKV_NR256,
-    .mr = SKV_MR256,
-    .kc = SKV_KC256,
-    .w_bytes = w_bytes,
-    .x_bytes = x_bytes,
-    .pack_w = pack_w,
-    .pack_x = pack_x_wide,
-    .tile = tile,
+    MATMUL_TILE, .w_bytes = w_bytes, .x_bytes = x_bytes, .pack_w = pack_w, .pack_x = pack_x_wide,
 };
 
 const skv_matmul skv_matmul_bf16_avx2 = {
-    .nr = SKV_NR256,
-    .mr = SKV_MR256,
-    .kc = SKV_KC256,
-    .w_bytes = w_bytes,
-    .x_bytes = x_bytes,
-    .pack_w = pack_w,
-    .pack_x = pack_x,
-    .tile = tile,
+    MATMUL_TILE, .w_bytes = w_bytes, .x_bytes = x_bytes, .pack_w = pack_w, .pack_x = pack_x,
 };

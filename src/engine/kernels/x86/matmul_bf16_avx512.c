@@ -11,9 +11,11 @@
 #include "kernels/x86/matmul_pack.h"
 #include "kernels/x86/matmul_tile_avx512.h"
 
+enum { NR = SKV_NR512, MR = SKV_MR512, KC = SKV_KC512 };
+
 static size_t w_bytes(size_t K)
 {
-    return skv_pack_bytes(SKV_NR512, skv_ceil_div(K, 2));
+    return skv_pack_bytes(NR, skv_ceil_div(K, 2));
 }
 
 static size_t x_bytes(size_t m, size_t K)
@@ -23,7 +25,7 @@ static size_t x_bytes(size_t m, size_t K)
 
 static void pack_w(void *panel, const float *w, size_t ldw, size_t n, size_t K)
 {
-    skv_pack_w_bf16_avx2(panel, (skv_pack_rows){w, ldw, n, K}, SKV_NR512);
+    skv_pack_w_bf16_avx2(panel, (skv_pack_rows){w, ldw, n, K}, NR);
 }
 
 static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
@@ -39,8 +41,8 @@ static void pack_x_wide(void *block, const float *x, size_t ldx, size_t m, size_
 }
 
 /* One k of the tile: w holds 64 weights as f32. */
-static inline __attribute__((always_inline)) void
-multiply(__m512 sum[SKV_MR512][4], const __m512 w[4], const float *x, const size_t m)
+static inline __attribute__((always_inline)) void multiply(__m512 sum[MR][4], const __m512 w[4],
+                                                           const float *x, const size_t m)
 {
     for (size_t i = 0; i < m; i++) {
         __m512 xi = _mm512_set1_ps(x[i]);
@@ -53,12 +55,12 @@ static inline __attribute__((always_inline)) void tile_m(skv_tile512 t, const fl
                                                          const uint32_t *w, const size_t m)
 {
     const __m512i high_half = _mm512_set1_epi32(-65536);
-    __m512 sum[SKV_MR512][4], even[4], odd[4];
+    __m512 sum[MR][4], even[4], odd[4];
     skv_tile512_fetch(t, m);
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < 4; j++) sum[i][j] = _mm512_setzero_ps();
     }
-    for (size_t u = 0; u < t.n_units; u++, x += 2 * m, w += SKV_NR512) {
+    for (size_t u = 0; u < t.n_units; u++, x += 2 * m, w += NR) {
         for (size_t j = 0; j < 4; j++) {
             even[j] = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(w + 16 * j), 16));
         }
@@ -72,42 +74,18 @@ static inline __attribute__((always_inline)) void tile_m(skv_tile512 t, const fl
     for (size_t i = 0; i < m; i++) skv_tile512_store(t, i, sum[i]);
 }
 
-static void tile(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
-                 size_t k0, size_t k1, unsigned mode)
-{
-    const bool add = mode & SKV_TILE_ADD;
-    const float *x = (const float *)block + k0 * m;
-    const uint32_t *w = (const uint32_t *)panel + k0 / 2 * SKV_NR512;
-    skv_tile512 t = {c, ldc, skv_ceil_div(k1 - k0, 2), add};
-    (void)K;
-    switch (m) {
-    case 1: tile_m(t, x, w, 1); break;
-    case 2: tile_m(t, x, w, 2); break;
-    case 3: tile_m(t, x, w, 3); break;
-    case 4: tile_m(t, x, w, 4); break;
-    case 5: tile_m(t, x, w, 5); break;
-    default: tile_m(t, x, w, 6); break;
-    }
-}
+#define UNIT_K 2
+#define TILE skv_tile512
+#define X float
+#define X_AT (k0 * m)
+#define W uint32_t
+#define W_AT (k0 / 2 * NR)
+#include "kernels/matmul_tile.inc"
 
 const skv_matmul skv_matmul_wide_avx512 = {
-    .nr = SKV_NR512,
-    .mr = SKV_MR512,
-    .kc = SKV_KC512,
-    .w_bytes = w_bytes,
-    .x_bytes = x_bytes,
-    .pack_w = pack_w,
-    .pack_x = pack_x_wide,
-    .tile = tile,
+    MATMUL_TILE, .w_bytes = w_bytes, .x_bytes = x_bytes, .pack_w = pack_w, .pack_x = pack_x_wide,
 };
 
 const skv_matmul skv_matmul_bf16_avx512 = {
-    .nr = SKV_NR512,
-    .mr = SKV_MR512,
-    .kc = SKV_KC512,
-    .w_bytes = w_bytes,
-    .x_bytes = x_bytes,
-    .pack_w = pack_w,
-    .pack_x = pack_x,
-    .tile = tile,
+    MATMUL_TILE, .w_bytes = w_bytes, .x_bytes = x_bytes, .pack_w = pack_w, .pack_x = pack_x,
 };

@@ -14,11 +14,12 @@
 #include "kernels/x86/matmul_pack.h"
 #include "kernels/x86/matmul_tile_avx512.h"
 
+enum { NR = SKV_NR512, MR = SKV_MR512, KC = SKV_KC512 };
 enum { PEAK_CHAINS = 12 };
 
 static size_t w_bytes(size_t K)
 {
-    return skv_pack_bytes(SKV_NR512, skv_ceil_div(K, 2));
+    return skv_pack_bytes(NR, skv_ceil_div(K, 2));
 }
 
 static size_t x_bytes(size_t m, size_t K)
@@ -28,7 +29,7 @@ static size_t x_bytes(size_t m, size_t K)
 
 static void pack_w(void *panel, const float *w, size_t ldw, size_t n, size_t K)
 {
-    skv_pack_w_bf16_avx2(panel, (skv_pack_rows){w, ldw, n, K}, SKV_NR512);
+    skv_pack_w_bf16_avx2(panel, (skv_pack_rows){w, ldw, n, K}, NR);
 }
 
 static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
@@ -49,8 +50,8 @@ static inline __m512i pair_rows(const float *x, size_t ld, bool both, __mmask16 
 static void pack_w_t(void *panel, const float *w, size_t ldw, size_t n, size_t K)
 {
     uint32_t *out = panel;
-    for (size_t k = 0; k < K; k += 2, out += SKV_NR512) {
-        for (size_t j = 0; j < SKV_NR512; j += 16) {
+    for (size_t k = 0; k < K; k += 2, out += NR) {
+        for (size_t j = 0; j < NR; j += 16) {
             __mmask16 lanes = j < n ? skv_lanes16(n - j) : 0;
             const float *x = w + k * ldw + (j < n ? j : 0);
             _mm512_storeu_si512(out + j, pair_rows(x, ldw, k + 1 < K, lanes));
@@ -76,12 +77,12 @@ static inline __m512bh load_pairs(const uint32_t *w)
 static inline __attribute__((always_inline)) void tile_m(skv_tile512 t, const uint32_t *x,
                                                          const uint32_t *w, const size_t m)
 {
-    __m512 sum[SKV_MR512][4];
+    __m512 sum[MR][4];
     skv_tile512_fetch(t, m);
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < 4; j++) sum[i][j] = _mm512_setzero_ps();
     }
-    for (size_t u = 0; u < t.n_units; u++, x += m, w += SKV_NR512) {
+    for (size_t u = 0; u < t.n_units; u++, x += m, w += NR) {
         __m512bh w0 = load_pairs(w), w1 = load_pairs(w + 16);
         __m512bh w2 = load_pairs(w + 32), w3 = load_pairs(w + 48);
         for (size_t i = 0; i < m; i++) {
@@ -95,35 +96,17 @@ static inline __attribute__((always_inline)) void tile_m(skv_tile512 t, const ui
     for (size_t i = 0; i < m; i++) skv_tile512_store(t, i, sum[i]);
 }
 
-static void tile(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
-                 size_t k0, size_t k1, unsigned mode)
-{
-    const bool add = mode & SKV_TILE_ADD;
-    const uint32_t *x = (const uint32_t *)block + k0 / 2 * m;
-    const uint32_t *w = (const uint32_t *)panel + k0 / 2 * SKV_NR512;
-    skv_tile512 t = {c, ldc, skv_ceil_div(k1 - k0, 2), add};
-    (void)K;
-    switch (m) {
-    case 1: tile_m(t, x, w, 1); break;
-    case 2: tile_m(t, x, w, 2); break;
-    case 3: tile_m(t, x, w, 3); break;
-    case 4: tile_m(t, x, w, 4); break;
-    case 5: tile_m(t, x, w, 5); break;
-    default: tile_m(t, x, w, 6); break;
-    }
-}
+#define UNIT_K 2
+#define TILE skv_tile512
+#define X uint32_t
+#define X_AT (k0 / 2 * m)
+#define W uint32_t
+#define W_AT (k0 / 2 * NR)
+#include "kernels/matmul_tile.inc"
 
 const skv_matmul skv_matmul_bf16_avx512bf16 = {
-    .nr = SKV_NR512,
-    .mr = SKV_MR512,
-    .kc = SKV_KC512,
-    .w_bytes = w_bytes,
-    .x_bytes = x_bytes,
-    .pack_w = pack_w,
-    .pack_x = pack_x,
-    .pack_w_t = pack_w_t,
-    .pack_x_t = pack_x_t,
-    .tile = tile,
+    MATMUL_TILE,      .w_bytes = w_bytes,   .x_bytes = x_bytes,   .pack_w = pack_w,
+    .pack_x = pack_x, .pack_w_t = pack_w_t, .pack_x_t = pack_x_t,
 };
 
 static double run_peak(const void *a, const void *b, size_t n_rounds)

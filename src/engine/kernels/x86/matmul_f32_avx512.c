@@ -10,9 +10,11 @@
 #include "kernels/x86/matmul_pack.h"
 #include "kernels/x86/matmul_tile_avx512.h"
 
+enum { NR = SKV_NR512, MR = SKV_MR512, KC = SKV_KC512 };
+
 static size_t w_bytes(size_t K)
 {
-    return skv_pack_bytes(SKV_NR512, K);
+    return skv_pack_bytes(NR, K);
 }
 
 static size_t x_bytes(size_t m, size_t K)
@@ -22,7 +24,7 @@ static size_t x_bytes(size_t m, size_t K)
 
 static void pack_w(void *panel, const float *w, size_t ldw, size_t n, size_t K)
 {
-    skv_pack_w_f32_avx2(panel, (skv_pack_rows){w, ldw, n, K}, SKV_NR512);
+    skv_pack_w_f32_avx2(panel, (skv_pack_rows){w, ldw, n, K}, NR);
 }
 
 static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
@@ -33,8 +35,8 @@ static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
 static void pack_w_t(void *panel, const float *w, size_t ldw, size_t n, size_t K)
 {
     float *out = panel;
-    for (size_t k = 0; k < K; k++, out += SKV_NR512) {
-        for (size_t j = 0; j < SKV_NR512; j += 16) {
+    for (size_t k = 0; k < K; k++, out += NR) {
+        for (size_t j = 0; j < NR; j += 16) {
             __mmask16 lanes = j < n ? skv_lanes16(n - j) : 0;
             const float *x = w + k * ldw + (j < n ? j : 0);
             _mm512_storeu_ps(out + j, _mm512_maskz_loadu_ps(lanes, x));
@@ -55,12 +57,12 @@ static void pack_x_t(void *block, const float *x, size_t ldx, size_t m, size_t K
 static inline __attribute__((always_inline)) void tile_m(skv_tile512 t, const float *x,
                                                          const float *w, const size_t m)
 {
-    __m512 sum[SKV_MR512][4];
+    __m512 sum[MR][4];
     skv_tile512_fetch(t, m);
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < 4; j++) sum[i][j] = _mm512_setzero_ps();
     }
-    for (size_t u = 0; u < t.n_units; u++, x += m, w += SKV_NR512) {
+    for (size_t u = 0; u < t.n_units; u++, x += m, w += NR) {
         __m512 w0 = _mm512_loadu_ps(w), w1 = _mm512_loadu_ps(w + 16);
         __m512 w2 = _mm512_loadu_ps(w + 32), w3 = _mm512_loadu_ps(w + 48);
         for (size_t i = 0; i < m; i++) {
@@ -74,33 +76,15 @@ static inline __attribute__((always_inline)) void tile_m(skv_tile512 t, const fl
     for (size_t i = 0; i < m; i++) skv_tile512_store(t, i, sum[i]);
 }
 
-static void tile(float *c, size_t ldc, const void *block, const void *panel, size_t m, size_t K,
-                 size_t k0, size_t k1, unsigned mode)
-{
-    const bool add = mode & SKV_TILE_ADD;
-    const float *x = (const float *)block + k0 * m;
-    const float *w = (const float *)panel + k0 * SKV_NR512;
-    skv_tile512 t = {c, ldc, k1 - k0, add};
-    (void)K;
-    switch (m) {
-    case 1: tile_m(t, x, w, 1); break;
-    case 2: tile_m(t, x, w, 2); break;
-    case 3: tile_m(t, x, w, 3); break;
-    case 4: tile_m(t, x, w, 4); break;
-    case 5: tile_m(t, x, w, 5); break;
-    default: tile_m(t, x, w, 6); break;
-    }
-}
+#define UNIT_K 1
+#define TILE skv_tile512
+#define X float
+#define X_AT (k0 * m)
+#define W float
+#define W_AT (k0 * NR)
+#include "kernels/matmul_tile.inc"
 
 const skv_matmul skv_matmul_f32_avx512 = {
-    .nr = SKV_NR512,
-    .mr = SKV_MR512,
-    .kc = SKV_KC512,
-    .w_bytes = w_bytes,
-    .x_bytes = x_bytes,
-    .pack_w = pack_w,
-    .pack_x = pack_x,
-    .pack_w_t = pack_w_t,
-    .pack_x_t = pack_x_t,
-    .tile = tile,
+    MATMUL_TILE,      .w_bytes = w_bytes,   .x_bytes = x_bytes,   .pack_w = pack_w,
+    .pack_x = pack_x, .pack_w_t = pack_w_t, .pack_x_t = pack_x_t,
 };

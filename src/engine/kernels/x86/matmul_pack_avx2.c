@@ -28,7 +28,7 @@ static inline __m256i units_f32(const float *x, float inverse)
     return _mm256_castps_si256(_mm256_loadu_ps(x));
 }
 
-/* The bits of x rounded to bfloat16, in the upper halves; what the lower ones hold is noise. */
+/* The bits of x rounded to bfloat16, in the upper halves; the lower ones hold noise. */
 static inline __m256i round_bf16(__m256 x)
 {
     __m256i bits = _mm256_castps_si256(x);
@@ -95,7 +95,7 @@ static inline __m256i units_tail(const float *x, size_t n, float inverse, units_
     return units(copy, inverse);
 }
 
-/* What the functions below share about one strip of up to eight rows. */
+/* The state that the functions below share about one strip of up to eight rows. */
 struct strip {
     const float *rows;
     size_t ld, n, K;

@@ -18,7 +18,7 @@ INLINE ints dot4(ints dot, ints w, ints x)
 #include "kernels/x86/matmul_q_vnni.inc"
 
 /*
- * Whole blocks of six rows, in strips of 32 columns. What is on registers: integer sums of a
+ * Whole blocks of six rows, in strips of 32 columns. The registers hold: integer sums of a
  * group (zmm0 to 11), sums of the groups that share a scale of X (zmm12 to 23), two vectors of
  * values (24, 25), of codes or of scales (26, 27), a mask (28), the table (30) and a code of X
  * (31). gcc 12 would keep half of the sums in memory. The starts of the integer sums and the
@@ -26,7 +26,7 @@ INLINE ints dot4(ints dot, ints w, ints x)
  */
 enum { SPAN_GROUPS = SKV_KC512 / SKV_QUANT_GROUP, PADDED = 8, STRIP_VECS = 2 };
 
-/* What integer sums of groups start from, and what they are multiplied by. */
+/* The initial integer sums of groups, and their factors. */
 typedef struct span_ends {
     int32_t starts[SPAN_GROUPS][PADDED]; /* [MR], -bias times the sums of X */
     vec scales[SPAN_GROUPS][STRIP_VECS]; /* of a strip */

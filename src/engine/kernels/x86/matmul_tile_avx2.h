@@ -1,4 +1,4 @@
-/* What the AVX2 matrix products share: the tile's shape and its store. */
+/* The tile's shape and its store, which the AVX2 matrix products share. */
 #ifndef SKV_KERNELS_X86_MATMUL_TILE_AVX2_H
 #define SKV_KERNELS_X86_MATMUL_TILE_AVX2_H
 
