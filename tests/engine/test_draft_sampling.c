@@ -32,9 +32,9 @@ enum { N_PROMPT = 90, N_ANSWER = 4, N_TELLS = 500 };
 /* Answers of a sample, and of each of two that are compared. AddressSanitizer is slow, and sees the
  * same accesses in fewer. */
 #if defined(__SANITIZE_ADDRESS__)
-enum { N_FEW = 1000, N_OF_TWO_FEW = 400 };
+enum { N_FEW = 1000, N_OF_TWO = 400 };
 #else
-enum { N_FEW = 2000, N_OF_TWO_FEW = 750 };
+enum { N_FEW = 2000, N_OF_TWO = 1500 };
 #endif
 
 static skv_engine *open_for(const char *model, const char *source)
@@ -350,7 +350,7 @@ static void test_penalties_and_cuts(void **state)
     int32_t ids[N_PROMPT];
     make_ids(ids);
     for (size_t j = 0; j < sizeof samplings / sizeof *samplings; j++) {
-        question q = {EXIT_MODEL, ids, &samplings[j], NULL, every_case() ? 1500 : N_OF_TWO_FEW};
+        question q = {EXIT_MODEL, ids, &samplings[j], NULL, N_OF_TWO};
         expect_same_of_sources(&q, of_exit, 5);
         q.model = KVPRED_SMALL;
         expect_same_of_sources(&q, of_auxiliary, 2);
@@ -410,7 +410,7 @@ static void test_grammars(void **state)
     assert_int_equal(skv_matcher_create(grammar, table, NULL, &matcher, NULL), SKV_OK);
     int32_t ids[N_PROMPT];
     make_mixed_ids(ids);
-    question q = {EXIT_MODEL, ids, &sampling, matcher, every_case() ? 1500 : N_OF_TWO_FEW};
+    question q = {EXIT_MODEL, ids, &sampling, matcher, N_OF_TWO};
     expect_same_of_sources(&q, of_exit, 5);
     q.model = KVPRED_SMALL;
     expect_same_of_sources(&q, of_auxiliary, 2);
