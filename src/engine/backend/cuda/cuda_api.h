@@ -58,6 +58,7 @@ enum { SKV_CU_OWN_STREAM = 1 };    /* does not wait for the default one */
 
 typedef struct skv_cuda_api {
     void *library;
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): parts of a declaration */
 #define X(member, name, arguments) skv_cu_result(*member) arguments;
     SKV_CUDA_FUNCTIONS(X)
 #undef X

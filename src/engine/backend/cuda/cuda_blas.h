@@ -73,6 +73,7 @@ typedef struct skv_cuda_plan skv_cuda_plan;
 
 typedef struct skv_cuda_blas {
     void *library;
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): parts of a declaration */
 #define X(member, name, arguments) int(*member) arguments;
     SKV_BLAS_FUNCTIONS(X)
 #undef X
