@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "engine/draft.h"
+#include "engine/engine_device.h"
 #include "engine/engine_draft.h"
 #include "engine/engine_kvpred.h"
 #include "engine/engine_prune.h"

@@ -47,6 +47,13 @@ static skv_status check_spans(const skv_engine *e, const skv_span *spans, size_t
 }
 
 /* The tokens stand behind those that their sequences have seen, which ends with the step. */
+/* Whether a draft's tokens are taken as if each came in a step of its own. Batch invariance gives
+ * these bits to any chunk; a device that does not promise them takes drafts as they are. */
+static bool takes_singly(const skv_engine *e)
+{
+    return !e->options.batch_invariant && (e->be->promises & SKV_PROMISE_SINGLY);
+}
+
 static void describe_spans(skv_engine *e, const skv_span *spans, size_t n_spans)
 {
     for (size_t i = 0; i < n_spans; i++) {
@@ -63,8 +70,7 @@ static void describe_spans(skv_engine *e, const skv_span *spans, size_t n_spans)
         }
         if (n_ready > 0) e->spans[i].x = s->drafter->ready.x;
         skv_step_want(&e->spans[i], spans[i].want, i);
-        /* Batch invariance gives these bits to any chunk. */
-        e->spans[i].singly = spans[i].want == SKV_WANT_DRAFTED && !e->options.batch_invariant;
+        e->spans[i].singly = spans[i].want == SKV_WANT_DRAFTED && takes_singly(e);
         if (s->pruned) skv_pruned_mark(s);
     }
 }

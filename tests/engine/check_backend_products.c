@@ -4,7 +4,7 @@
 
 #include "base/float16.h"
 #include "base/size.h"
-#include "check_backend_impl.h"
+#include "check_backend_kv.h"
 
 enum { PARTS = 3 };
 
@@ -134,21 +134,28 @@ static matrix draw_matrix(backend_check *c)
 /* The input of a product: the rows of x that it reads, normed. */
 typedef struct inputs {
     check_tensor x; /* [n_all, ldx] */
-    size_t ldx;
-    const uint32_t *rows; /* or NULL */
+    size_t ldx, n_rows;
+    step *step; /* of whose rows those of `set` are read; NULL: n_rows of them are */
+    skv_row_set set;
     skv_norm norm;
     const float *weight; /* of the norm, the host's */
 } inputs;
 
-static inputs draw_inputs(backend_check *c, const matrix *m, size_t n_rows)
+static inputs draw_inputs(backend_check *c, const matrix *m)
 {
-    const size_t n_all = n_rows + check_below(c, CHECK_ROWS);
-    inputs in = {.ldx = m->K + check_below(c, 30)};
-    in.x = check_random(c, n_all * in.ldx, 1);
+    inputs in = {.ldx = m->K + check_below(c, 30), .n_rows = check_between(c, 1, CHECK_ROWS)};
+    size_t n_all = in.n_rows;
+    if (check_one_in(c, 2)) {
+        in.step = check_draw_step(c, check_draw_memory(c, SKV_KV_TYPE_F32, 1, 8), 100, false);
+        check_begin_step(c, in.step);
+        in.set = check_draw_set(c, in.step);
+        in.n_rows = in.step->sets[in.set].n_rows;
+        n_all = in.step->n_rows;
+    }
+    in.x = check_operand(c, n_all * in.ldx, 1);
     for (size_t i = 0; i < n_all; i++) fill(c, in.x.host + i * in.ldx, m->K, 1, m->exact);
     check_put(c, in.x);
     if (!m->exact) in.norm = check_norm(c, m->K, &in.weight);
-    if (n_all > n_rows || check_one_in(c, 2)) in.rows = check_ascending(c, n_rows, n_all);
     return in;
 }
 
@@ -210,12 +217,10 @@ static sum activated(skv_epilogue epilogue, const skv_linear_args *a, sum gate, 
 }
 
 /* Row i of y: columns of parts that begin at row j0 of the matrix, n of them. */
-static void want_row(backend_check *c, const matrix *m, const inputs *in, size_t i_x,
-                     const skv_linear_args *a, size_t j0, size_t n, const float *y_host,
-                     double *want, double *bound)
+static void want_row(const matrix *m, const inputs *in, size_t i_x, const skv_linear_args *a,
+                     size_t j0, size_t n, const float *y_host, double *want, double *bound)
 {
-    double *x = check_host(c, m->K * sizeof *x), *size = check_host(c, m->K * sizeof *size),
-           amax = 0;
+    double x[CHECK_K], size[CHECK_K], amax = 0;
     check_normed(&in->norm, in->weight, in->x.host + i_x * in->ldx, m->K, x, size);
     for (size_t k = 0; k < m->K; k++) amax = fmax(amax, fabs(x[k]));
     for (size_t j = 0; j < n; j++) {
@@ -238,12 +243,13 @@ static skv_epilogue draw_epilogue(backend_check *c, const matrix *m)
     return m->paired ? of_pairs[check_below(c, 4)] : of_one[check_below(c, 3)];
 }
 
-static skv_linear_args draw_args(backend_check *c, const matrix *m, const inputs *in, size_t n_rows)
+static skv_linear_args draw_args(backend_check *c, const matrix *m, const inputs *in)
 {
     return (skv_linear_args){.w = m->packed,
                              .x = check_rows(in->x, in->ldx),
-                             .rows = check_list(c, in->rows, n_rows * sizeof *in->rows),
-                             .n_rows = n_rows,
+                             .n_rows = in->n_rows,
+                             .step = in->step ? in->step->at : NULL,
+                             .set = in->set,
                              .norm = in->norm,
                              .epilogue = draw_epilogue(c, m),
                              .limit = 7,
@@ -259,9 +265,9 @@ void check_linear(backend_check *c)
     check_begin(c, names[m.type]);
     pack(c, &m);
     if (!m.packed) return;
-    const size_t n_rows = check_between(c, 1, CHECK_ROWS);
-    const inputs in = draw_inputs(c, &m, n_rows);
-    skv_linear_args a = draw_args(c, &m, &in, n_rows);
+    const inputs in = draw_inputs(c, &m);
+    const size_t n_rows = in.n_rows;
+    skv_linear_args a = draw_args(c, &m, &in);
     size_t j0 = 0, n = is_of_pairs(a.epilogue) ? m.rows[0] : m.N;
     if (!m.paired && check_one_in(c, 2)) {
         a.part0 = check_below(c, m.n_parts);
@@ -271,55 +277,228 @@ void check_linear(backend_check *c)
         for (size_t i = a.part0; i < a.part1; i++) n += m.rows[i];
     }
     const size_t ldy = n + check_below(c, 20);
-    const check_tensor y = check_random(c, n_rows * ldy, 1);
+    const check_tensor y = check_operand(c, n_rows * ldy, 1);
     double *want = check_host(c, y.n * sizeof *want), *bound = check_host(c, y.n * sizeof *bound);
     for (size_t i = 0; i < y.n; i++) want[i] = (double)y.host[i];
     for (size_t i = 0; i < n_rows; i++) {
-        want_row(c, &m, &in, in.rows ? in.rows[i] : i, &a, j0, n, y.host + i * ldy, want + i * ldy,
-                 bound + i * ldy);
+        want_row(&m, &in, in.step ? check_row_of(in.step, in.set, i) : i, &a, j0, n,
+                 y.host + i * ldy, want + i * ldy, bound + i * ldy);
     }
     a.y = check_rows(y, ldy);
-    be->linear(be, &a);
+    check_begin(c, names[m.type]);
+    be->linear(be, check_list(c, &a, sizeof a));
     check_done(c);
     check_near(c, y, want, bound);
     be->linear_free(be, m.packed);
 }
 
-void check_linear_groups(backend_check *c)
+/* ---- experts ---- */
+
+enum { TERMS = CHECK_ACTIVE + 1 };
+
+/* Which experts each row meets. */
+typedef struct routes {
+    size_t n_rows, n_experts, k, n_terms; /* n_terms: with the shared one */
+    skv_route_args args;
+    size_t chosen[CHECK_ROWS][TERMS], place[CHECK_ROWS][TERMS];
+    double weights[CHECK_ROWS][TERMS];
+} routes;
+
+static double sigmoid(double x)
 {
-    skv_backend *be = check_backend_of(c);
-    const size_t n_groups = check_between(c, 1, CHECK_GROUPS);
-    matrix m[CHECK_GROUPS] = {draw_matrix(c)};
-    skv_linear_group groups[CHECK_GROUPS];
-    check_begin(c, "linear_groups");
-    size_t n_rows = 0;
-    for (size_t g = 0; g < n_groups; g++) {
-        m[g] = m[0];
-        const size_t n = check_below(c, 12); /* may be none */
-        groups[g] = (skv_linear_group){NULL, n_rows, n};
-        n_rows += n;
+    return 1 / (1 + exp(-x));
+}
+
+/* The experts of row i, and what they count. */
+static void choose_row(routes *r, size_t i, const float *logits, const float *bias,
+                       const float *scale)
+{
+    const skv_experts_choice *how = &r->args.how;
+    double scores[CHECK_EXPERTS], all = how->sigmoid ? (double)how->eps : 0;
+    bool taken[CHECK_EXPERTS] = {false};
+    for (size_t e = 0; e < r->n_experts; e++) {
+        const double x = (double)logits[e];
+        scores[e] = how->sigmoid ? sigmoid(x) + (bias ? (double)bias[e] : 0) : x;
     }
-    for (size_t g = 0; g < n_groups; g++) {
-        pack(c, &m[g]);
-        if (!m[g].packed) return;
-        groups[g].w = m[g].packed;
+    for (size_t j = 0; j < r->k; j++) {
+        size_t best = SIZE_MAX;
+        for (size_t e = 0; e < r->n_experts; e++) {
+            if (!taken[e] && (best == SIZE_MAX || scores[e] > scores[best])) best = e;
+        }
+        taken[best] = true;
+        r->chosen[i][j] = best;
+        r->weights[i][j] = how->sigmoid ? sigmoid((double)logits[best]) : exp((double)logits[best]);
+        if (how->sigmoid || how->renormalise) all += r->weights[i][j];
     }
-    const inputs in = draw_inputs(c, &m[0], n_rows);
-    skv_linear_args a = draw_args(c, &m[0], &in, n_rows);
-    const size_t n = is_of_pairs(a.epilogue) ? m[0].rows[0] : m[0].N;
-    const check_tensor y = check_random(c, n_rows * n, 1);
-    double *want = check_host(c, y.n * sizeof *want), *bound = check_host(c, y.n * sizeof *bound);
-    for (size_t g = 0; g < n_groups; g++) {
-        for (size_t i = groups[g].row0; i < groups[g].row0 + groups[g].n_rows; i++) {
-            want_row(c, &m[g], &in, in.rows ? in.rows[i] : i, &a, 0, n, y.host + i * n,
-                     want + i * n, bound + i * n);
+    for (size_t e = 0; !how->sigmoid && !how->renormalise && e < r->n_experts; e++) {
+        all += exp((double)logits[e]);
+    }
+    for (size_t j = 0; j < r->k; j++) {
+        double *w = &r->weights[i][j];
+        if (!how->sigmoid || how->renormalise) *w /= all;
+        if (how->sigmoid && how->scale != 0) *w *= (double)how->scale;
+        if (scale) *w *= (double)scale[r->chosen[i][j]];
+    }
+    if (r->args.shared) {
+        r->weights[i][r->k] = r->args.shared_gate ? sigmoid((double)logits[r->n_experts]) : 1;
+    }
+}
+
+static void find_places(routes *r)
+{
+    size_t n = 0;
+    for (size_t e = 0; e < r->n_experts; e++) {
+        for (size_t i = 0; i < r->n_rows; i++) {
+            for (size_t j = 0; j < r->k; j++) {
+                if (r->chosen[i][j] == e) r->place[i][j] = n++;
+            }
         }
     }
-    a.y = check_rows(y, n);
-    be->linear_groups(be, &a, check_list(c, groups, n_groups * sizeof *groups), n_groups);
+    for (size_t i = 0; r->args.shared && i < r->n_rows; i++) r->place[i][r->k] = n++;
+}
+
+/* Scores that no rounding confuses: they are equal, or apart. A bias adds half numbers. */
+static void draw_logits(backend_check *c, check_tensor t)
+{
+    for (size_t i = 0; i < t.n; i++) t.host[i] = (float)check_below(c, 40) / 10 - 2;
+    check_put(c, t);
+}
+
+static routes *draw_routes(backend_check *c, size_t n_experts)
+{
+    skv_backend *be = check_backend_of(c);
+    routes *r = check_host(c, sizeof *r);
+    r->n_rows = check_between(c, 1, CHECK_ROWS);
+    r->n_experts = n_experts;
+    r->k = check_between(c, 1, skv_min_size(CHECK_ACTIVE, n_experts));
+    const bool shared = check_one_in(c, 2), gated = shared && check_one_in(c, 2);
+    const bool has_bias = check_one_in(c, 2), has_scale = check_one_in(c, 2);
+    const size_t ld = n_experts + gated + check_below(c, 5);
+    const check_tensor logits = check_random(c, r->n_rows * ld, 1);
+    const check_tensor bias = check_random(c, n_experts, 1), scale = check_random(c, n_experts, 1);
+    draw_logits(c, logits);
+    for (size_t e = 0; e < n_experts; e++) bias.host[e] = (float)check_below(c, 4);
+    check_put(c, bias);
+    r->n_terms = r->k + shared;
+    r->args = (skv_route_args){.logits = check_rows(logits, ld),
+                               .n_rows = r->n_rows,
+                               .how = {.n_experts = n_experts,
+                                       .n_active = r->k,
+                                       .sigmoid = check_one_in(c, 2),
+                                       .renormalise = check_one_in(c, 2),
+                                       .eps = check_one_in(c, 2) ? 0.125f : 0,
+                                       .scale = check_one_in(c, 2) ? 2.5f : 0},
+                               .bias = has_bias ? check_vec(bias) : (skv_vec){0},
+                               .expert_scale = has_scale ? check_vec(scale) : (skv_vec){0},
+                               .shared = shared,
+                               .shared_gate = gated};
+    for (size_t i = 0; i < r->n_rows; i++) {
+        choose_row(r, i, logits.host + i * ld, has_bias ? bias.host : NULL,
+                   has_scale ? scale.host : NULL);
+    }
+    find_places(r);
+    be->route(be, check_list(c, &r->args, sizeof r->args));
+    check_done(c);
+    return r;
+}
+
+/* What the terms of each row come to, by other numbers than experts_linear makes. */
+static void check_mix(backend_check *c, const routes *r)
+{
+    skv_backend *be = check_backend_of(c);
+    const size_t n = check_between(c, 1, 200), ldx = n + check_below(c, 9);
+    const check_tensor x = check_random(c, r->n_rows * ldx, 1);
+    const check_tensor y = check_operand(c, r->n_rows * r->n_terms * n, 1);
+    const bool store = check_one_in(c, 2);
+    double *want = check_host(c, x.n * sizeof *want), *bound = check_host(c, x.n * sizeof *bound);
+    for (size_t at = 0; at < x.n; at++) {
+        const size_t i = at / ldx, d = at % ldx;
+        want[at] = (double)x.host[at];
+        if (d >= n) continue;
+        double size = store ? 0 : fabs(want[at]);
+        if (store) want[at] = 0;
+        for (size_t j = 0; j < r->n_terms; j++) {
+            const double term = r->weights[i][j] * (double)y.host[r->place[i][j] * n + d];
+            want[at] += term;
+            size += fabs(term);
+        }
+        bound[at] = (double)(r->n_experts + 16) * CHECK_F32 * size;
+    }
+    check_begin(c, "route and mix");
+    const skv_mix_args args = {check_rows(x, ldx), check_rows(y, n), n, store};
+    be->mix(be, check_list(c, &args, sizeof args));
+    check_done(c);
+    check_near(c, x, want, bound);
+}
+
+/* y of all pairs. */
+static void check_pairs(backend_check *c, const routes *r, const matrix *m, skv_experts_args *a)
+{
+    skv_backend *be = check_backend_of(c);
+    const skv_linear_args alike = {.epilogue = a->epilogue, .limit = 7, .alpha = 1.702f};
+    const size_t n = is_of_pairs(a->epilogue) ? m[0].rows[0] : m[0].N, n_pairs = r->n_rows * r->k;
+    inputs in = {.ldx = m[0].K + check_below(c, 30)};
+    in.x = check_operand(c, (a->by_row ? r->n_rows : n_pairs) * in.ldx, 1);
+    if (m[0].exact) {
+        for (size_t i = 0; i < in.x.n / in.ldx; i++) {
+            fill(c, in.x.host + i * in.ldx, m[0].K, 1, true);
+        }
+        check_put(c, in.x);
+    } else {
+        in.norm = check_norm(c, m[0].K, &in.weight);
+    }
+    const size_t ldy = n + check_below(c, 20);
+    const check_tensor y = check_operand(c, n_pairs * ldy, 1);
+    double *want = check_host(c, y.n * sizeof *want), *bound = check_host(c, y.n * sizeof *bound);
+    for (size_t i = 0; i < y.n; i++) want[i] = (double)y.host[i];
+    for (size_t j = 0; j < n_pairs; j++) {
+        const size_t i = j / r->k, p = r->place[i][j % r->k];
+        want_row(&m[r->chosen[i][j % r->k]], &in, a->by_row ? i : p, &alike, 0, n, y.host + p * ldy,
+                 want + p * ldy, bound + p * ldy);
+    }
+    a->norm = in.norm;
+    a->limit = alike.limit;
+    a->alpha = alike.alpha;
+    a->x = check_rows(in.x, in.ldx);
+    a->y = check_rows(y, ldy);
+    check_begin(c, "experts_linear");
+    be->experts_linear(be, check_list(c, a, sizeof *a));
     check_done(c);
     check_near(c, y, want, bound);
-    for (size_t g = 0; g < n_groups; g++) be->linear_free(be, m[g].packed);
+}
+
+void check_experts(backend_check *c)
+{
+    skv_backend *be = check_backend_of(c);
+    const size_t E = check_between(c, 1, CHECK_EXPERTS);
+    matrix m[CHECK_EXPERTS] = {draw_matrix(c)};
+    const skv_linear *packed[CHECK_EXPERTS];
+    skv_experts *experts = NULL;
+    skv_error err;
+    check_begin(c, "experts_create");
+    for (size_t e = 0; e < E; e++) {
+        m[e] = m[0];
+        pack(c, &m[e]);
+        if (!m[e].packed) return;
+        packed[e] = m[e].packed;
+    }
+    if (be->experts_create(be, check_list(c, packed, E * sizeof(skv_linear *)), E, &experts,
+                           &err) != SKV_OK) {
+        check_same(c, err.text, "experts", 1);
+        return;
+    }
+    check_done(c);
+    const routes *r = draw_routes(c, E);
+    for (size_t i = 0; i < 2; i++) { /* both go by one `route` */
+        skv_experts_args a = {.w = experts, .by_row = check_one_in(c, 2)};
+        do {
+            a.epilogue = draw_epilogue(c, &m[0]);
+        } while (a.epilogue == SKV_EPILOGUE_ADD);
+        check_pairs(c, r, m, &a);
+    }
+    check_mix(c, r);
+    be->experts_free(be, experts);
+    for (size_t e = 0; e < E; e++) be->linear_free(be, m[e].packed);
 }
 
 /* A product of rows that were saved by way of a norm, and loaded, has the bits of that of the rows
@@ -333,12 +512,15 @@ void check_saved_rows(backend_check *c)
     if (!m.packed) return;
     const size_t n = check_between(c, 1, 20), N = m.N, K = m.K;
     const size_t ldx = K + check_below(c, 9), ld_back = K + check_below(c, 9);
-    const check_tensor x = check_random(c, n * ldx, 1), back = check_random(c, n * ld_back, 1);
+    const check_tensor x = check_operand(c, n * ldx, 1), back = check_random(c, n * ld_back, 1);
     const float *weight;
     const skv_norm norm = check_norm(c, K, &weight);
     const size_t n_bytes = n * be->row_bytes(be, m.type, K);
     unsigned char *saved = check_host(c, n_bytes);
+    skv_backend_step *at = check_new_step(c, 0);
+    check_begin_bare(c, at);
     be->save_rows(be, m.type, saved, check_rows(x, ldx), n, K, norm);
+    check_end_step(c, at); /* now they have arrived */
     be->load_rows(be, m.type, check_rows(back, ld_back), check_list(c, saved, n_bytes), n, K);
     check_done(c);
     float *results[2];

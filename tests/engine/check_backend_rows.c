@@ -14,7 +14,8 @@ static void check_areas(backend_check *c)
     skv_error err;
     check_begin(c, "areas_create");
     for (size_t i = 0; i < AREAS; i++) {
-        specs[i] = (skv_area_spec){SKV_AREA_F32, check_below(c, 5), check_between(c, 1, 70), false};
+        specs[i] =
+            (skv_area_spec){SKV_AREA_F32, check_below(c, 5), check_between(c, 1, 70), false, true};
     }
     if (be->areas_create(be, specs, AREAS, areas, &err) != SKV_OK) {
         check_same(c, err.text, "areas", 1);
@@ -43,7 +44,7 @@ void check_memory(backend_check *c)
     skv_backend *be = check_backend_of(c);
     const size_t n_rows = check_between(c, 1, 20), n = check_between(c, 1, 50);
     const size_t lda = n + check_below(c, 9), ldb = n + check_below(c, 9);
-    const check_tensor a = check_random(c, n_rows * lda, 1), b = check_random(c, n_rows * ldb, 1);
+    const check_tensor a = check_operand(c, n_rows * lda, 1), b = check_random(c, n_rows * ldb, 1);
     const skv_rows from = check_rows(a, lda), to = check_rows(b, ldb);
     double *want = check_host(c, b.n * sizeof *want);
     for (size_t i = 0; i < b.n; i++) {
@@ -77,7 +78,8 @@ static void check_gated_norm(backend_check *c)
     check_begin(c, "gated_norm");
     const size_t n_rows = check_between(c, 1, CHECK_ROWS), G = check_between(c, 1, 5);
     const size_t n = check_between(c, 1, 70), ld = G * n + check_below(c, 9);
-    const check_tensor x = check_random(c, n_rows * ld, 1), z = check_random(c, n_rows * G * n, 2);
+    const check_tensor x = check_operand(c, n_rows * ld, 1),
+                       z = check_operand(c, n_rows * G * n, 2);
     const bool each = check_one_in(c, 2), sigmoid = check_one_in(c, 2), first = check_one_in(c, 2);
     const float *weight;
     const skv_norm norm = check_norm(c, each ? G * n : n, &weight);
@@ -116,8 +118,8 @@ static void check_norm_alone(backend_check *c)
 {
     check_begin(c, "norm");
     const size_t n_rows = check_between(c, 1, CHECK_ROWS), n = check_between(c, 1, CHECK_K);
-    const check_tensor x = check_random(c, n_rows * n, 2), w = check_random(c, n, 0.5);
-    const check_tensor y = check_one_in(c, 2) ? x : check_random(c, n_rows * n, 1);
+    const check_tensor x = check_operand(c, n_rows * n, 2), w = check_random(c, n, 0.5);
+    const check_tensor y = check_one_in(c, 2) ? x : check_operand(c, n_rows * n, 1);
     const skv_norm norm = {
         .weight = check_vec(w), .offset = check_one_in(c, 2) ? 1.0f : 0, .eps = 1e-6f};
     double *want = check_host(c, x.n * sizeof *want), *bound = check_host(c, x.n * sizeof *bound);
@@ -133,7 +135,7 @@ static void check_norm_add(backend_check *c)
 {
     check_begin(c, "norm_add");
     const size_t n_rows = check_between(c, 1, CHECK_ROWS), n = check_between(c, 1, CHECK_K);
-    const check_tensor x = check_random(c, n_rows * n, 1), y = check_random(c, n_rows * n, 2);
+    const check_tensor x = check_random(c, n_rows * n, 1), y = check_operand(c, n_rows * n, 2);
     const float *weight;
     skv_norm norm = check_norm(c, n, &weight);
     if (!weight) norm.eps = 1e-6f; /* a norm there is, without a weight */
@@ -179,7 +181,8 @@ static void check_glu(backend_check *c)
     check_begin(c, "glu");
     const size_t n_rows = check_between(c, 1, CHECK_ROWS), n = check_between(c, 1, CHECK_K);
     const size_t ld = n + check_below(c, 9);
-    const check_tensor x = check_random(c, n_rows * 2 * n, 3), y = check_random(c, n_rows * ld, 1);
+    const check_tensor x = check_operand(c, n_rows * 2 * n, 3),
+                       y = check_operand(c, n_rows * ld, 1);
     const bool is_gelu = check_one_in(c, 2);
     double *want = check_host(c, y.n * sizeof *want), *bound = check_host(c, y.n * sizeof *bound);
     for (size_t i = 0; i < y.n; i++) want[i] = (double)y.host[i];
@@ -204,7 +207,7 @@ static void check_scale(backend_check *c)
     check_begin(c, "scale");
     const size_t n_rows = check_between(c, 1, CHECK_ROWS), n = check_between(c, 1, 100);
     const size_t ld = n + check_below(c, 5);
-    const check_tensor x = check_random(c, n_rows * ld, 1);
+    const check_tensor x = check_operand(c, n_rows * ld, 1);
     const float factor = (float)check_normal(c);
     double *want = check_host(c, x.n * sizeof *want);
     for (size_t i = 0; i < x.n; i++) {
@@ -233,44 +236,6 @@ static void check_softcap(backend_check *c)
     check_near(c, x, want, bound);
 }
 
-static void check_mix(backend_check *c)
-{
-    check_begin(c, "mix");
-    const size_t n_rows = check_between(c, 1, CHECK_ROWS), n = check_between(c, 1, 200);
-    const size_t n_terms = check_between(c, 1, 5), n_places = n_rows * n_terms;
-    const check_tensor x = check_random(c, n_rows * n, 1), y = check_random(c, n_places * n, 1);
-    float *weights = check_host(c, n_places * sizeof *weights);
-    uint32_t *places = check_host(c, n_places * sizeof *places);
-    const bool store = check_one_in(c, 2);
-    double *want = check_host(c, x.n * sizeof *want), *bound = check_host(c, x.n * sizeof *bound);
-    for (size_t j = 0; j < n_places; j++) {
-        weights[j] = (float)check_normal(c);
-        places[j] = (uint32_t)check_below(c, n_places);
-    }
-    for (size_t i = 0; i < x.n; i++) {
-        double size = store ? 0 : fabs((double)x.host[i]);
-        want[i] = store ? 0 : (double)x.host[i];
-        for (size_t j = i / n * n_terms; j < (i / n + 1) * n_terms; j++) {
-            const double term = (double)weights[j] * (double)y.host[places[j] * n + i % n];
-            want[i] += term;
-            size += fabs(term);
-        }
-        bound[i] = (double)(n_terms + 1) * CHECK_F32 * size;
-    }
-    const skv_mix_args args = {.x = check_rows(x, n),
-                               .y = check_rows(y, n),
-                               .n_rows = n_rows,
-                               .n = n,
-                               .n_terms = n_terms,
-                               .weights = check_list(c, weights, n_places * sizeof *weights),
-                               .places = check_list(c, places, n_places * sizeof *places),
-                               .store = store};
-    skv_backend *be = check_backend_of(c);
-    be->mix(be, &args);
-    check_done(c);
-    check_near(c, x, want, bound);
-}
-
 void check_row_operations(backend_check *c)
 {
     check_norm_alone(c);
@@ -279,5 +244,4 @@ void check_row_operations(backend_check *c)
     check_glu(c);
     check_scale(c);
     check_softcap(c);
-    check_mix(c);
 }

@@ -228,7 +228,8 @@ static moved draw_moved(backend_check *c, const step *s, skv_row_set from)
     skv_backend *be = check_backend_of(c);
     moved x = {.n = check_between(c, 1, 70)};
     x.rows = check_random(c, s->n_rows * x.n, 1);
-    x.x = (skv_rows){check_area(c, (skv_area_spec){SKV_AREA_F32, s->n_rows, x.n, true}), 0, x.n};
+    x.x = (skv_rows){check_area(c, (skv_area_spec){SKV_AREA_F32, s->n_rows, x.n, true, true}), 0,
+                     x.n};
     for (size_t i = 0; i < s->sets[from].n_rows; i++) {
         const size_t row = check_row_of(s, from, i);
         be->copy_rows(be, skv_rows_from(x.x, i, 0), skv_rows_from(check_rows(x.rows, x.n), row, 0),
@@ -288,7 +289,8 @@ void check_embed_gate(backend_check *c)
     const skv_row_set set = check_draw_set(c, s);
     const size_t n_rows = s->sets[set].n_rows;
     const size_t n = check_between(c, 1, 100), ld = n + check_below(c, 50);
-    const check_tensor gate = check_random(c, n_rows * n, 1), part = check_random(c, n_rows * n, 1);
+    const check_tensor gate = check_operand(c, n_rows * n, 1),
+                       part = check_operand(c, n_rows * n, 1);
     const check_tensor token = check_random(c, s->n_rows * ld, 1), w = check_random(c, n, 0.5);
     const skv_norm norm = {.weight = check_vec(w), .eps = 1e-6f};
     double *want = check_host(c, gate.n * sizeof *want),

@@ -9,8 +9,10 @@
  *          are free, shared or in whose sequence is the caller's to know. Lists of rows, counts and
  *          votes are the host's.
  * LISTS    Host memory that a call reads or fills is used before it returns: the caller may change
- *          it at once. Only what pages_read fills belongs to the back end until pages_done.
- * ORDER    Operations run one after the other, started by one thread at a time. They cannot fail:
+ *          it at once. Two functions fill memory later, which belongs to the back end until then:
+ *          pages_read until pages_done, save_rows until step_wait.
+ * ORDER    Operations run one after the other, started by one thread at a time. They may return
+ *          before they are done: `map` for reading, page_map and step_wait wait. They cannot fail:
  *          all sizes are checked and all memory is taken beforehand.
  *
  * STEP     A step works on T rows of any number of sequences. It is described once, before its
@@ -26,15 +28,16 @@
 #include <stdint.h>
 
 #include "base/fail.h"
-#include "base/pool.h"
 #include "base/quant.h"
 #include "base/size.h"
 #include "kernels/cpu.h"
+#include "kernels/experts.h"
 #include "kernels/kv_page.h"
 
 typedef struct skv_backend skv_backend;
 typedef struct skv_area skv_area; /* memory for a tensor */
 typedef struct skv_linear skv_linear;
+typedef struct skv_experts skv_experts; /* matrices of the experts of a layer, as one argument */
 typedef struct skv_page_pool skv_page_pool;
 typedef struct skv_slots skv_slots;   /* how the KV slots of a plan lie in pages */
 typedef struct skv_table skv_table;   /* the pages of one sequence */
@@ -53,6 +56,7 @@ typedef struct skv_area_spec {
     skv_area_kind kind;
     size_t n_rows, n_columns; /* room for n_rows * n_columns elements */
     bool moves;               /* `gather` compacts it: a device may keep two copies and swap them */
+    bool lasts; /* it outlives steps; else it is undefined where a step begins beside no other */
 } skv_area_spec;
 
 /* Row i is at element `at` + i * `ld` of the area: elements, whatever their size. Rows may have any
@@ -218,6 +222,10 @@ typedef struct skv_backend_step_spec {
     /* A step under way, with rows at the same positions in sequences of the same contexts: angles
      * that both have are taken from it. It ends later. NULL: there is none. */
     const skv_backend_step *angles_of;
+    /* A decoding step that only step_wait will interrupt. Its operations have the same arguments as
+     * those of the last such step with as many rows, in as many spans, of the same slots: a device
+     * may replay a recording of their launches. */
+    bool repeats;
 } skv_backend_step_spec;
 
 /* The largest step that a skv_backend_step is for. */
@@ -292,34 +300,55 @@ typedef struct skv_norm {
     bool joined; /* of heads: over all of them together, weight [n_heads * head_dim] */
 } skv_norm;
 
-/* y[i, :] = epilogue(norm(x[rows[i], :]) W^T) for i < n_rows; parts [part0, part1) of W, whose
- * first column is column 0 of y. */
+/* y[i, :] = epilogue(norm(x[i, :]) W^T) for i < n_rows; parts [part0, part1) of W, whose first
+ * column is column 0 of y. */
 typedef struct skv_linear_args {
     const skv_linear *w;
-    size_t part0, part1;  /* 0, 0: all */
-    skv_rows y;           /* [n_rows, columns of the parts] */
-    skv_rows x;           /* [*, K]; does not overlap y */
-    const uint32_t *rows; /* [n_rows] or NULL */
+    size_t part0, part1; /* 0, 0: all */
+    skv_rows y;          /* [n_rows, columns of the parts] */
+    skv_rows x;          /* [n_rows, K]; does not overlap y */
     size_t n_rows;
+    /* With a step, x is [T, K], n_rows is that of `set`, and row i of it is read where x[i, :] is.
+     * NULL: none. */
+    const skv_backend_step *step;
+    skv_row_set set;
     skv_norm norm;
     skv_epilogue epilogue;
     float limit, alpha; /* CLAMPED */
 } skv_linear_args;
 
-/* One of several products that run at once, each with rows of its own. */
-typedef struct skv_linear_group {
-    const skv_linear *w;
-    size_t row0, n_rows;
-} skv_linear_group;
+/* Which experts each row meets, and what each counts there (kernels/experts.h). The result is the
+ * back end's, until the next `route`: experts_linear and mix go by it. */
+typedef struct skv_route_args {
+    skv_rows logits; /* F32 [n_rows, n_experts]; a column more with shared_gate */
+    size_t n_rows;
+    skv_experts_choice how;
+    skv_vec bias;         /* [n_experts], added to sigmoids for the choice alone; or none */
+    skv_vec expert_scale; /* [n_experts], times the weight of each expert; or none */
+    bool shared;          /* an expert that every row meets is the last term of its sum, times 1 */
+    bool shared_gate;     /* or times sigmoid(logits[i, n_experts]) */
+} skv_route_args;
 
-/* x[i, :] += sum_j weights[i, j] * y[places[i, j], :] for i < n_rows, in the order of j. */
+/* The products of all pairs of row and expert of the last `route`: row p of y is that of pair p,
+ * and pairs are sorted by expert, then by row. All matrices have one shape. */
+typedef struct skv_experts_args {
+    const skv_experts *w; /* of as many experts as `route` chose from */
+    skv_rows y;           /* [n_rows * n_active, columns] */
+    skv_rows x;           /* [n_rows * n_active, K], by pair; does not overlap y */
+    bool by_row;          /* x is [n_rows, K]: of each pair its row */
+    skv_norm norm;
+    skv_epilogue epilogue;
+    float limit, alpha; /* CLAMPED */
+} skv_experts_args;
+
+/* x[i, :] += the sum over the experts of row i by the last `route`, the first chosen first, of its
+ * weight times y[pair, :]. The shared expert's row is y[n_rows * n_active + i, :], the last term.
+ */
 typedef struct skv_mix_args {
     skv_rows x; /* [n_rows, n] */
-    skv_rows y; /* [*, n] */
-    size_t n_rows, n, n_terms;
-    const float *weights;   /* [n_rows, n_terms], the host's */
-    const uint32_t *places; /* [n_rows, n_terms], the host's */
-    bool store;             /* x is the sum, whatever it was */
+    skv_rows y; /* [n_rows * n_active, n], and n_rows more with a shared expert */
+    size_t n;
+    bool store; /* x is the sum, whatever it was */
 } skv_mix_args;
 
 /* Norm and rotation of q, in place. Norm and rotation of k and norm of v, which then go to the
@@ -524,20 +553,50 @@ typedef struct skv_backend_limits {
     size_t max_K;     /* longest product */
     size_t max_heads; /* query heads of a layer */
     size_t head_dim;
-    size_t max_group;      /* query heads to a KV head */
-    size_t max_kv_rows;    /* longest sequence */
-    size_t max_groups;     /* of linear_groups; 0: it is not called */
-    size_t max_group_rows; /* rows of all of them */
+    size_t max_group;   /* query heads to a KV head */
+    size_t max_kv_rows; /* longest sequence */
+    size_t max_experts; /* of a layer; 0: `route` is not called */
+    size_t max_active;  /* experts of a row */
     /* The largest key_dim and value_dim of a scan; 0: it is not called. */
     size_t state_key_dim, state_value_dim;
-    /* Results of a row do not depend, by one bit, on the rows that are computed beside it. */
+    /* Results of a row do not depend, by one bit, on the rows that are computed beside it. Only
+     * with SKV_PROMISE_INVARIANT. */
     bool batch_invariant;
 } skv_backend_limits;
 
+/* Promises to the bit. src/engine/combine.c says what needs them. */
+enum {
+    SKV_PROMISE_REPEATS = 1, /* the same calls on the same memory have the same results */
+    SKV_PROMISE_SINGLY = 2,  /* skv_attention_item.follows: a draft's tokens are those of steps of
+                              * their own; else the engine leaves it false */
+    SKV_PROMISE_ROWS = 4,    /* a product of load_rows' rows is that of the rows that were saved */
+    SKV_PROMISE_CUTS = 8,    /* a prompt is the same in any chunks */
+    SKV_PROMISE_INVARIANT = 16, /* skv_backend_limits.batch_invariant can be had */
+    SKV_PROMISE_ALL = 31
+};
+
+/* What a back end may have to refuse. */
+typedef struct skv_backend_shape {
+    const skv_backend_limits *limits;
+    skv_weight_type weights;
+    skv_kv_type kv;
+    bool drops; /* heads lose rows, after prompts have voted or without */
+    bool adapters;
+    bool states; /* layers of linear attention */
+} skv_backend_shape;
+
 struct skv_backend {
-    const char *name;
+    const char *name;  /* of the device: "cpu" */
     const char *level; /* of its kernels: "avx512" */
+    unsigned promises; /* SKV_PROMISE_* */
     void (*free)(skv_backend *be);
+
+    /* -- before anything is created -- */
+
+    /* SKV_UNSUPPORTED names the first thing that it cannot do. */
+    skv_status (*fits)(const skv_backend *be, const skv_backend_shape *shape, skv_error *err);
+    /* Bytes that may be taken. `device` is 0 where memory is the host's alone. */
+    skv_bytes (*available)(const skv_backend *be);
 
     /* -- areas -- */
 
@@ -562,6 +621,8 @@ struct skv_backend {
      * are touched. */
     skv_status (*pool_create)(skv_backend *be, size_t page_bytes, size_t n_pages,
                               skv_page_pool **out, skv_error *err);
+    /* SIZE_MAX: more than can be counted. */
+    skv_bytes (*pool_bytes)(const skv_backend *be, size_t page_bytes, size_t n_pages);
     /* NULL: nothing happens. */
     void (*pool_free)(skv_backend *be, skv_page_pool *pool);
     /* Page to[i] becomes what page from[i] is, for i < n; no page is in both lists. */
@@ -639,6 +700,12 @@ struct skv_backend {
     skv_status (*linear_create)(skv_backend *be, const skv_linear_spec *spec, skv_linear **out,
                                 skv_error *err);
     void (*linear_free)(skv_backend *be, skv_linear *w);
+    /* Matrices w [n] of one shape and type, each of which experts_linear computes whole; borrowed
+     * until experts_free. */
+    skv_status (*experts_create)(skv_backend *be, const skv_linear *const *w, size_t n,
+                                 skv_experts **out, skv_error *err);
+    /* NULL: nothing happens. */
+    void (*experts_free)(skv_backend *be, skv_experts *experts);
 
     /* -- states of linear attention -- */
 
@@ -662,10 +729,8 @@ struct skv_backend {
     /* -- operations -- */
 
     void (*linear)(skv_backend *be, const skv_linear_args *args);
-    /* The products of all groups, which share K and N, all parts: group g has rows [row0, row0 +
-     * n_rows) of args->y and of args->rows or, without these, of args->x. */
-    void (*linear_groups)(skv_backend *be, const skv_linear_args *args,
-                          const skv_linear_group *groups, size_t n_groups);
+    void (*route)(skv_backend *be, const skv_route_args *args);
+    void (*experts_linear)(skv_backend *be, const skv_experts_args *args);
     void (*mix)(skv_backend *be, const skv_mix_args *args);
     void (*place)(skv_backend *be, const skv_place_args *args);
     void (*attention)(skv_backend *be, const skv_attention_args *args);
@@ -689,25 +754,14 @@ struct skv_backend {
     /* x = cap * tanh(x / cap); F32 [n_rows, n]. */
     void (*softcap)(skv_backend *be, skv_rows x, size_t n_rows, size_t n, float cap);
     /* Rows as bytes of the host, n times row_bytes of them, and back: host = norm(x [n, K]), and x
-     * F32 [n, K] = host. A product with weights of this type has the same result for what comes
-     * back as for x by way of this norm, to the bit. */
+     * F32 [n, K] = host. With SKV_PROMISE_ROWS a product with weights of this type has the same
+     * result for what comes back as for x by way of this norm, to the bit. What save_rows fills
+     * belongs to the back end until the next step_wait, of any step. */
     size_t (*row_bytes)(const skv_backend *be, skv_weight_type type, size_t K);
     void (*save_rows)(skv_backend *be, skv_weight_type type, unsigned char *host, skv_rows x,
                       size_t n, size_t K, skv_norm norm);
     void (*load_rows)(skv_backend *be, skv_weight_type type, skv_rows x, const unsigned char *host,
                       size_t n, size_t K);
 };
-
-/* ---- creating one ---- */
-
-typedef struct skv_backend_options {
-    const char *device;  /* "cpu"; NULL: the same */
-    skv_pool *threads;   /* the host's, which "cpu" computes on; borrowed until `free` */
-    skv_cpu_level level; /* of the processor's kernels */
-} skv_backend_options;
-
-/** SKV_UNSUPPORTED: there is no such device, or it cannot be used here. */
-SKV_MUST_CHECK skv_status skv_backend_create(const skv_backend_options *options, skv_backend **out,
-                                             skv_error *err);
 
 #endif

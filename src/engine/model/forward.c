@@ -141,6 +141,10 @@ static skv_status start_rows(const skv_pass *p, skv_error *err)
 static void resume_rows(const skv_pass *p)
 {
     const size_t D = p->c->hidden;
+    if (p->f->saved) {
+        p->be->load_rows(p->be, p->m->stack.type, p->ws->x, p->f->saved, p->n_rows, D);
+        return;
+    }
     for (size_t s = 0, row = 0; s < p->f->n_spans; row += p->spans[s++].n) {
         const skv_forward_span *span = &p->spans[s];
         const float *x = span->x ? span->x : p->f->rows;
@@ -429,8 +433,9 @@ static void add_embedding(const skv_pass *p, size_t i)
                                             .part1 = i + 1,
                                             .y = part,
                                             .x = p->ws->x0,
-                                            .rows = skv_pass_rows(p),
-                                            .n_rows = p->n_alive});
+                                            .n_rows = p->n_alive,
+                                            .step = p->ws->step,
+                                            .set = p->set});
     p->be->linear(
         p->be,
         &(skv_linear_args){.w = layer->embed_gate, .y = gate, .x = p->ws->x, .n_rows = p->n_alive});

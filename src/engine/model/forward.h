@@ -69,12 +69,7 @@ typedef struct skv_workspace {
     uint32_t *gathered;                       /* [T]: rows of x to keep */
     bool *unread;                             /* [T]: rows whose embedding could not be read */
     uint32_t *positions;                      /* [T]: where rows have dropped out of spans */
-    uint32_t *chosen;         /* [T, n_active]: experts of a row, then places of what they make, and
-                               * of what a shared one makes */
-    float *expert_weights;    /* [T, n_active], and that of a shared one */
-    uint32_t *expert_rows;    /* [T n_active]: rows of x, sorted by expert */
-    skv_linear_group *groups; /* [E] */
-    void *lists;              /* owned: what the lists lie in */
+    void *lists;                              /* owned: what the lists lie in */
     size_t list_bytes;
 } skv_workspace;
 
@@ -116,8 +111,9 @@ typedef struct skv_forward {
     bool stack_only; /* of layers [first_layer, end_layer) nothing but their parts of the stack */
     float *rows; /* [T, D], the host's: of one span, x as it enters first_layer, when that is not 0,
                   * and as it leaves the layer before end_layer; NULL: with neither. With
-                  * stack_only: x at the stack's boundary; NULL: it lies in ws->x, normed */
-    atomic_bool *cancel; /* asked between layers; may be NULL */
+                  * stack_only: x at the stack's boundary; NULL: `saved` */
+    const unsigned char *saved; /* [T] rows that save_rows made of it, for the stack's product */
+    atomic_bool *cancel;        /* asked between layers; may be NULL */
 } skv_forward;
 
 /** SKV_CANCELLED when `cancel` was set; the caches are then incomplete for these rows. Keys and

@@ -226,6 +226,29 @@ static skv_status visit_latent(skv_loader *ld, size_t i, skv_layer *layer, skv_e
     return ld->visit(ld, &job, err);
 }
 
+static skv_status visit_experts(skv_loader *ld, size_t i, skv_layer *layer, skv_error *err)
+{
+    const skv_config *c = ld->config;
+    skv_backend *be = ld->be;
+    const size_t E = c->layers[i].n_experts;
+    if (ld->loads) layer->expert_parts = skv_alloc_zero(2 * E, sizeof(skv_linear *));
+    skv_linear **w = layer->expert_parts;
+    SKV_REQUIRE(!ld->loads || w, err, SKV_MEMORY, "weights: no memory for %zu experts", E);
+    for (size_t e = 0; e < E; e++) {
+        char prefix[40];
+        skv_expert expert = {0};
+        (void)snprintf(prefix, sizeof prefix, "mlp.experts.%zu", e);
+        const skv_status status = visit_block(ld, i, prefix, c->layers[i].ffn,
+                                              skv_config_expert_columns(c), &expert, err);
+        if (w) w[e] = expert.gate_up, w[E + e] = expert.down;
+        SKV_TRY(status);
+    }
+    if (!w) return SKV_OK;
+    const skv_linear *const *up = (const skv_linear *const *)w;
+    SKV_TRY(be->experts_create(be, up, E, &layer->experts, err));
+    return be->experts_create(be, up + E, E, &layer->experts_down, err);
+}
+
 static skv_status visit_mlp(skv_loader *ld, size_t i, skv_layer *layer, skv_error *err)
 {
     const skv_config *c = ld->config;
@@ -253,18 +276,7 @@ static skv_status visit_mlp(skv_loader *ld, size_t i, skv_layer *layer, skv_erro
         SKV_TRY(visit_block(ld, i, "mlp.shared_expert", n_shared, c->hidden, &layer->shared, err));
     }
     if (c->moe_latent > 0) SKV_TRY(visit_latent(ld, i, layer, err));
-    if (ld->loads) layer->experts = skv_alloc_zero(n_experts, sizeof *layer->experts);
-    SKV_REQUIRE(!ld->loads || layer->experts, err, SKV_MEMORY, "weights: no memory for %zu experts",
-                n_experts);
-    for (size_t e = 0; e < n_experts; e++) {
-        char prefix[40];
-        skv_expert counted;
-        (void)snprintf(prefix, sizeof prefix, "mlp.experts.%zu", e);
-        skv_expert *expert = layer->experts ? &layer->experts[e] : &counted;
-        SKV_TRY(visit_block(ld, i, prefix, c->layers[i].ffn, skv_config_expert_columns(c), expert,
-                            err));
-    }
-    return SKV_OK;
+    return visit_experts(ld, i, layer, err);
 }
 
 /* SwiftKV equation 2: the keys and values of all layers >= l are one product with x_l. */
@@ -595,13 +607,12 @@ static void release_layer(skv_backend *be, skv_layer *layer, size_t n_experts)
     be->linear_free(be, layer->router);
     be->linear_free(be, layer->shared.gate_up);
     be->linear_free(be, layer->shared.down);
-    for (size_t e = 0; layer->experts && e < n_experts; e++) {
-        be->linear_free(be, layer->experts[e].gate_up);
-        be->linear_free(be, layer->experts[e].down);
+    be->experts_free(be, layer->experts);
+    be->experts_free(be, layer->experts_down);
+    for (size_t e = 0; layer->expert_parts && e < 2 * n_experts; e++) {
+        be->linear_free(be, layer->expert_parts[e]);
     }
-    skv_free(layer->experts);
-    skv_free(layer->expert_scale);
-    skv_free(layer->choice_bias);
+    skv_free(layer->expert_parts);
     be->linear_free(be, layer->latent_in);
     be->linear_free(be, layer->latent_out);
 }

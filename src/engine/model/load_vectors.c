@@ -148,23 +148,25 @@ static skv_status load_scalar(const skv_loader *ld, size_t i, float *out, skv_er
     return skv_matrix_fetch_row(&matrix, 0, out, err);
 }
 
-/* The norms around the experts, which only Gemma 4 has. Its router's input is normed without a
- * weight, then multiplied by a vector and by 1 / sqrt(D): one norm. */
-/* Numbers of a layer's experts, for skv_free. */
-static skv_status load_expert_numbers(const skv_loader *ld, size_t i, const char *what, float **out,
-                                      skv_error *err)
+/* A number for each of a layer's experts. */
+static skv_status load_expert_numbers(const skv_loader *ld, vector_cursor *cursor, size_t i,
+                                      const char *what, skv_vec *out, skv_error *err)
 {
     const size_t E = ld->config->layers[i].n_experts;
-    char name[SKV_LOAD_NAME_BYTES];
-    (void)snprintf(name, sizeof name, "model.layers.%zu.%s.weight", i, what);
-    SKV_TRY(skv_load_read_vector(ld, name, 0, E, out, err));
-    for (size_t e = 0; e < E; e++) {
-        SKV_REQUIRE(isfinite((*out)[e]), err, SKV_FORMAT,
-                    "%s: expert %zu: %g, expected finite weights", name, e, (double)(*out)[e]);
-    }
+    SKV_TRY(load_layer_vector(ld, cursor, i, what, E, out, err));
+    const skv_mapped numbers = map_vector(ld, *out, E, SKV_MAP_READ);
+    size_t e = 0;
+    while (e < E && isfinite(numbers.at[e])) e++;
+    const double first = e < E ? (double)numbers.at[e] : 0;
+    ld->be->unmap(ld->be, numbers);
+    SKV_REQUIRE(e == E, err, SKV_FORMAT,
+                "model.layers.%zu.%s.weight: expert %zu: %g, expected finite weights", i, what, e,
+                first);
     return SKV_OK;
 }
 
+/* The norms around the experts, which only Gemma 4 has. Its router's input is normed without a
+ * weight, then multiplied by a vector and by 1 / sqrt(D): one norm. */
 static skv_status load_expert_norms(const skv_loader *ld, vector_cursor *cursor, size_t i,
                                     skv_layer *layer, skv_error *err)
 {
@@ -172,7 +174,7 @@ static skv_status load_expert_norms(const skv_loader *ld, vector_cursor *cursor,
     const size_t D = c->hidden;
     layer->router_norm = layer->expert_norm = layer->ffn_norm;
     if (c->layers[i].n_experts > 0 && c->choice_bias) {
-        SKV_TRY(load_expert_numbers(ld, i, "mlp.choice_bias", &layer->choice_bias, err));
+        SKV_TRY(load_expert_numbers(ld, cursor, i, "mlp.choice_bias", &layer->choice_bias, err));
     }
     if (c->layers[i].ffn_beside == 0) return SKV_OK;
     SKV_TRY(load_layer_vector(ld, cursor, i, "pre_feedforward_layernorm_2", D, &layer->expert_norm,
@@ -183,7 +185,7 @@ static skv_status load_expert_norms(const skv_loader *ld, vector_cursor *cursor,
                               &layer->post_expert_norm, err));
     SKV_TRY(load_layer_vector(ld, cursor, i, "router.norm", D, &layer->router_norm, err));
     divide_vector(ld, layer->router_norm, D, sqrt((double)D));
-    return load_expert_numbers(ld, i, "router.expert_scale", &layer->expert_scale, err);
+    return load_expert_numbers(ld, cursor, i, "router.expert_scale", &layer->expert_scale, err);
 }
 
 /* How fast the heads of layer i forget: -exp(A_log), which GGUF has done already. */
@@ -398,10 +400,11 @@ skv_status skv_load_vectors(skv_loader *ld, skv_error *err)
     for (size_t i = 0; i < c->n_layers; i++) {
         const size_t n_heads = c->qk_norm_joined ? c->layers[i].n_heads : 1;
         n += (c->layers[i].ffn_beside > 0 ? 9 : 5) * c->hidden + 4 * n_heads * c->head_dim;
+        n += 2 * c->layers[i].n_experts;
         if (c->sinks) n += c->layers[i].n_heads;
         if (skv_config_keeps_state(c, i)) n += skv_config_mixer_numbers(c, i);
     }
-    const skv_area_spec spec = {SKV_AREA_F32, 1, n, false};
+    const skv_area_spec spec = {.kind = SKV_AREA_F32, .n_rows = 1, .n_columns = n, .lasts = true};
     SKV_TRY(ld->be->areas_create(ld->be, &spec, 1, &model->vectors, err));
     vector_cursor cursor = {{model->vectors, 0}, n};
     for (size_t i = 0; i < c->n_layers; i++) SKV_TRY(load_layer_norms(ld, &cursor, i, err));

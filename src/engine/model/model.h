@@ -9,6 +9,7 @@
 #define SKV_MODEL_H
 
 #include "backend/backend.h"
+#include "base/pool.h"
 #include "format/source.h"
 #include "format/tensor.h"
 #include "model/ranks_sum.h"
@@ -69,11 +70,8 @@ void skv_rope_read_angles(const void *table, size_t position, size_t context, fl
 
 /* ---- moe.c ---- */
 
-/** The n_active experts of a row by logits [n_experts] and, where the model has any, numbers of the
- * experts: chosen [n_active], the most likely first,
- * and what each counts, weights [n_active]. */
-void skv_experts_choose(const skv_config *c, const float *logits, const float *choice_bias,
-                        size_t n_experts, uint32_t *chosen, float *weights);
+/** How a row of a layer with so many experts chooses among them. */
+skv_experts_choice skv_config_experts_choice(const skv_config *c, size_t n_experts);
 
 /* ---- load.c ---- */
 
@@ -141,17 +139,19 @@ typedef struct skv_layer {
 
     /* Mixtures of experts. Where a dense block stands beside them, both end in norms of their own,
      * and their sum in post_ffn_norm. */
-    skv_linear *router;       /* [E, D], and a row for the gate of the shared expert */
-    skv_expert shared;        /* that every token meets; or NULLs */
-    skv_expert *experts;      /* owned, [E]; NULL: the block is dense */
-    skv_vec router_norm;      /* [D], before the router: ffn_norm where it has none */
-    skv_vec expert_norm;      /* [D], before the experts: the same */
-    skv_vec post_expert_norm; /* [D] or none */
-    skv_vec post_dense_norm;  /* [D] or none */
-    float *expert_scale;      /* owned, the host's, [E]: of each expert's result; or NULL */
-    float *choice_bias;       /* owned, the host's, [E]: added when experts are chosen; or NULL */
-    skv_linear *latent_in;    /* [Dl, D], before the experts of such models, */
-    skv_linear *latent_out;   /* [D, Dl], and behind them; or NULL */
+    skv_linear *router;        /* [E, D], and a row for the gate of the shared expert */
+    skv_expert shared;         /* that every token meets; or NULLs */
+    skv_linear **expert_parts; /* owned, [2 E]: gate_up of each, then down of each, */
+    skv_experts *experts;      /* as arguments: the first; NULL: the block is dense; */
+    skv_experts *experts_down; /* and the second */
+    skv_vec router_norm;       /* [D], before the router: ffn_norm where it has none */
+    skv_vec expert_norm;       /* [D], before the experts: the same */
+    skv_vec post_expert_norm;  /* [D] or none */
+    skv_vec post_dense_norm;   /* [D] or none */
+    skv_vec expert_scale;      /* [E]: of each expert's result; or none */
+    skv_vec choice_bias;       /* [E]: added when experts are chosen; or none */
+    skv_linear *latent_in;     /* [Dl, D], before the experts of such models, */
+    skv_linear *latent_out;    /* [D, Dl], and behind them; or NULL */
 } skv_layer;
 
 /* The keys and values of several layers, as one product of one normed hidden state. */

@@ -113,9 +113,8 @@ static area_list list_areas(skv_workspace *ws, const skv_config *c, size_t T)
     } while (0)
 
 /* Lays the lists out from `base` (NULL: only counts) and returns the bytes they take. */
-static size_t lay_out_lists(skv_workspace *ws, const skv_config *c, size_t T, unsigned char *base)
+static size_t lay_out_lists(skv_workspace *ws, size_t T, unsigned char *base)
 {
-    const workspace_shape s = shape_of(c);
     size_t used = 0;
     TAKE(ws->step_spans, T);
     for (size_t i = 0; i < SKV_SET_COUNT; i++) {
@@ -125,11 +124,6 @@ static size_t lay_out_lists(skv_workspace *ws, const skv_config *c, size_t T, un
     TAKE(ws->unread, T);
     TAKE(ws->gathered, T);
     TAKE(ws->positions, T);
-    if (s.experts == 0) return used;
-    TAKE(ws->chosen, T * (c->n_active + s.shared));
-    TAKE(ws->expert_weights, T * (c->n_active + s.shared));
-    TAKE(ws->expert_rows, T * c->n_active);
-    TAKE(ws->groups, s.experts);
     return used;
 }
 #undef TAKE
@@ -144,7 +138,7 @@ skv_bytes skv_workspace_bytes(const skv_config *config, const skv_backend *be, s
     skv_workspace counted = {0};
     const area_list list = list_areas(&counted, config, max_rows);
     const skv_backend_step_limits limits = step_limits(config, max_rows);
-    const skv_bytes lists = {.host = lay_out_lists(&counted, config, max_rows, NULL)};
+    const skv_bytes lists = {.host = lay_out_lists(&counted, max_rows, NULL)};
     return skv_bytes_add(be->areas_bytes(be, list.specs, list.n),
                          skv_bytes_add(be->step_bytes(be, &limits), lists));
 }
@@ -167,14 +161,14 @@ skv_status skv_workspace_init(skv_workspace *ws, const skv_config *config, skv_b
         skv_workspace_release(ws, be);
         return status;
     }
-    ws->list_bytes = lay_out_lists(ws, config, max_rows, NULL);
+    ws->list_bytes = lay_out_lists(ws, max_rows, NULL);
     ws->lists = skv_map_zero(ws->list_bytes);
     if (!ws->lists) {
         const size_t n_bytes = ws->list_bytes;
         skv_workspace_release(ws, be);
         return skv_fail(err, SKV_MEMORY, "workspace: no memory for %zu bytes", n_bytes);
     }
-    (void)lay_out_lists(ws, config, max_rows, ws->lists);
+    (void)lay_out_lists(ws, max_rows, ws->lists);
     return SKV_OK;
 }
 

@@ -51,11 +51,12 @@ size_t skv_net_inner(const skv_net *net, size_t i)
 static void route_rows(void *arg, size_t i_task, size_t i_thread)
 {
     const job *j = arg;
-    const size_t k = j->p->net->config->n_active;
+    const skv_experts_choice how = skv_config_experts_choice(j->p->net->config, j->n_experts);
+    const size_t k = how.n_active;
     (void)i_thread;
     for (size_t t = i_task * ROWS; t < last_row(j, i_task); t++) {
-        skv_experts_choose(j->p->net->config, j->r->logits + t * j->n_experts, NULL, j->n_experts,
-                           j->r->chosen + t * k, j->r->weights + t * k);
+        skv_experts_choose(&how, j->r->logits + t * j->n_experts, NULL, j->r->chosen + t * k,
+                           j->r->weights + t * k);
     }
 }
 

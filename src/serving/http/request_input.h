@@ -205,7 +205,7 @@ bool tool_message_tidy(const exchange *ex, json_t *message, size_t i, api_error 
 /** Whether a template renders nothing of the tools that it is given, or fails over them. */
 bool tool_template_ignores(const skv_vocab *vocab, const char *text, size_t n);
 /** The form of its calls: `signs`, which its text suggests, unless another form's reader leaves
- * less of what it writes as text. */
+ * less of its calls as text. */
 skv_call_syntax tool_template_calls(const skv_vocab *vocab, const char *text, size_t n,
                                     skv_call_syntax signs);
 enum { EFFORTS_ALL = 0x3f };

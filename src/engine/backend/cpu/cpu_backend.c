@@ -1,9 +1,12 @@
 /* The CPU back end: its life, its workspace and its table of operations. */
 #include "backend/cpu/cpu_backend.h"
 
+#include <stdio.h>
+
 #include "backend/cpu/verify.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "base/system.h"
 
 static size_t vote_norms_bytes(const skv_backend_limits *limits)
 {
@@ -26,7 +29,8 @@ static skv_bytes cpu_reserve_bytes(const skv_backend *base, const skv_backend_li
 {
     const skv_cpu_backend *be = (const skv_cpu_backend *)base;
     return (skv_bytes){
-        .host = skv_cpu_packed_bytes(be, limits) + limits->max_groups * skv_cpu_product_bytes() +
+        .host = skv_cpu_packed_bytes(be, limits) + limits->max_experts * skv_cpu_product_bytes() +
+                skv_cpu_routes_bytes(limits) +
                 skv_pool_threads(be->pool) * thread_scratch(be, limits) + vote_norms_bytes(limits) +
                 skv_cpu_attention_partials(be, limits) * sizeof(float) +
                 skv_cpu_attention_tasks(be, limits) * skv_cpu_attention_task_bytes()};
@@ -38,7 +42,8 @@ static void release_workspace(skv_cpu_backend *be)
     skv_unmap(be->scratch, skv_pool_threads(be->pool) * be->scratch_bytes);
     skv_unmap(be->partials, be->n_partials * sizeof *be->partials);
     skv_unmap(be->tasks, be->n_tasks_max * skv_cpu_attention_task_bytes());
-    skv_unmap(be->products, be->limits.max_groups * skv_cpu_product_bytes());
+    skv_unmap(be->products, be->limits.max_experts * skv_cpu_product_bytes());
+    skv_cpu_routes_release(&be->routes);
     skv_unmap(be->vote_norms, vote_norms_bytes(&be->limits));
     be->packed = be->scratch = NULL;
     be->partials = be->vote_norms = NULL;
@@ -60,13 +65,40 @@ static skv_status cpu_reserve(skv_backend *base, const skv_backend_limits *limit
     be->partials = skv_map_zero(be->n_partials * sizeof *be->partials);
     be->tasks = skv_map_zero(be->n_tasks_max * skv_cpu_attention_task_bytes());
     be->vote_norms = skv_map_zero(vote_norms_bytes(limits));
-    const size_t product_bytes = limits->max_groups * skv_cpu_product_bytes();
+    const size_t product_bytes = limits->max_experts * skv_cpu_product_bytes();
     if (product_bytes > 0) be->products = skv_map_zero(product_bytes);
+    const bool routes = skv_cpu_routes_init(&be->routes, limits);
     SKV_REQUIRE(be->packed && be->scratch && be->partials && be->tasks && be->vote_norms &&
-                    (product_bytes == 0 || be->products),
+                    (product_bytes == 0 || be->products) && routes,
                 err, SKV_MEMORY, "workspace: no memory for %zu bytes",
                 cpu_reserve_bytes(base, limits).host);
     return SKV_OK;
+}
+
+/* Every shape that an engine asks for. */
+static skv_status cpu_fits(const skv_backend *base, const skv_backend_shape *shape, skv_error *err)
+{
+    (void)base;
+    (void)shape;
+    (void)err;
+    return SKV_OK;
+}
+
+static skv_bytes cpu_available(const skv_backend *base)
+{
+    (void)base;
+    return (skv_bytes){.host = skv_memory_available()};
+}
+
+bool skv_cpu_find(char *found, size_t room, skv_bytes *memory, skv_bytes *available)
+{
+    char name[128];
+    skv_cpu_name(name, sizeof name);
+    const skv_cpu_level level = skv_cpu_level_clamp(SKV_CPU_LEVEL_BEST, skv_cpu_verified());
+    (void)snprintf(found, room, "%s, %s", name, skv_cpu_level_name(level));
+    *memory = (skv_bytes){.host = skv_memory_total()};
+    *available = cpu_available(NULL);
+    return true;
 }
 
 static void cpu_free(skv_backend *base)
@@ -90,7 +122,10 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
     be->pool = options->threads;
     be->base = (skv_backend){
         .name = "cpu",
+        .promises = SKV_PROMISE_ALL,
         .free = cpu_free,
+        .fits = cpu_fits,
+        .available = cpu_available,
         .areas_create = skv_cpu_areas_create,
         .areas_free = skv_cpu_areas_free,
         .areas_bytes = skv_cpu_areas_bytes,
@@ -109,7 +144,10 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
         .state_read = skv_cpu_state_read,
         .state_write = skv_cpu_state_write,
         .linear = skv_cpu_linear,
-        .linear_groups = skv_cpu_linear_groups,
+        .experts_create = skv_cpu_experts_create,
+        .experts_free = skv_cpu_experts_free,
+        .route = skv_cpu_route,
+        .experts_linear = skv_cpu_experts_linear,
         .mix = skv_cpu_mix,
         .place = skv_cpu_place,
         .attention = skv_cpu_attention,

@@ -3,10 +3,13 @@
 #define SKV_CPU_BACKEND_H
 
 #include "backend/cpu/cpu_state.h"
+#include "backend/devices.h"
 
 /* cpu_backend.c */
 SKV_MUST_CHECK skv_status skv_backend_cpu_create(const skv_backend_options *options,
                                                  skv_backend **out, skv_error *err);
+/** Its kind's `find`: this processor is always there. */
+bool skv_cpu_find(char *found, size_t room, skv_bytes *memory, skv_bytes *available);
 
 /* cpu_areas.c */
 skv_status skv_cpu_areas_create(skv_backend *base, const skv_area_spec *specs, size_t n,
@@ -31,14 +34,23 @@ skv_status skv_cpu_linear_create(skv_backend *base, const skv_linear_spec *spec,
                                  skv_error *err);
 void skv_cpu_linear_free(skv_backend *base, skv_linear *w);
 void skv_cpu_linear(skv_backend *base, const skv_linear_args *args);
-void skv_cpu_linear_groups(skv_backend *base, const skv_linear_args *args,
-                           const skv_linear_group *groups, size_t n_groups);
+void skv_cpu_experts_linear(skv_backend *base, const skv_experts_args *args);
 /** Bytes of what is kept of each product while it runs. */
 size_t skv_cpu_product_bytes(void);
 /** Bytes of one thread's scratch for products of up to max_K columns. */
 size_t skv_cpu_linear_scratch(const skv_cpu_backend *be, size_t max_K);
 /** Bytes of the packed rows of a product, or of those of a group of products. */
 size_t skv_cpu_packed_bytes(const skv_cpu_backend *be, const skv_backend_limits *limits);
+
+/* cpu_experts.c */
+skv_status skv_cpu_experts_create(skv_backend *base, const skv_linear *const *w, size_t n,
+                                  skv_experts **out, skv_error *err);
+void skv_cpu_experts_free(skv_backend *base, skv_experts *experts);
+void skv_cpu_route(skv_backend *base, const skv_route_args *args);
+/** Room for what `route` chooses, which `release` gives back. Bytes are 0 without experts. */
+SKV_MUST_CHECK bool skv_cpu_routes_init(skv_cpu_routes *routes, const skv_backend_limits *limits);
+void skv_cpu_routes_release(skv_cpu_routes *routes);
+size_t skv_cpu_routes_bytes(const skv_backend_limits *limits);
 
 /* cpu_attention.c */
 void skv_cpu_attention(skv_backend *base, const skv_attention_args *args);

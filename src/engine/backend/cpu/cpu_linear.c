@@ -81,7 +81,7 @@ size_t skv_cpu_packed_bytes(const skv_cpu_backend *be, const skv_backend_limits 
         size_t mr = kinds[i]->mr, n_blocks = skv_ceil_div(limits->max_rows, mr);
         size_t block = skv_round_up(kinds[i]->x_bytes(mr, limits->max_K), SKV_ALIGN);
         /* The last block of each group may be a part of one. */
-        size_t n_groups = limits->max_group_rows / mr + limits->max_groups;
+        size_t n_groups = limits->max_rows * limits->max_active / mr + limits->max_experts;
         most = skv_max_size(most, block * skv_max_size(n_blocks, n_groups));
     }
     return most;
@@ -328,6 +328,7 @@ typedef struct skv_cpu_product {
     const skv_matmul *mm;
     skv_linear_args args;
     const float *x, *norm; /* of args: [*, ld], and [K] or NULL */
+    const uint32_t *rows;  /* [n_rows] of x that are read; NULL: the first */
     float *y;              /* [n_rows, ld] */
     unsigned char *packed; /* its rows, [n_blocks][block_bytes] */
     const skv_linear *w;
@@ -393,13 +394,13 @@ static const float *normed_rows(const product *p, size_t row0, size_t m, float *
 {
     const skv_linear_args *a = &p->args;
     size_t K = p->w->K;
-    if (!p->norm && !a->rows) {
+    if (!p->norm && !p->rows) {
         *ld = a->x.ld;
         return p->x + row0 * a->x.ld;
     }
     *ld = K;
     for (size_t i = 0; i < m; i++) {
-        const float *x = p->x + (a->rows ? a->rows[row0 + i] : row0 + i) * a->x.ld;
+        const float *x = p->x + (p->rows ? p->rows[row0 + i] : row0 + i) * a->x.ld;
         if (p->norm) {
             p->be->kernels.rmsnorm(scratch + i * K, x, p->norm, a->norm.offset, a->norm.eps, K);
         } else {
@@ -681,9 +682,10 @@ static void run_tasks(skv_cpu_backend *be, const product_list *list, size_t n_ta
     }
 }
 
-/* What args ask for, with packed rows from `packed` on; multiply-adds are added to *work. */
-static product plan_product(skv_cpu_backend *be, const skv_linear_args *args, unsigned char *packed,
-                            size_t *work)
+/* What args ask for, of these rows of x, with packed rows from `packed` on; multiply-adds are added
+ * to *work. */
+static product plan_product(skv_cpu_backend *be, const skv_linear_args *args, const uint32_t *rows,
+                            unsigned char *packed, size_t *work)
 {
     const skv_linear *w = args->w;
     const skv_matmul *mm = matmul_of(be, w->type, w->K);
@@ -693,6 +695,7 @@ static product plan_product(skv_cpu_backend *be, const skv_linear_args *args, un
                  .args = *args,
                  .x = skv_cpu_at(args->x),
                  .norm = skv_cpu_vec(args->norm.weight),
+                 .rows = rows,
                  .y = skv_cpu_at(args->y),
                  .w = w,
                  .packed = packed};
@@ -729,30 +732,30 @@ void skv_cpu_linear(skv_backend *base, const skv_linear_args *args)
     skv_cpu_backend *be = (skv_cpu_backend *)base;
     size_t work = 0;
     if (args->n_rows == 0) return;
-    product p = plan_product(be, args, be->packed, &work);
+    const uint32_t *rows = args->step ? args->step->sets[args->set].rows : NULL;
+    product p = plan_product(be, args, rows, be->packed, &work);
     run_products(be, &p, 1, work < SMALL_WORK);
 }
 
-void skv_cpu_linear_groups(skv_backend *base, const skv_linear_args *args,
-                           const skv_linear_group *groups, size_t n_groups)
+void skv_cpu_experts_linear(skv_backend *base, const skv_experts_args *args)
 {
     skv_cpu_backend *be = (skv_cpu_backend *)base;
+    const skv_cpu_routes *routes = &be->routes;
     unsigned char *packed = be->packed;
     size_t work = 0, n = 0;
-    for (size_t g = 0; g < n_groups; g++) {
-        const size_t row0 = groups[g].row0;
-        skv_linear_args one = *args;
-        if (groups[g].n_rows == 0) continue;
-        one.w = groups[g].w;
-        one.n_rows = groups[g].n_rows;
-        one.y = skv_rows_from(one.y, row0, 0);
-        if (args->rows) {
-            one.rows += row0;
-        } else {
-            one.x = skv_rows_from(one.x, row0, 0);
-        }
+    for (size_t e = 0; e < args->w->n; e++) {
+        const size_t row0 = routes->first[e], n_rows = routes->first[e + 1] - row0;
+        if (n_rows == 0) continue;
+        const skv_linear_args one = {.w = args->w->w[e],
+                                     .y = skv_rows_from(args->y, row0, 0),
+                                     .x = args->by_row ? args->x : skv_rows_from(args->x, row0, 0),
+                                     .n_rows = n_rows,
+                                     .norm = args->norm,
+                                     .epilogue = args->epilogue,
+                                     .limit = args->limit,
+                                     .alpha = args->alpha};
         product *p = &be->products[n++];
-        *p = plan_product(be, &one, packed, &work);
+        *p = plan_product(be, &one, args->by_row ? routes->rows + row0 : NULL, packed, &work);
         packed += p->n_blocks * p->block_bytes;
     }
     run_products(be, be->products, n, work < SMALL_WORK);

@@ -235,16 +235,17 @@ void skv_cpu_gated_norm(skv_backend *base, const skv_gated_norm_args *args)
 static void mix_row(const skv_cpu_backend *be, const void *args, size_t i)
 {
     const skv_mix_args *a = args;
+    const skv_cpu_routes *routes = &be->routes;
     float *x = row_of(a->x, i);
     if (a->store) memset(x, 0, a->n * sizeof *x);
-    for (size_t j = i * a->n_terms; j < (i + 1) * a->n_terms; j++) {
-        be->kernels.axpy(x, a->weights[j], row_of(a->y, a->places[j]), a->n);
+    for (size_t j = i * routes->n_terms; j < (i + 1) * routes->n_terms; j++) {
+        be->kernels.axpy(x, routes->weights[j], row_of(a->y, routes->places[j]), a->n);
     }
 }
 
 void skv_cpu_mix(skv_backend *base, const skv_mix_args *args)
 {
-    for_rows(base, args, args->n_rows, mix_row);
+    for_rows(base, args, ((const skv_cpu_backend *)base)->routes.n_rows, mix_row);
 }
 
 void skv_cpu_copy_rows(skv_backend *base, skv_rows to, skv_rows from, size_t n_rows, size_t n)

@@ -114,6 +114,22 @@ struct skv_backend_step {
     size_t list_bytes;
 };
 
+struct skv_experts {
+    size_t n;
+    const skv_linear *w[]; /* [n], borrowed */
+};
+
+/* What the last `route` has chosen; room for the limits of the back end. */
+typedef struct skv_cpu_routes {
+    size_t n_rows, n_terms; /* n_terms: of a row's sum, the shared expert's included */
+    uint32_t *places;       /* [n_rows, n_terms]: rows of y, as skv_mix_args has it */
+    float *weights;         /* [n_rows, n_terms] */
+    uint32_t *rows;         /* [n_rows * n_active]: of each pair */
+    size_t *first;          /* [n_experts + 1]: expert e has pairs [first[e], first[e + 1]) */
+    void *lists;            /* owned: what they lie in; NULL: there is no room for any */
+    size_t list_bytes;
+} skv_cpu_routes;
+
 typedef struct skv_cpu_backend {
     skv_backend base; /* first: a skv_backend * is this */
     skv_pool *pool;   /* borrowed */
@@ -128,8 +144,9 @@ typedef struct skv_cpu_backend {
     struct skv_cpu_task *tasks; /* attention tasks: owned */
     size_t n_tasks_max;
     float *vote_norms;                /* [max_rows][max_heads], owned: of tokens that vote */
-    struct skv_cpu_product *products; /* [limits.max_groups], owned: products that run at once */
-    skv_cpu_chunk *chunks;            /* owned: weights, the newest chunk first */
+    struct skv_cpu_product *products; /* [limits.max_experts], owned: products that run at once */
+    skv_cpu_routes routes;
+    skv_cpu_chunk *chunks; /* owned: weights, the newest chunk first */
 } skv_cpu_backend;
 
 static inline void *skv_cpu_scratch(const skv_cpu_backend *be, size_t i_thread)
