@@ -1,10 +1,11 @@
 /* The back ends by the names of their devices. */
-#include "backend/devices.h"
+#include "backend/backend.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/devices.h"
 
 enum { NAMES_ROOM = 96 };
 
