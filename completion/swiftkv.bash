@@ -89,8 +89,8 @@ _swiftkv_values() {
     *:--prune) echo 'none random:0.5 static:0.5 lazy:0.75,0.10' ;;
     *:--speculate) echo 'none text self aux text+self text+aux' ;;
     *:--tool-format) echo 'auto none harmony gemma4 mistral mistral-id mistral-args deepseek-v4 deepseek-v3.2 deepseek-v3.1 deepseek-r1
-        kimi-k2 solar qwen3-coder seed minimax-m2 glm functionary-v3.1 functionary-v3.2 firefunction cohere
-        command-r granite phi4 apertus apriel nemotron gigachat-3.1 gigachat lfm2 hermes llama3' ;;
+        kimi-k2 kimi-k3 solar qwen3-coder seed minimax-m1 minimax-m2 minicpm muse hy3 glm functionary-v3.1 functionary-v3.2
+        firefunction cohere command-r granite phi4 apertus apriel nemotron gigachat-3.1 gigachat lfm2 hermes llama3' ;;
     *:--template) echo 'chatml llama3 mistral gemma phi3 zephyr vicuna FILES' ;;
     bench:--preset) echo 'llama-3.2-1b llama-3.1-8b smollm2-135m qwen2.5-0.5b openelm-1.1b openelm-1.1b+openelm-270m' ;;
     documents:--tasks | vocab:--tasks) echo 'stage:copy stage:lookup stage:all' ;;

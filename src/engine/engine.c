@@ -45,18 +45,18 @@ static skv_weights weights_of_file(const skv_source *source)
 }
 
 /* Whether the model, the methods, the device and what is done with them go together. */
-static skv_status check_methods(const skv_engine *e, skv_error *err)
+static skv_status check_methods(const skv_engine *e, unsigned device, bool no_skip, skv_error *err)
 {
     const skv_engine_options *o = &e->options;
     const skv_model_traits model = skv_model_traits_of(e->config, e->source);
     const bool is_for[SKV_WHERE_INVARIANT + 1] = {[SKV_WHERE_GENERATE] = true,
-                                                  [SKV_WHERE_SIMILARITY] = o->no_skip,
+                                                  [SKV_WHERE_SIMILARITY] = no_skip,
                                                   [SKV_WHERE_READ] = o->prompt_only,
                                                   [SKV_WHERE_RANKS] = e->ranks,
                                                   [SKV_WHERE_INVARIANT] = o->batch_invariant};
     for (skv_where where = 0; where <= SKV_WHERE_INVARIANT; where++) {
         skv_combination c = skv_combination_of(&model, o, where);
-        if (e->be) c.at[SKV_AXIS_DEVICE] = skv_device_value(e->be->promises);
+        c.at[SKV_AXIS_DEVICE] = device;
         if (is_for[where]) SKV_TRY(skv_combination_check(&c, err));
     }
     return SKV_OK;
@@ -66,7 +66,7 @@ static skv_status resolve_prefill(skv_engine *e, skv_error *err)
 {
     skv_engine_options *o = &e->options;
     const skv_model_traits model = skv_model_traits_of(e->config, e->source);
-    SKV_TRY(check_methods(e, err));
+    SKV_TRY(check_methods(e, skv_device_value(skv_device_promises(o->device)), o->no_skip, err));
     SKV_REQUIRE(!o->prompt_only || (!o->no_skip && !o->with_teacher && !o->draft_model), err,
                 SKV_ARGUMENT,
                 "prompt only: not with no_skip, a teacher beside the student or a draft model");
@@ -382,7 +382,8 @@ static skv_status prepare(skv_engine *e, const char *preset, skv_error *err)
     const skv_backend_options backend = {
         .device = e->options.device, .threads = e->pool, .level = e->level};
     SKV_TRY(skv_backend_create(&backend, &e->be, err));
-    SKV_TRY(check_methods(e, err)); /* now by what the device promises */
+    /* Once more by what the device says itself; `no_skip` may have another reason by now. */
+    SKV_TRY(check_methods(e, skv_device_value(e->be->promises), false, err));
     SKV_TRY(skv_plan_method(&e->plan, e->options.prefill, e->config, !e->options.no_skip, err));
     if (e->options.prefill == SKV_PREFILL_KVPRED) {
         SKV_TRY(skv_engine_kvpred_open(e, preset, err));

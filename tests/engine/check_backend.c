@@ -71,9 +71,14 @@ bool check_one_in(backend_check *c, size_t n)
     return check_below(c, n) == 0;
 }
 
+/* Nearly normal, by a sum: logarithms and cosines would take a quarter of the time of all checks.
+ */
 double check_normal(backend_check *c)
 {
-    return skv_rng_normal(&c->rng);
+    const uint64_t bits = skv_rng_next(&c->rng);
+    const uint64_t sum =
+        (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
+    return ((double)sum / 0xffff - 2) * sqrt(3);
 }
 
 skv_backend *check_backend_of(const backend_check *c)

@@ -18,6 +18,7 @@
 #include "drafted_answer.h"
 #include "engine/engine.h"
 #include "open_engine.h"
+#include "property_seed.h"
 #include "skv/skv.h"
 
 #define MODELS SKV_TEST_DATA "/models"
@@ -30,28 +31,22 @@
 enum { N_DRAFT = SKV_DRAFT_MAX, N_LONG = 1200, VOCAB_MAX = 4096 };
 
 /* Mixes of options for each model, and of mixes that are counted through half, so chosen that every
- * option still comes. All of them come with SKV_TEST_ALL, but to AddressSanitizer, which sees the
- * same accesses in fewer. */
+ * option still comes; or all of them. AddressSanitizer sees the same accesses in fewer. */
 #if defined(__SANITIZE_ADDRESS__)
-enum { N_MIXES_FEW = 2, N_MIXES_ALL = 2, MAY_TRY_ALL = 0 };
+enum { N_MIXES_FEW = 2 };
 #else
-enum { N_MIXES_FEW = 3, N_MIXES_ALL = 6, MAY_TRY_ALL = 1 };
+enum { N_MIXES_FEW = 3 };
 #endif
-
-static bool every_mix(void)
-{
-    return MAY_TRY_ALL && getenv("SKV_TEST_ALL");
-}
 
 static size_t count_mixes(void)
 {
-    return every_mix() ? N_MIXES_ALL : N_MIXES_FEW;
+    return every_case() ? 6 : N_MIXES_FEW;
 }
 
 /* Whether mix i is tried: 0, 3, 5, 6, 8, 11, 13, 14 and so on, or all of them. */
 static bool is_tried(size_t i)
 {
-    return every_mix() || (i ^ i / 2 ^ i / 4) % 2 == 0;
+    return every_case() || (i ^ i / 2 ^ i / 4) % 2 == 0;
 }
 
 /* ---- the bits of rows ---- */
@@ -268,7 +263,7 @@ static void expect_same_answers(skv_engine *engine, size_t turn, skv_draft_count
     for (size_t i = 0; i < 2; i++) {
         const answer plain = answer_of(engine, ids, &samplings[i], "none");
         for (size_t k = 0; k < sizeof hows / sizeof *hows; k++) {
-            if (!every_mix() && (turn + i + k) % 2 != 0) continue;
+            if (!every_case() && (turn + i + k) % 2 != 0) continue;
             const answer drafted = answer_of(engine, ids, &samplings[i], hows[k]);
             assert_memory_equal(plain.ids, drafted.ids, sizeof plain.ids);
             sum->drafted += drafted.drafts.drafted;

@@ -13,18 +13,11 @@
 
 #include <cmocka.h>
 
+#include "property_seed.h"
 #include "skv/skv.h"
 
 #define EXIT_MODEL SKV_TEST_DATA "/comparators/exit"
 #define MINI SKV_TEST_DATA "/../../models/mini"
-
-/* AddressSanitizer is slow, and tries each mix of options with one of two models: each has both
- * sources and types of the cache and all evictions. The release build tries both models. */
-#if defined(__SANITIZE_ADDRESS__)
-enum { EVERY_MIX = 0 };
-#else
-enum { EVERY_MIX = 1 };
-#endif
 
 enum { N_LANES = 5, N_PROMPT = 90, N_ANSWER = 40, N_STEPS_MAX = 20 * N_ANSWER };
 
@@ -192,7 +185,7 @@ static void expect_plain_answers(const char *model, const char *draft, const cha
     skv_engine_options options = skv_engine_options_default();
     skv_error err;
     assert_non_null(b);
-    options.threads = 2;
+    options.threads = 1;
     options.context = 256;
     options.kv_tokens = 4096;
     options.step_tokens = 128;
@@ -230,11 +223,13 @@ static void test_auxiliary(void **state)
     static const char *const hows[] = {"aux:4,0", "text+aux:6,0.1"};
     skv_draft_counts sum = {0};
     for (size_t i = 0; i < 6; i++) {
+        /* Each mix with one of two models: each has both sources and types of the cache and all
+         * evictions. */
         const bool first = i < 2 || i == 5;
-        if (EVERY_MIX || first) {
+        if (every_case() || first) {
             expect_plain_answers(MINI "/kvpred", NULL, hows[i % 2], i, &sum);
         }
-        if (EVERY_MIX || !first) {
+        if (every_case() || !first) {
             expect_plain_answers(SKV_TEST_DATA "/kvpred/qwen3-c", NULL, hows[i % 2], i, &sum);
         }
     }

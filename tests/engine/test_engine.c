@@ -274,6 +274,25 @@ static void test_options_are_refused_by_name(void **state)
                  "preset: unknown name \"gpt-9\"");
 }
 
+/* Methods are checked by the options as they were given: a method that runs every layer may still
+ * lose rows. */
+static void test_options_are_checked_as_given(void **state)
+{
+    (void)state;
+    skv_engine_options options = skv_engine_options_default();
+    skv_error err;
+    options.threads = 1;
+    options.context = 64;
+    options.device = "cpu";
+    options.prefill = SKV_PREFILL_SWIFTKV_FULL;
+    assert_int_equal(skv_eviction_parse("snapkv:40,8,5", &options.eviction, &err), SKV_OK);
+    skv_engine *engine = NULL;
+    const skv_status status =
+        skv_engine_open(SKV_TEST_DATA "/models/llama-swiftkv-g1", &options, &engine, &err);
+    if (status != SKV_OK) fail_msg("%s", err.text);
+    skv_engine_close(engine);
+}
+
 static void test_memory_is_said_before_it_is_taken(void **state)
 {
     (void)state;
@@ -504,6 +523,7 @@ int main(void)
         cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_pool_runs_out_cleanly),
         cmocka_unit_test(test_options_are_refused_by_name),
+        cmocka_unit_test(test_options_are_checked_as_given),
         cmocka_unit_test(test_memory_is_said_before_it_is_taken),
         cmocka_unit_test(test_plan_is_what_an_engine_takes),
         cmocka_unit_test(test_plan_of_what_is_not_there),

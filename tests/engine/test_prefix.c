@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "backend/cpu/cpu_prefix.h"
+#include "backend/devices.h"
 #include "base/mem.h"
 #include "base/size.h"
 

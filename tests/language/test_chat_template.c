@@ -184,6 +184,11 @@ static void test_limits(void **state)
                    "{}", &work, SKV_RANGE, "chat template: needs more than 1000000 units of work");
     expect_failure("{% for i in range(9999) %}{% endfor %}", "{}", &small, SKV_RANGE,
                    "chat template: needs more than 5000 units of work");
+    for (size_t i = 0; i < 2; i++) { /* a number with a point takes many tries to write */
+        static const char *const writes[] = {"{{ [0.1] * 100 }}", "{{ ([0.1] * 100)|tojson }}"};
+        expect_failure(writes[i], "{}", &small, SKV_RANGE,
+                       "chat template: needs more than 5000 units of work");
+    }
     expect_failure("{% set x = [1, 2, 3] * 5000000 %}", "{}", NULL, SKV_RANGE,
                    "chat template: needs more than 67108864 bytes of memory");
     expect_failure("{{ 'ab' * 100000 }}", "{}", &small, SKV_RANGE,

@@ -16,6 +16,7 @@
 #include "base/rng.h"
 #include "base/utf8.h"
 #include "open_tokenizer.h"
+#include "property_seed.h"
 #include "text/tokenizer_impl.h"
 
 #define DATA SKV_TEST_DATA "/tokenizer/"
@@ -26,12 +27,22 @@ static const char *const files[] = {
     "spm_nfkc.model", "spm_unigram.model", "gemma4.gguf",    "spm_suffix.model"};
 enum { N_FILES = sizeof files / sizeof files[0] };
 
-/* Several windows of the small vocabularies; sanitized builds look at every third text only. */
+/* Several windows of the small vocabularies. */
 #ifdef NDEBUG
-enum { TEXT_BYTES = 240000, STEP = 1 };
+enum { TEXT_BYTES = 240000 };
 #else
-enum { TEXT_BYTES = 180000, STEP = 3 };
+enum { TEXT_BYTES = 180000 };
 #endif
+
+/* How many texts and vocabularies one is taken of: sanitized builds look at every third only. */
+static size_t step(void)
+{
+#ifdef NDEBUG
+    return every_case() ? 1 : 2;
+#else
+    return 3;
+#endif
+}
 
 static skv_tokenizer *open_file(const char *name)
 {
@@ -103,7 +114,7 @@ static void test_windows(void **state)
         skv_tokenizer *t = open_file(files[i]);
         const size_t margin = t->bpe.merges.margin;
         n_windowed += margin > 0;
-        for (size_t kind = i % STEP; margin > 0 && kind < N_KINDS; kind += STEP) {
+        for (size_t kind = i % step(); margin > 0 && kind < N_KINDS; kind += step()) {
             text from = make_text(kind, TEXT_BYTES);
             skv_ids by_windows = {0}, whole = {0};
             encode(t, &from, (skv_encode_options){0}, &by_windows);
@@ -127,7 +138,7 @@ static void test_first_ids(void **state)
     (void)state;
     for (size_t i = 0; i < N_FILES; i++) {
         skv_tokenizer *t = open_file(files[i]);
-        for (size_t kind = i % STEP; kind < N_KINDS; kind += STEP) {
+        for (size_t kind = i % step(); kind < N_KINDS; kind += step()) {
             text from = make_text(kind, TEXT_BYTES / 4);
             skv_ids all = {0}, some = {0};
             encode(t, &from, (skv_encode_options){.add_special = true}, &all);
@@ -148,7 +159,7 @@ static void test_first_ids(void **state)
 
 /* ---- margins ---- */
 
-enum { TEXTS_MAX = 14, TEXT_MAX = 24, VOCABULARIES = 1500 / STEP, PERIOD_MAX = 8, BEHIND_MAX = 6 };
+enum { TEXTS_MAX = 14, TEXT_MAX = 24, VOCABULARIES = 1500, PERIOD_MAX = 8, BEHIND_MAX = 6 };
 
 /* A small vocabulary whose tokens are made by one merge or several, of rising ranks. */
 typedef struct merge_list {
@@ -207,7 +218,7 @@ static void test_margins(void **state)
     skv_rng rng;
     (void)state;
     skv_rng_init(&rng, 5);
-    for (size_t i = 0; i < VOCABULARIES; i++) {
+    for (size_t i = 0; i < VOCABULARIES; i += step()) {
         merge_list m;
         make_merges(&m, &rng);
         assert_true(m.bpe.margin > 0);
@@ -349,7 +360,7 @@ static void test_stop(void **state)
     (void)state;
     for (size_t i = 0; i < N_FILES; i++) {
         skv_tokenizer *t = open_file(files[i]);
-        for (size_t kind = 0; kind < N_KINDS; kind += 3 * STEP) {
+        for (size_t kind = 0; kind < N_KINDS; kind += 3 * step()) {
             text from = make_text(kind, TEXT_BYTES);
             int n_asked = 1;
             skv_error err = {0};

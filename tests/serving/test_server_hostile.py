@@ -247,7 +247,8 @@ class TemplateTest(unittest.TestCase):
             with tempfile.NamedTemporaryFile("w", suffix=".jinja") as file:
                 file.write(text)
                 file.flush()
-                words = ("--template", file.name, "--connection-stack", 128)
+                # The work alone must end it, however busy the machine is.
+                words = ("--template", file.name, "--connection-stack", 128, "--request-seconds", 1000)
                 server = base.Server(base.STORIES, *words)
                 body = {"messages": [USER], "max_tokens": 1}
                 for path in ("/v1/chat/completions", "/v1/responses", "/apply-template", "/tokenize"):

@@ -15,6 +15,7 @@ FOLDERS = [ROOT / "../shared/assets/templates", ROOT / "tests/data/templates", *
 TEMPLATES = [path for folder in FOLDERS for path in sorted(Path(folder).glob("*.jinja"))]
 USER = {"role": "user", "content": "Q?"}
 PLAIN = "SKVPLAIN"
+CALLS_END = r"<\|(eom_id\||calls\||tool_response)>\s*$"  # these marks end answers with calls
 HY3_END = "<｜hy_eos:opensource｜>"  # which its template writes behind the last message only if this has calls
 
 MARKS = ["<tool_call>", "</tool_call>", "<function=f>", "</function>", "<parameter=s>", "</parameter>", "<arg_key>", "</arg_key>",
@@ -136,4 +137,4 @@ def text_of_call(render, arguments):
     if mark > whole.rfind(">", 0, n) and n - mark < 20:
         n = mark  # the prompt goes on with another mark that begins alike
     text, turn_end = whole[n:], plain.split(PLAIN)[-1] or HY3_END
-    return prompt[:n], re.sub(r"<\|(eom_id|calls)\|>\s*$", "", without_end(text, turn_end))  # these end answers with calls
+    return prompt[:n], re.sub(CALLS_END, "", without_end(text, turn_end))

@@ -1,10 +1,13 @@
 /*
- * Seeds of properties. SKV_TEST_SEED draws other cases than those that every run has;
- * tools/checks/check_properties.py sets it.
+ * Seeds of properties, and how many cases there are. SKV_TEST_SEED draws other cases than those
+ * that every run has; tools/checks/check_properties.py sets it. SKV_TEST_ALL (script/test --all)
+ * asks for all cases where a test takes a part of them; AddressSanitizer sees the same accesses in
+ * the part.
  */
 #ifndef SKV_TESTS_PROPERTY_SEED_H
 #define SKV_TESTS_PROPERTY_SEED_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -14,6 +17,15 @@ static inline uint64_t property_seed(uint64_t usual)
 {
     const char *text = getenv("SKV_TEST_SEED");
     return text ? skv_mix64(usual ^ skv_mix64(strtoull(text, NULL, 10))) : usual;
+}
+
+static inline bool every_case(void)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    return false;
+#else
+    return getenv("SKV_TEST_ALL");
+#endif
 }
 
 #endif

@@ -22,9 +22,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/support"))
 
-from call_cases import BITS, FOLDERS, HY3_END  # noqa: E402
+from call_cases import BITS, CALLS_END, FOLDERS, HY3_END  # noqa: E402
 from call_cases import TEMPLATES as EVERY  # noqa: E402
-from call_cases import without_end  # noqa: E402
+from call_cases import texts_in, without_end  # noqa: E402
 from server_process import STORIES, Server  # noqa: E402
 
 PAGE = 64  # tokens, which the cache keeps together
@@ -406,6 +406,7 @@ def a_result(draw):
 class Conversation:
     def __init__(self, server, client, many, seed, thinks=False):
         self.thinks, self.server, self.client, self.many, self.draw = thinks, server, client, many, random.Random(seed)
+        self.unescaped = False  # the template writes texts without escapes, so backslashes in them cannot be told
         self.messages = [{"role": "system", "content": client.system}]
         self.known = self.n_last = 0  # tokens of the last request with its answer; of its prompt
         self.told = self.prompt = ""  # their texts
@@ -430,14 +431,15 @@ class Conversation:
         marks = re.findall(r"<[^<>]+>", end)
         if marks and marks[-1] in text:
             return None  # the past has several turns for it, and a model ends its answer with the first
-        text = re.sub(r"<\|(eom_id|calls)\|>\s*$", "", text)  # these end an answer with calls
+        text = re.sub(CALLS_END, "", text)
         return text.rstrip() if message.get("tool_calls") and text == whole[len(prompt):] else text
 
     def plan(self, last):
         n = 0 if last else self.draw.randint(1, 3 if self.many else 1)
         text = self.draw.choice(["I look.", "", "First this,\nthen that."]) if n else "Done: " + self.draw.choice(["yes", "1,5 and more"]) + "."
         calls = [{"type": "function", "id": f"call0000{i}", "function": {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}}
-                 for i, (name, arguments) in enumerate(a_call(self.draw) for _ in range(n))]  # fmt: skip
+                 for i, (name, arguments) in enumerate(a_call(self.draw) for _ in range(n))
+                 if not self.unescaped or "\\" not in "".join(texts_in(arguments))]  # fmt: skip
         return {"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})}
 
     def fault(self, *what):
@@ -590,6 +592,7 @@ def drive(template, thinks, args):
         for name in args.client.split(","):
             client = CLIENTS[name](f"http://127.0.0.1:{server.port}", Script())
             talk = Conversation(server, client, many, args.seed, thinks)
+            talk.unescaped = template.startswith("LFM2.5")
             try:
                 for i in range(args.turns):
                     talk.turn(i)

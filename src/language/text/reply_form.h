@@ -33,7 +33,7 @@ typedef enum skv_call_id {
     SKV_ID_MEMBER  /* "id" of the object, behind its arguments */
 } skv_call_id;
 
-/* The text in front of a message to a recipient, where an answer is several:
+/* The address in front of a message, where an answer is several messages:
  *
  *     [ turn_end ] [ turn_begin ] to NAME end
  */
@@ -75,7 +75,7 @@ typedef struct skv_thought_form {
 const skv_reply_form *skv_reply_form_at(skv_call_syntax syntax);
 const skv_thought_form *skv_thought_form_at(skv_thought_marks marks);
 
-/* What a message of Harmony with a call has around its recipient. */
+/* The marks around the recipient of a call of Harmony. */
 #define SKV_HARMONY_CHANNEL "<|channel|>commentary "
 #define SKV_HARMONY_FORMAT " <|constrain|>json"
 

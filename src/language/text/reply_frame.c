@@ -114,8 +114,8 @@ static match take_recipient(const skv_reply_address *a, const char *text, size_t
     return k < n ? MATCH_WHOLE : MATCH_PART;
 }
 
-/* The text in front of a message, at text[0..*n_read). At the beginning of an answer, whose turn
- * the prompt has begun, it is a recipient; later the marks of a turn are. */
+/* The address of a message, at text[0..*n_read). The prompt has begun the turn of the first
+ * one, which is a recipient alone; later ones have the marks of a turn. */
 static match match_address(const skv_frame_filter *f, const char *text, size_t n, size_t *n_read)
 {
     const skv_reply_address *a = f->address;

@@ -207,8 +207,8 @@ static void add_bare_value(skv_buf *out, const skv_reply_form *form, const funct
     json_decref(values);
 }
 
-/* The type that stands in front of a value. Texts stand as they are if a grammar can look for the
- * mark behind them; else they are JSON too. */
+/* The type that stands in front of a value. Texts stand as they are if a grammar can look for
+ * their closing mark; else they are JSON too. */
 static void put_type(skv_buf *out, const skv_reply_form *form, const function *f,
                      const json_t *property)
 {
@@ -465,7 +465,7 @@ static skv_status add_opened(skv_buf *out, const skv_reply_rules *rules, const s
     return SKV_OK;
 }
 
-/* What may stand in front of calls, and the address of a message with one: parts of a list. */
+/* The marks that may precede calls, and the address of a message with one: parts of a list. */
 static void add_front(skv_buf *out, const skv_reply_form *form, const json_t *tools)
 {
     const json_t *tool;

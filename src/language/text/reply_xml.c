@@ -192,23 +192,30 @@ static unsigned types_of(const skv_reply_options *options, const skv_reply_form 
                           scan->name.to - scan->name.from, key, n_key);
 }
 
+/* The character of an entity, which text[0..n) begins with if `&` is none by itself; returns the
+ * bytes read. */
+static size_t put_entity(const char *text, size_t n, skv_buf *args)
+{
+    static const char *const entities[][2] = {{"&amp;", "&"}, {"&quot;", "\""}};
+    for (size_t i = 0; i < sizeof entities / sizeof entities[0]; i++) {
+        const size_t n_entity = strlen(entities[i][0]);
+        if (n < n_entity || memcmp(text, entities[i][0], n_entity) != 0) continue;
+        skv_buf_json_text(args, entities[i][1], 1);
+        return n_entity;
+    }
+    skv_buf_byte(args, '&');
+    return 1;
+}
+
 /* A parameter's name as JSON. */
 static void put_key(const skv_reply_form *form, const char *text, size_t n, skv_buf *args)
 {
-    static const char *const entities[][2] = {{"&amp;", "&"}, {"&quot;", "\""}};
-    for (size_t i = 0, k; i < n; i += k) {
-        const char *shown = text + i;
-        size_t n_shown = k = 1;
-        for (size_t e = 0; form->escaped && e < 2; e++) {
-            const size_t n_entity = strlen(entities[e][0]);
-            if (n - i < n_entity || memcmp(text + i, entities[e][0], n_entity) != 0) continue;
-            shown = entities[e][1];
-            k = n_entity;
-        }
-        while (!form->escaped && i + k < n) k++, n_shown++;
-        while (form->escaped && shown == text + i && i + k < n && text[i + k] != '&')
-            k++, n_shown++;
-        skv_buf_json_text(args, shown, n_shown);
+    for (size_t i = 0; i < n;) {
+        const char *entity = form->escaped ? memchr(text + i, '&', n - i) : NULL;
+        const size_t k = entity ? (size_t)(entity - text) - i : n - i;
+        skv_buf_json_text(args, text + i, k);
+        i += k;
+        if (i < n) i += put_entity(text + i, n - i, args);
     }
 }
 

@@ -50,14 +50,14 @@ static void write_string(skv_jrun *r, skv_jout *out, const skv_jstr *s, const js
     (void)skv_j_spend_bytes(r, s->size);
 }
 
-static void write_float(skv_buf *out, double f)
+static void write_float(skv_jrun *r, skv_buf *out, double f)
 {
     if (isnan(f))
         skv_buf_text(out, "NaN");
     else if (isinf(f))
         skv_buf_text(out, f < 0 ? "-Infinity" : "Infinity");
     else
-        skv_j_write_float(out, f);
+        skv_j_write_float(r, out, f);
 }
 
 static void new_line(skv_buf *out, const json_style *style, unsigned level)
@@ -143,7 +143,7 @@ static void write_value(skv_jrun *r, skv_jout *out, skv_jv v, const json_style *
     case SKV_J_NONE: skv_buf_text(&out->text, "null"); break;
     case SKV_J_BOOL: skv_buf_text(&out->text, v.as.b ? "true" : "false"); break;
     case SKV_J_INT: skv_buf_printf(&out->text, "%" PRId64, v.as.i); break;
-    case SKV_J_FLOAT: write_float(&out->text, v.as.f); break;
+    case SKV_J_FLOAT: write_float(r, &out->text, v.as.f); break;
     case SKV_J_STRING: write_string(r, out, v.as.s, style); break;
     case SKV_J_LIST:
     case SKV_J_TUPLE: write_array(r, out, v.as.list, style, level); break;

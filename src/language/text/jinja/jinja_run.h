@@ -168,7 +168,7 @@ skv_jv skv_j_from_json(skv_jrun *r, const json_t *json);
 void skv_j_write_str(skv_jrun *r, skv_jout *out, skv_jv v);
 void skv_j_write_repr(skv_jrun *r, skv_jout *out, skv_jv v);
 /** Python's repr of a float: the shortest digits that read back as the same number. */
-void skv_j_write_float(skv_buf *buf, double f);
+void skv_j_write_float(skv_jrun *r, skv_buf *buf, double f);
 /** Returns str(v) as a value; strings are returned unchanged. */
 skv_jv skv_j_str(skv_jrun *r, skv_jv v);
 

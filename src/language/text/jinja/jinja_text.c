@@ -1,4 +1,5 @@
 /* Values as text: str(), repr(), and numbers and strings in a given style. */
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,11 +12,14 @@
 #include "text/jinja/jinja_builtin.h"
 #include "text/jinja/jinja_run.h"
 
-/* The fewest digits that read back as f, as "d.ddde+xx". */
+enum { FLOAT_STEPS = 32, TINY_STEPS = 400 /* to write a number */ };
+
+/* The fewest digits that read back as f, with zeros behind them, as "d.ddde+xx". Fifteen show all
+ * of fifteen or fewer, but where f is too small to be exact. */
 static int shortest_digits(double f, char digits[20])
 {
     char text[40];
-    for (int precision = 0; precision < 17; precision++) {
+    for (int precision = f < DBL_MIN ? 0 : DBL_DIG - 1; precision < DBL_DECIMAL_DIG; precision++) {
         (void)snprintf(text, sizeof text, "%.*e", precision, f);
         if (strtod(text, NULL) == f) break;
     }
@@ -27,8 +31,10 @@ static int shortest_digits(double f, char digits[20])
     return (int)strtol(p + 1, NULL, 10);
 }
 
-void skv_j_write_float(skv_buf *buf, double f)
+void skv_j_write_float(skv_jrun *r, skv_buf *buf, double f)
 {
+    const bool tiny = f != 0 && fabs(f) < DBL_MIN;
+    if (!skv_j_spend(r, tiny ? TINY_STEPS : FLOAT_STEPS)) return;
     if (isnan(f) || isinf(f)) {
         skv_buf_text(buf, isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
         return;
@@ -159,7 +165,7 @@ static void write_value(skv_jrun *r, skv_jout *out, skv_jv v)
     case SKV_J_NONE: skv_buf_text(&out->text, "None"); break;
     case SKV_J_BOOL: skv_buf_text(&out->text, v.as.b ? "True" : "False"); break;
     case SKV_J_INT: skv_buf_printf(&out->text, "%" PRId64, v.as.i); break;
-    case SKV_J_FLOAT: skv_j_write_float(&out->text, v.as.f); break;
+    case SKV_J_FLOAT: skv_j_write_float(r, &out->text, v.as.f); break;
     case SKV_J_STRING:
         if (v.markup)
             write_markup(out, v.as.s);
