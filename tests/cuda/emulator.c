@@ -250,11 +250,9 @@ static void load_matrix(const lane *l, unsigned m, bool trans)
     uint16_t x[8][8];
     unsigned banks[8] = {0}, most = 0;
     for (unsigned r = 0; r < 8; r++) {
-        const void *at = l[8 * m + r].exchange->address;
-        const size_t offset = (uintptr_t)at - (uintptr_t)emu_shared;
-        if (offset % 16 != 0) emu_fail("ldmatrix: an address that is not aligned");
-        if (offset > shared_size - 16) emu_fail("ldmatrix: beyond shared memory");
-        memcpy(x[r], at, 16);
+        const emu_exchange *e = l[8 * m + r].exchange;
+        const size_t offset = (uintptr_t)e->address - (uintptr_t)emu_shared;
+        memcpy(x[r], e->row, 16);
         const unsigned n = ++banks[offset / 16 % 8];
         most = n > most ? n : most;
     }
@@ -310,6 +308,15 @@ void emu_together(emu_op op, int where, unsigned extra, emu_exchange *x)
     w->at_barrier = true;
     w->last = me->lane;
     switch_to(&host);
+}
+
+void emu_load_matrix(emu_op op, emu_exchange *x)
+{
+    const size_t offset = (uintptr_t)x->address - (uintptr_t)emu_shared;
+    if (offset % 16 != 0) emu_fail("ldmatrix: an address that is not aligned");
+    if (offset > shared_size - 16) emu_fail("ldmatrix: beyond shared memory");
+    memcpy(x->row, x->address, 16);
+    emu_together(op, 0, 0, x);
 }
 
 /* ---- cp.async ---- */

@@ -10,8 +10,9 @@
  * at once, and copies when the lane waits for its group. What is wrong ends the program with a
  * line.
  *
- * It cannot see races between blocks, nor a store just before an ldmatrix without skv_sync_warp,
- * since its ldmatrix is a meeting point: compute-sanitizer on a GPU does.
+ * ldmatrix reads each row when the lane that names it arrives, so a row that another lane stores
+ * without a barrier is not there. It cannot see races between blocks: compute-sanitizer on a GPU
+ * does.
  */
 #ifndef SKV_TESTS_EMULATOR_H
 #define SKV_TESTS_EMULATOR_H
@@ -41,6 +42,7 @@ typedef struct emu_exchange {
     float f[4];
     uint32_t u[6];
     const void *address;
+    uint16_t row[8]; /* what was at `address` when the lane arrived */
 } emu_exchange;
 
 /* The lane that runs. */
@@ -49,6 +51,8 @@ extern _Thread_local unsigned char *emu_shared;
 
 /** Returns when all lanes of the warp are here; `where` is a source line, the same for all. */
 void emu_together(emu_op op, int where, unsigned extra, emu_exchange *x);
+/** emu_together for ldmatrix, with the row at `address` as it is now. */
+void emu_load_matrix(emu_op op, emu_exchange *x);
 /** From NULL: zeros. */
 void emu_copy_async(void *to, const void *from);
 void emu_copy_commit(void);
@@ -177,14 +181,14 @@ SKV_DEVICE void skv_mma_bf16(float *c, const uint32_t *a, uint32_t b0, uint32_t 
 SKV_DEVICE void skv_ldmatrix(uint32_t *r, const void *row)
 {
     emu_exchange e = {.address = row};
-    emu_together(EMU_LDMATRIX, 0, 0, &e);
+    emu_load_matrix(EMU_LDMATRIX, &e);
     memcpy(r, e.u, 4 * sizeof *r);
 }
 
 SKV_DEVICE void skv_ldmatrix_trans(uint32_t *r, const void *row)
 {
     emu_exchange e = {.address = row};
-    emu_together(EMU_LDMATRIX_TRANS, 0, 0, &e);
+    emu_load_matrix(EMU_LDMATRIX_TRANS, &e);
     memcpy(r, e.u, 4 * sizeof *r);
 }
 

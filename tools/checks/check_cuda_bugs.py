@@ -35,7 +35,7 @@ BUGS = [  # (the fault, the file, what is replaced, by what)
     ("rows that are lost are counted", ATTENTION, "item.n_past - v.head.dropped", "item.n_past"),
     ("another swizzle when keys are read", PROMPT, "skv_ldmatrix(b, keys + AT(r, c))",
      "skv_ldmatrix(b, keys + AT(r, c ^ 1))"),
-    ("the swizzle meets banks twice", PROMPT, "((c) ^ ((r) & 7))", "((c) ^ ((r) & 3))"),
+    ("tiles have another swizzle than queries", PROMPT, "((c) ^ ((r)&7))", "((c) ^ ((r)&3))"),
     ("a ring without its barrier", DECODE, "STAGES - 2 : 0);\n        skv_sync_warp();", "STAGES - 2 : 0);"),
     ("a ring with a wait too few", DECODE, "skv_cp_async_wait(STAGES > 1 ? STAGES - 2 : 0)",
      "skv_cp_async_wait(STAGES - 1)"),
