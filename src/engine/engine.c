@@ -268,11 +268,11 @@ static size_t count_state_bytes(const skv_engine *e)
 }
 
 /* Votes and the choice that is made of them, for one prompt as long as the context. */
-static size_t eviction_bytes(const skv_engine *e)
+static skv_bytes eviction_bytes(const skv_engine *e)
 {
     const skv_plan *plan = e->options.eviction.by_query_head ? &e->spread_plans[0] : &e->plan;
-    if (e->options.eviction.method == SKV_EVICT_NONE) return 0;
-    return 2 * skv_kv_votes_bytes(skv_kv_layout_tracks(&plan->layout), e->options.context);
+    if (e->options.eviction.method == SKV_EVICT_NONE) return (skv_bytes){0};
+    return skv_kv_votes_bytes(e->be, skv_kv_layout_tracks(&plan->layout), e->options.context);
 }
 
 static skv_status count_weights(const skv_engine *e, skv_bytes *n_bytes, skv_error *err)
@@ -292,8 +292,9 @@ static skv_status count_memory(const skv_engine *e, skv_bytes weights, skv_engin
     const skv_load_options load = load_options(e);
     const skv_backend_limits limits = backend_limits(e);
     const skv_kv_type type = kv_type(e->options.kv);
-    const size_t host = eviction_bytes(e) + skv_ranks_bytes(e->options.team, e->config->vocab);
-    *bytes = (skv_engine_bytes){.weights = weights, .workspace = {.host = host}};
+    const skv_bytes ranks = {.host = skv_ranks_bytes(e->options.team, e->config->vocab)};
+    *bytes = (skv_engine_bytes){.weights = weights,
+                                .workspace = skv_bytes_add(ranks, eviction_bytes(e))};
     bytes->workspace = skv_bytes_add(bytes->workspace,
                                      skv_workspace_bytes(e->config, e->be, e->options.step_tokens));
     bytes->workspace = skv_bytes_add(bytes->workspace, e->be->reserve_bytes(e->be, &limits));

@@ -315,6 +315,20 @@ static void guarded_attention(skv_backend *base, const skv_attention_args *args)
     g->cpu->attention(g->cpu, &a);
 }
 
+/* Votes for the rows that the last token sees, which is behind n_past of its sequence. */
+static skv_rows votes_of(const guarded *g, const skv_votes_args *a, const skv_table *table,
+                         size_t n_past)
+{
+    const skv_slots *slots = table->slots;
+    const size_t track0 = slots->track0[a->slot], n_tracks = slots->track0[a->slot + 1] - track0;
+    size_t n = 0;
+    for (size_t t = 0; t < n_tracks; t++) {
+        const size_t n_rows = n_past - table->dropped[track0 + t];
+        if (n_rows > n) n = n_rows;
+    }
+    return floats_of(g, a->votes, a->by_query_head ? a->n_heads : n_tracks, n);
+}
+
 static void guarded_votes(skv_backend *base, const skv_votes_args *args)
 {
     guarded *g = guarded_enter(base);
@@ -326,11 +340,11 @@ static void guarded_votes(skv_backend *base, const skv_votes_args *args)
     if (a.n == 0 || a.first + a.n > item->n_q) guarded_die("tokens that an item does not have");
     (void)guarded_slots_of(table, a.slot);
     guarded_check_seen(table, a.slot, item->n_past + a.first, a.n, a.window);
+    a.votes = votes_of(g, &a, table, item->n_past + a.first + a.n);
     a.step = a.step->inner;
     a.q = guarded_rows(g, a.q, set->n_rows, a.n_heads * a.head_dim);
     a.sinks = vec_of(g, a.sinks, a.n_heads);
     g->cpu->votes(g->cpu, &a);
-    guarded_wait(g); /* the votes are the host's */
 }
 
 static void guarded_norm(skv_backend *base, const skv_norm_args *args)

@@ -6,12 +6,11 @@
  * MEMORY   Tensors lie in areas, and an operation names rows of one: which memory stands behind an
  *          area, and how large its elements are, only the back end knows. `map` makes rows the
  *          host's for a while. Keys and values lie in pages of a pool, which have numbers: which
- *          are free, shared or in whose sequence is the caller's to know. Lists of rows, counts and
- *          votes are the host's.
- * LISTS    Host memory that a call reads or fills is used before it returns: the caller may change
- *          it at once. Only what pages_read fills belongs to the back end until pages_done.
- * ORDER    Operations run one after the other, started by one thread at a time. They cannot fail:
- *          all sizes are checked and all memory is taken beforehand.
+ *          are free, shared or in whose sequence is the caller's to know. Lists of rows and counts
+ * are the host's. LISTS    Host memory that a call reads or fills is used before it returns: the
+ * caller may change it at once. Only what pages_read fills belongs to the back end until
+ * pages_done. ORDER    Operations run one after the other, started by one thread at a time. They
+ * cannot fail: all sizes are checked and all memory is taken beforehand.
  *
  * STEP     A step works on T rows of any number of sequences. It is described once, before its
  * first operation: which rows go on, where they are in their sequences, how attention takes them.
@@ -392,10 +391,9 @@ typedef struct skv_votes_args {
     size_t n_heads, head_dim;
     size_t window; /* rows that a token sees, its own included; 0: all */
     float scale, softcap;
-    skv_vec sinks; /* [n_heads] or none: what they take is nobody's vote */
-    float *votes;  /* [heads][votes_stride], the host's */
-    size_t votes_stride;
-    bool by_query_head; /* votes are kept for each query head, not for each KV head */
+    skv_vec sinks;      /* [n_heads] or none: what they take is nobody's vote */
+    skv_rows votes;     /* F32 [heads, rows of the sequence], added to */
+    bool by_query_head; /* a row of votes for each query head, not for each KV head */
 } skv_votes_args;
 
 /* y[i, :] = norm(x[i, :]) for i < n_rows; y may be x. */

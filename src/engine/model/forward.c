@@ -274,8 +274,7 @@ static void cast_votes(const skv_pass *p, size_t i, skv_rows q, size_t j)
                             .scale = (float)p->c->attention_scale,
                             .softcap = (float)p->c->attention_softcap,
                             .sinks = p->m->layers[i].sinks,
-                            .votes = votes->votes + votes->track0[slot] * votes->stride,
-                            .votes_stride = votes->stride,
+                            .votes = skv_kv_votes_of(votes, slot),
                             .by_query_head = votes->by_query_head,
                         });
     votes->voted[i] = to;
