@@ -79,6 +79,17 @@ static void check_processor(doctor *d)
     }
 }
 
+/* Devices beside the processor. */
+static void check_devices(void)
+{
+    skv_device device;
+    size_t n = 0;
+    for (size_t i = 1; skv_device_describe(i, &device); i++, n++) {
+        machine_say(n == 0 ? "devices" : "", "%s: %s", device.name, device.found);
+    }
+    if (n == 0) machine_say("devices", "this build computes on the processor alone (--device)");
+}
+
 static void check_threads(doctor *d)
 {
     const skv_machine *m = &d->machine;
@@ -263,6 +274,7 @@ int cli_run_doctor(const cli_options *options)
     if (status != CLI_DONE) return status;
     skv_machine_describe(&d.machine);
     check_processor(&d);
+    check_devices();
     check_threads(&d);
     check_governor(&d);
     check_memory(&d);

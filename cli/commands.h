@@ -28,6 +28,7 @@ typedef enum cli_command {
     CLI_TRAIN,
     CLI_DOCUMENTS,
     CLI_VOCAB,
+    CLI_DEVICES,
     CLI_DOCTOR,
     CLI_HELP,
     CLI_VERSION,
@@ -69,6 +70,7 @@ int cli_run_distill(const cli_options *options);
 int cli_run_train(const cli_options *options);
 int cli_run_documents(const cli_options *options);
 int cli_run_vocab(const cli_options *options);
+int cli_run_devices(const cli_options *options);
 int cli_run_doctor(const cli_options *options);
 int cli_run_help(const cli_options *options);
 int cli_run_version(const cli_options *options);

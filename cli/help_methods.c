@@ -91,6 +91,25 @@ static void ask(const skv_combination *c, joined *out)
     }
 }
 
+/* The values that an axis has. */
+static uint32_t all_of(unsigned axis)
+{
+    uint32_t all = 0;
+    for (unsigned i = 0; i < skv_axis_values(axis); i++) {
+        if (skv_axis_value(axis, i)) all |= UINT32_C(1) << i;
+    }
+    return all;
+}
+
+/* Whether a rule is about something that this build has: others are of its devices. */
+static bool can_match(const skv_refusal *rule)
+{
+    for (unsigned axis = 0; axis < SKV_AXIS_COUNT; axis++) {
+        if (rule->values[axis] != 0 && (rule->values[axis] & all_of(axis)) == 0) return false;
+    }
+    return true;
+}
+
 /* Combinations that work nowhere are refused by a rule that names no place; the list of rules
  * covers them. */
 static bool works_somewhere(const joined *row)
@@ -123,7 +142,8 @@ static void ask_all(table *t)
     skv_combination c = {{0}};
     for (unsigned axis = 0; axis < AXES; axis++) {
         for (size_t i = 0; skv_refusal_at(i); i++) {
-            t->limited[axis] = t->limited[axis] || skv_refusal_at(i)->values[axis] != 0;
+            const skv_refusal *rule = skv_refusal_at(i);
+            t->limited[axis] = t->limited[axis] || (rule->values[axis] != 0 && can_match(rule));
         }
         while (!skv_axis_value(axis, c.at[axis])) c.at[axis]++;
         room *= t->limited[axis] ? skv_axis_values(axis) : 1;
@@ -194,15 +214,6 @@ static bool print_group(uint32_t *values, uint32_t group, const char *name, cons
     return true;
 }
 
-static uint32_t all_of(unsigned axis)
-{
-    uint32_t all = 0;
-    for (unsigned i = 0; i < skv_axis_values(axis); i++) {
-        if (skv_axis_value(axis, i)) all |= UINT32_C(1) << i;
-    }
-    return all;
-}
-
 static void print_values(unsigned axis, uint32_t values)
 {
     const char *between = "";
@@ -270,6 +281,7 @@ static void print_table(const table *t)
 static void print_rules(void)
 {
     for (size_t i = 0; skv_refusal_at(i); i++) {
+        if (!can_match(skv_refusal_at(i))) continue;
         printf("%zu. ", i + 1);
         print_limits(skv_refusal_at(i)->values, SKV_AXIS_COUNT);
         printf(": %s.\n", skv_refusal_at(i)->why);
@@ -283,7 +295,8 @@ void cli_help_combinations(void)
     for (unsigned axis = AXES; axis-- > 0;) join(&t, axis);
     print_table(&t);
     for (unsigned axis = 0; axis < AXES; axis++) {
-        if (t.limited[axis]) continue;
+        const uint32_t values = all_of(axis);
+        if (t.limited[axis] || (values & (values - 1)) == 0) continue;
         printf("\nEach of them with every `%s`: ", skv_axis_name(axis));
         for (unsigned i = 1; i < skv_axis_values(axis); i++) {
             printf("%s%s", i > 1 ? ", " : "", skv_axis_value(axis, i));

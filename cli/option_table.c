@@ -542,6 +542,8 @@ static const cli_option rows[] = {
     OPTION(RUNS | ON(TUNE), "--ctx", "N", SIZE, context, 1, TOKENS_MAX,
            .help = "most tokens of a sequence "
                    "(the model's context, at most " SKV_TEXT_OF(SKV_CONTEXT_DEFAULT) ")"),
+    OPTION(RUNS | ON(TUNE) | ON(TRANSFORM) | ON(INFO) | ON(DOCTOR), "--device", "NAME", TEXT,
+           device, .help = "where to compute (cpu): swiftkv devices lists what there is"),
     OPTION(RUNS | ON(TUNE) | ON(TRANSFORM), "--cpu", "best|ref|avx2|avxvnni|avx512|amx|neon", WORD,
            cpu, .help = "instruction set"),
     OPTION(RUNS | ON(TUNE), "--chunk", "N", SIZE, step_tokens, 1, 1 << 20,
@@ -570,7 +572,8 @@ static const cli_option rows[] = {
     OPTION(ON(SIMULATE), "--svg", "OUT", TEXT, svg_file,
            .help = "draw the highest rate by machine against --machines"),
     OPTION(ON(INFO) | ON(SIMILARITY) | ON(GENERATE) | ON(SCORE) | ON(TOKENIZE) | ON(BENCH) |
-               ON(EVAL) | ON(COMPARE) | ON(LOAD) | ON(SIMULATE) | ON(TUNE) | ON(CACHE),
+               ON(EVAL) | ON(COMPARE) | ON(LOAD) | ON(SIMULATE) | ON(TUNE) | ON(CACHE) |
+               ON(DEVICES),
            "--json", NULL, FLAG, json, .help = "print JSON"),
     OPTION(ON(HELP), "--list", NULL, FLAG, list_options,
            .help = "every command with its options, for scripts"),

@@ -6,6 +6,7 @@
 
 #include "common/sampling_fields.h"
 #include "skv/recipe.h"
+#include "skv/tools.h"
 #include "suggest.h"
 
 static bool takes(const cli_option *row, cli_command command)
@@ -155,7 +156,10 @@ static int check_load(const cli_options *o)
 
 static int check_command(const cli_options *o)
 {
-    const int status = check_inputs(o);
+    skv_error err = {0};
+    int status = check_inputs(o);
+    if (status == CLI_DONE && o->device)
+        status = cli_check(skv_device_check(o->device, &err), &err);
     if (status != CLI_DONE) return status;
     switch (o->command) {
     case CLI_GENERATE: return check_grammars(o);

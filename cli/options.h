@@ -70,7 +70,7 @@ struct cli_options {
     skv_weights weights;
     skv_kv kv;
     skv_prefill prefill;
-    const char *cpu;
+    const char *cpu, *device; /* device: NULL is cpu */
     skv_pruning pruning;
     skv_ffn_skip ffn_skip;
     double early_exit;    /* 0: none */

@@ -108,6 +108,7 @@ skv_engine_options cli_engine_options(const cli_options *options)
     out.kv = options->kv;
     out.prefill = options->prefill;
     out.cpu = options->cpu;
+    out.device = options->device;
     out.pruning = options->pruning;
     out.ffn_skip = options->ffn_skip;
     out.early_exit = options->early_exit;

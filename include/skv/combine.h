@@ -34,7 +34,8 @@ typedef enum skv_axis {
     SKV_AXIS_SPECULATE,  /* skv_drafting */
     SKV_AXIS_KV,
     SKV_AXIS_WEIGHTS,
-    SKV_AXIS_WHERE, /* skv_where */
+    SKV_AXIS_DEVICE, /* 0: keeps all promises of equal bits, as the processor; 1: only repeats */
+    SKV_AXIS_WHERE,  /* skv_where */
     SKV_AXIS_COUNT
 } skv_axis;
 
@@ -88,7 +89,7 @@ typedef struct skv_refusal {
 /** Returns the option of an axis ("--prune"), or a description if the axis is not an option. */
 SKV_API const char *skv_axis_name(skv_axis axis);
 /** Returns the i-th value of an axis as users write it ("lazy", "snapkv,query"). NULL after the
- * last, and for a value that no combination has (AUTO). */
+ * last, and for a value that no combination has (AUTO, devices that this build does not have). */
 SKV_API const char *skv_axis_value(skv_axis axis, unsigned i);
 /** Returns the largest value plus one. */
 SKV_API unsigned skv_axis_values(skv_axis axis);

@@ -97,6 +97,8 @@ typedef struct skv_engine_options {
     skv_kv kv;
     skv_prefill prefill;
     const char *cpu; /* "best", "ref", "avx2", "avxvnni", "avx512", "amx", "neon"; NULL: best */
+    /* Where it computes: a name that skv_device_describe tells (skv/tools.h). NULL: "cpu". */
+    const char *device;
     /* The most tokens of a sequence; 0: the model's context, at most SKV_CONTEXT_DEFAULT. A
      * value above the model's own context is accepted, because some files state less than the model
      * can do. */
@@ -142,7 +144,9 @@ typedef struct skv_engine_options {
      * The memory figures are those of this process. NULL, or a team of one: the whole model is
      * here. */
     const skv_team *team;
-    size_t memory_max;       /* bytes of weights, KV cache and workspace; 0: available memory */
+    /* Bytes of weights, KV cache and workspace, of a device's own memory if it has some; 0: what is
+     * available. */
+    size_t memory_max;
     size_t *memory_needed;   /* receives how many these are, also if they do not fit; may be NULL */
     uint64_t random_seed;    /* for the random weights of presets and for random pruning */
     size_t preset_kv_layers; /* presets: SwiftKV form with this l; 0: the unmodified model */
@@ -199,6 +203,7 @@ typedef struct skv_engine_stats {
     skv_ffn_skip ffn_skip;
     double early_exit;
     bool kv_prediction; /* has an auxiliary model, which the sizes above include */
+    const char *device; /* where it computes */
     const char *cpu;    /* the level of kernels in use */
 } skv_engine_stats;
 

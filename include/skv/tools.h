@@ -78,6 +78,9 @@ typedef struct skv_memory_plan {
     size_t state_bytes; /* the part of kv_bytes for states, in hybrid models */
     size_t needed;      /* their sum; SIZE_MAX: more than can be counted */
     size_t available;   /* that they may take */
+    /* A device with memory of its own: the two above are bytes of it, and these of the host's
+     * memory. Else 0. */
+    size_t host_needed, host_available;
     bool fits;
     /* The options, with the defaults filled in. */
     size_t context, kv_tokens, step_tokens, threads;
@@ -304,6 +307,21 @@ typedef struct skv_product_check {
 
 /** Makes the comparison of every opening of an engine, for all levels, in some milliseconds. */
 SKV_API void skv_machine_check(const skv_machine *machine, skv_product_check *out);
+
+/* Where models can be computed. */
+typedef struct skv_device {
+    const char *name; /* for skv_engine_options.device */
+    char found[160];  /* the device, or why it cannot be used */
+    bool is_there;
+    bool exact;               /* keeps all promises of equal bits: skv/combine.h */
+    bool has_memory;          /* of its own; else the next two are of the host's */
+    size_t memory, available; /* bytes; `available`: that this process may still take */
+} skv_device;
+
+/** Looks at the i-th device of this build; false after the last. */
+SKV_API bool skv_device_describe(size_t i, skv_device *out);
+/** Returns SKV_OK, or SKV_UNSUPPORTED for an unknown name and for a device that cannot be used. */
+SKV_CHECKED skv_status skv_device_check(const char *name, skv_error *err);
 
 /** Returns the processor time that control groups allow this process, in processors, rounded up;
  * SIZE_MAX: no limit. */

@@ -32,6 +32,7 @@ static const char *const prunes[] = {"none", "random", "static", "lazy"};
 static const char *const drafts[] = {
     "none",      "text",     "self",       "aux", "model",
     "text+self", "text+aux", "text+model", "auto"}; /* in the order of skv_drafting */
+static const char *const devices[] = {"cpu", "that only repeats"};
 static const char *const places[] = {"generate",
                                      "chat",
                                      "bench",
@@ -72,6 +73,7 @@ static const struct {
     [SKV_AXIS_SPECULATE] = {"--speculate", drafts, COUNT(drafts)},
     [SKV_AXIS_KV] = {"--kv", NULL, SKV_KV_INT8 + 1},
     [SKV_AXIS_WEIGHTS] = {"--weights", NULL, SKV_WEIGHTS_FILE + 1},
+    [SKV_AXIS_DEVICE] = {"--device", devices, COUNT(devices)},
     [SKV_AXIS_WHERE] = {"where", places, COUNT(places)},
 };
 
@@ -87,9 +89,20 @@ unsigned skv_axis_values(skv_axis axis)
     return axes[axis].n;
 }
 
+/* Whether this build has such a device. */
+static bool has_device(unsigned value)
+{
+    const skv_backend_kind *kind;
+    for (size_t i = 0; (kind = skv_backend_kind_at(i)); i++) {
+        if (skv_device_value(kind->promises) == value) return true;
+    }
+    return false;
+}
+
 const char *skv_axis_value(skv_axis axis, unsigned i)
 {
     if (i >= axes[axis].n) return NULL;
+    if (axis == SKV_AXIS_DEVICE && !has_device(i)) return NULL;
     if (axes[axis].values) return axes[axis].values[i];
     if (i == 0) return NULL; /* AUTO becomes one of the others */
     switch (axis) {
@@ -128,6 +141,7 @@ const char *skv_axis_value(skv_axis axis, unsigned i)
 #define OFF BIT(0)
 #define ON BIT(1)
 #define BY_MODEL (BIT(SKV_DRAFT_MODEL) | BIT(SKV_DRAFT_TEXT_MODEL) | BY_EXIT | BY_AUX)
+#define INEXACT ON /* devices */
 #define SERVED (BIT(SKV_WHERE_SERVE) | BIT(SKV_WHERE_READ))
 #define AGREES (BIT(SKV_WHERE_REFERENCE) | BIT(SKV_WHERE_TEACHER))
 
@@ -272,6 +286,14 @@ static const skv_refusal rules[] = {
      "no separate teacher weights are loaded"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_MERGED), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_INVARIANT)},
      "the rows a token attends to would depend on how the prompt was split into steps"},
+    {{[SKV_AXIS_SPECULATE] = DRAFTED | BIT(SKV_DRAFT_AUTO), [SKV_AXIS_DEVICE] = INEXACT},
+     "a draft's tokens would not have the bits of single steps, so drafts would change answers"},
+    {{[SKV_AXIS_DEVICE] = INEXACT, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_INVARIANT)},
+     "the device's results of a row depend on the rows beside it"},
+    {{[SKV_AXIS_DEVICE] = INEXACT, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_READ)},
+     "keys and values that a reader stores would not be those that the answering server computes"},
+    {{[SKV_AXIS_DEVICE] = INEXACT, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_RANKS)},
+     "ranks add up their parts in the memory of the host, with the bits of one processor"},
 };
 
 const skv_refusal *skv_refusal_at(size_t i)
@@ -303,6 +325,7 @@ static void name_values(const skv_refusal *rule, const skv_combination *c, char 
     for (unsigned axis = 0; axis < SKV_AXIS_COUNT && n < room; axis++) {
         if (rule->values[axis] == 0) continue;
         const char *name = skv_axis_name(axis), *value = skv_axis_value(axis, c->at[axis]);
+        if (axis == SKV_AXIS_DEVICE) value = devices[c->at[axis]]; /* also of another build */
         const bool option = strncmp(name, "--", 2) == 0;
         const int more = snprintf(out + n, room - n, "%s%s%s%s", n > 0 ? ", " : "",
                                   option ? name + 2 : "", option ? " " : "", value ? value : "?");
@@ -350,6 +373,7 @@ skv_combination skv_combination_of(const skv_model_traits *model, const skv_engi
          [SKV_AXIS_SPECULATE] = o->speculation.source,
          [SKV_AXIS_KV] = o->kv,
          [SKV_AXIS_WEIGHTS] = o->weights,
+         [SKV_AXIS_DEVICE] = skv_device_value(skv_device_promises(o->device)),
          [SKV_AXIS_WHERE] = where}};
 }
 
@@ -369,6 +393,7 @@ static skv_status check_here(const skv_engine *e, const skv_model_traits *model,
                              const skv_engine_options *options, skv_where where, skv_error *err)
 {
     skv_combination c = skv_combination_of(model, options, where);
+    c.at[SKV_AXIS_DEVICE] = skv_device_value(e->be->promises);
     SKV_TRY(skv_combination_check(&c, err));
     c.at[SKV_AXIS_WHERE] = SKV_WHERE_RANKS;
     return e->ranks ? skv_combination_check(&c, err) : SKV_OK;

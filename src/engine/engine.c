@@ -44,10 +44,10 @@ static skv_weights weights_of_file(const skv_source *source)
     return t && t->type == SKV_DTYPE_F32 ? SKV_WEIGHTS_F32 : SKV_WEIGHTS_BF16;
 }
 
-/* Whether the model, the methods and what is done with them go together. */
-static skv_status resolve_prefill(skv_engine *e, skv_error *err)
+/* Whether the model, the methods, the device and what is done with them go together. */
+static skv_status check_methods(const skv_engine *e, skv_error *err)
 {
-    skv_engine_options *o = &e->options;
+    const skv_engine_options *o = &e->options;
     const skv_model_traits model = skv_model_traits_of(e->config, e->source);
     const bool is_for[SKV_WHERE_INVARIANT + 1] = {[SKV_WHERE_GENERATE] = true,
                                                   [SKV_WHERE_SIMILARITY] = o->no_skip,
@@ -55,9 +55,18 @@ static skv_status resolve_prefill(skv_engine *e, skv_error *err)
                                                   [SKV_WHERE_RANKS] = e->ranks,
                                                   [SKV_WHERE_INVARIANT] = o->batch_invariant};
     for (skv_where where = 0; where <= SKV_WHERE_INVARIANT; where++) {
-        const skv_combination c = skv_combination_of(&model, o, where);
+        skv_combination c = skv_combination_of(&model, o, where);
+        if (e->be) c.at[SKV_AXIS_DEVICE] = skv_device_value(e->be->promises);
         if (is_for[where]) SKV_TRY(skv_combination_check(&c, err));
     }
+    return SKV_OK;
+}
+
+static skv_status resolve_prefill(skv_engine *e, skv_error *err)
+{
+    skv_engine_options *o = &e->options;
+    const skv_model_traits model = skv_model_traits_of(e->config, e->source);
+    SKV_TRY(check_methods(e, err));
     SKV_REQUIRE(!o->prompt_only || (!o->no_skip && !o->with_teacher && !o->draft_model), err,
                 SKV_ARGUMENT,
                 "prompt only: not with no_skip, a teacher beside the student or a draft model");
@@ -203,11 +212,18 @@ static void add_limits(skv_backend_limits *limits, const skv_config *c)
     }
 }
 
+static void sum_over_ranks(void *ranks, float *x, size_t n)
+{
+    skv_ranks_sum(ranks, x, n);
+}
+
 static skv_backend_limits backend_limits(const skv_engine *e)
 {
     skv_backend_limits limits = {.max_rows = e->options.step_tokens,
                                  .max_group = 1,
                                  .max_kv_rows = e->options.context,
+                                 .sum = e->ranks ? sum_over_ranks : NULL,
+                                 .sum_ctx = e->ranks,
                                  .batch_invariant = e->options.batch_invariant};
     add_limits(&limits, e->config);
     if (e->kvpred.on) add_limits(&limits, e->kvpred.auxiliary.config);
@@ -258,13 +274,12 @@ static skv_states_spec states_spec(const skv_engine *e, skv_state_layer *layers,
                              .max_undo = longest_draft(&e->options)};
 }
 
-static size_t count_state_bytes(const skv_engine *e)
+static skv_bytes count_state_bytes(const skv_engine *e)
 {
     skv_state_layer layers[SKV_LAYERS_MAX];
     const skv_states_spec own = states_spec(e, layers, count_states(e));
     const skv_states_spec kept = states_spec(e, layers, e->options.kv_checkpoints);
-    return skv_bytes_sum(
-        skv_bytes_add(skv_state_pool_bytes(e->be, &own), skv_state_pool_bytes(e->be, &kept)));
+    return skv_bytes_add(skv_state_pool_bytes(e->be, &own), skv_state_pool_bytes(e->be, &kept));
 }
 
 /* Votes and the choice that is made of them, for one prompt as long as the context. */
@@ -284,10 +299,10 @@ static skv_status count_weights(const skv_engine *e, skv_bytes *n_bytes, skv_err
     return SKV_OK;
 }
 
-/* With these weights, what the engine takes for its context and its kv_tokens; *total is SIZE_MAX
+/* With these weights, what the engine takes for its context and its kv_tokens; *total has SIZE_MAX
  * where that is more than can be counted. */
 static skv_status count_memory(const skv_engine *e, skv_bytes weights, skv_engine_bytes *bytes,
-                               size_t *total, skv_error *err)
+                               skv_bytes *total, skv_error *err)
 {
     const skv_load_options load = load_options(e);
     const skv_backend_limits limits = backend_limits(e);
@@ -302,42 +317,30 @@ static skv_status count_memory(const skv_engine *e, skv_bytes weights, skv_engin
         bytes->workspace = skv_bytes_add(
             bytes->workspace, skv_ffn_skipper_bytes(e->config, e->be, e->options.step_tokens));
     }
-    *total = SIZE_MAX;
-    if (!skv_size_mul(store_pages(e), skv_plan_page_bytes(e->config, type), &bytes->kv)) {
-        bytes->kv = SIZE_MAX;
-        return SKV_OK;
-    }
     bytes->states = count_state_bytes(e);
-    if (!skv_size_add(bytes->kv, bytes->states, &bytes->kv)) bytes->kv = SIZE_MAX;
+    bytes->kv = e->be->pool_bytes(e->be, skv_plan_page_bytes(e->config, type), store_pages(e));
+    *total = bytes->kv;
+    if (skv_bytes_sum(bytes->kv) == SIZE_MAX) return SKV_OK;
+    bytes->kv = skv_bytes_add(bytes->kv, bytes->states);
     if (e->kvpred.on) SKV_TRY(skv_engine_kvpred_count(e, &load, type, bytes, err));
     if (e->draft.model.config) {
         const skv_load_options own = draft_load_options(e);
         SKV_TRY(skv_second_model_count(e, &e->draft.model, &own, type, bytes, err));
     }
-    const skv_bytes all = skv_bytes_add(bytes->weights, bytes->workspace);
-    if (!skv_size_add(skv_bytes_sum(all), bytes->kv, total)) *total = SIZE_MAX;
+    *total = skv_bytes_add(skv_bytes_add(bytes->weights, bytes->workspace), bytes->kv);
     return SKV_OK;
 }
 
 static skv_status check_memory(skv_engine *e, skv_error *err)
 {
     skv_engine_bytes bytes;
-    skv_bytes weights;
-    size_t total;
+    skv_bytes weights, total;
     SKV_TRY(count_weights(e, &weights, err));
     SKV_TRY(count_memory(e, weights, &bytes, &total, err));
+    const skv_engine_room room = skv_engine_room_of(e, 0);
     e->workspace_bytes = skv_bytes_sum(bytes.workspace);
-    if (e->options.memory_needed) *e->options.memory_needed = total;
-    const double MIB = 1048576.0;
-    size_t available = skv_memory_available();
-    if (e->options.memory_max > 0) available = skv_min_size(available, e->options.memory_max);
-    SKV_REQUIRE(total < SIZE_MAX && total <= available, err, SKV_MEMORY,
-                "memory: weights %.0f MiB + KV cache %.0f MiB for %zu tokens + workspace %.0f "
-                "MiB, %.0f MiB are available%s",
-                (double)skv_bytes_sum(bytes.weights) / MIB, (double)bytes.kv / MIB,
-                e->options.kv_tokens, (double)e->workspace_bytes / MIB, (double)available / MIB,
-                skv_memory_limit(available));
-    return SKV_OK;
+    if (e->options.memory_needed) *e->options.memory_needed = skv_room_main(&room, total);
+    return skv_engine_check_room(e, &room, &bytes, total, err);
 }
 
 /* Whether a SwiftKV file holds what its teacher needs: it may have been left out. */
@@ -384,8 +387,10 @@ static skv_status prepare(skv_engine *e, const char *preset, skv_error *err)
     SKV_TRY(resolve_options(e, err));
     SKV_TRY(divide_model(e, err));
     SKV_TRY(skv_pool_create(e->options.threads, &e->pool, err));
-    const skv_backend_options backend = {.threads = e->pool, .level = e->level};
+    const skv_backend_options backend = {
+        .device = e->options.device, .threads = e->pool, .level = e->level};
     SKV_TRY(skv_backend_create(&backend, &e->be, err));
+    SKV_TRY(check_methods(e, err)); /* now by what the device promises */
     SKV_TRY(skv_plan_method(&e->plan, e->options.prefill, e->config, !e->options.no_skip, err));
     if (e->options.prefill == SKV_PREFILL_KVPRED) {
         SKV_TRY(skv_engine_kvpred_open(e, preset, err));
@@ -431,11 +436,28 @@ static skv_status make_states(skv_engine *e, skv_error *err)
     return skv_state_pool_init(&e->checkpoints, e->be, &kept, err);
 }
 
+/* Whether the device can compute it at all. */
+static skv_status check_shape(const skv_engine *e, const skv_backend_limits *limits, skv_error *err)
+{
+    const skv_load_options load = load_options(e);
+    const bool quant = load.keep_codes, floats = load.f32_rows;
+    skv_weight_type weights = quant ? SKV_WEIGHT_QUANT : load.type;
+    if (quant && floats) weights = SKV_WEIGHT_QUANT_F32;
+    const skv_backend_shape shape = {.limits = limits,
+                                     .weights = weights,
+                                     .kv = kv_type(e->options.kv),
+                                     .drops = e->options.eviction.method != SKV_EVICT_NONE,
+                                     .adapters = e->adapters.n > 0,
+                                     .states = e->plan.n_states > 0};
+    return e->be->fits(e->be, &shape, err);
+}
+
 static skv_status build(skv_engine *e, const char *preset, skv_error *err)
 {
     SKV_TRY(prepare(e, preset, err));
     SKV_TRY(check_memory(e, err));
     skv_backend_limits limits = backend_limits(e);
+    SKV_TRY(check_shape(e, &limits, err));
     SKV_TRY(e->be->reserve(e->be, &limits, err));
     SKV_TRY(skv_workspace_init(&e->ws, e->config, e->be, e->options.step_tokens, err));
     const skv_kv_type type = kv_type(e->options.kv);
@@ -484,6 +506,7 @@ static skv_status finish(skv_engine *e, const char *preset, skv_status status, s
         return status;
     }
     e->options.cpu = NULL; /* the caller's strings are not kept; that there were any counts */
+    e->options.device = NULL;
     if (e->options.adapters) e->options.adapters = "";
     e->options.draft_model = NULL;
     e->options.memory_needed = NULL;
@@ -551,18 +574,18 @@ skv_status skv_engine_open_preset(const char *name, const skv_engine_options *op
 
 /* The most tokens that fit: of one sequence, where context is 0, else in sequences of `context`.
  * What is needed grows with the number, so halving finds it. The options are then others. */
-static skv_status find_most(skv_engine *e, size_t context, skv_bytes weights, size_t available,
-                            size_t *most, skv_error *err)
+static skv_status find_most(skv_engine *e, size_t context, skv_bytes weights,
+                            const skv_engine_room *room, size_t *most, skv_error *err)
 {
     size_t low = 0, high = context > 0 ? KV_TOKENS_MAX : CONTEXT_MAX; /* low fits, or is 0 */
     while (low < high) {
         const size_t n = low + (high - low + 1) / 2;
         skv_engine_bytes bytes;
-        size_t total;
+        skv_bytes total;
         e->options.context = context > 0 ? context : n;
         e->options.kv_tokens = n;
         SKV_TRY(count_memory(e, weights, &bytes, &total, err));
-        if (total < SIZE_MAX && total <= available) {
+        if (skv_room_has(room, total)) {
             low = n;
         } else {
             high = n - 1;
@@ -576,10 +599,9 @@ static skv_status plan_memory(skv_engine *e, size_t available, skv_memory_plan *
 {
     const skv_engine_options *o = &e->options;
     skv_engine_bytes bytes;
-    skv_bytes weights;
-    if (available == 0) available = skv_memory_available();
-    if (o->memory_max > 0) available = skv_min_size(available, o->memory_max);
-    *out = (skv_memory_plan){.available = available,
+    skv_bytes weights, total;
+    const skv_engine_room room = skv_engine_room_of(e, available);
+    *out = (skv_memory_plan){.available = skv_room_main(&room, room.available),
                              .context = o->context,
                              .kv_tokens = o->kv_tokens,
                              .step_tokens = o->step_tokens,
@@ -587,15 +609,17 @@ static skv_status plan_memory(skv_engine *e, size_t available, skv_memory_plan *
                              .weights = o->weights,
                              .kv = o->kv};
     SKV_TRY(count_weights(e, &weights, err));
-    SKV_TRY(count_memory(e, weights, &bytes, &out->needed, err));
+    SKV_TRY(count_memory(e, weights, &bytes, &total, err));
+    out->needed = skv_room_main(&room, total);
+    if (room.is_own) out->host_needed = total.host, out->host_available = room.available.host;
     out->workspace_bytes = skv_bytes_sum(bytes.workspace);
-    out->kv_bytes = bytes.kv;
-    out->state_bytes = bytes.states;
+    out->kv_bytes = skv_bytes_sum(bytes.kv);
+    out->state_bytes = skv_bytes_sum(bytes.states);
     out->weight_bytes = skv_bytes_sum(bytes.weights);
-    out->fits = out->needed < SIZE_MAX && out->needed <= available;
+    out->fits = skv_room_has(&room, total);
     /* Of the engine's own weights: a second model's are counted each time. */
-    SKV_TRY(find_most(e, out->context, weights, available, &out->kv_tokens_max, err));
-    return find_most(e, 0, weights, available, &out->context_max, err);
+    SKV_TRY(find_most(e, out->context, weights, &room, &out->kv_tokens_max, err));
+    return find_most(e, 0, weights, &room, &out->context_max, err);
 }
 
 skv_status skv_memory_plan_make(const char *path, const skv_engine_options *options,
@@ -688,6 +712,7 @@ void skv_engine_get_stats(const skv_engine *e, skv_engine_stats *out)
                               .pruning = e->options.pruning,
                               .ffn_skip = e->options.ffn_skip,
                               .early_exit = e->options.early_exit,
+                              .device = e->be->name,
                               .cpu = e->be->level};
     add_second(&e->kvpred.auxiliary, out);
     add_second(&e->draft.model, out);

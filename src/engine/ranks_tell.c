@@ -71,7 +71,7 @@ skv_status skv_tell_open(skv_engine *e, const char *path, bool preset, skv_error
                           .version = SKV_TOLD_VERSION};
     SKV_REQUIRE(told.n_path < SKV_TOLD_TEXT && told.n_level < SKV_TOLD_TEXT, err, SKV_RANGE,
                 "ranks: a path of %zu bytes", (size_t)told.n_path);
-    told.options.cpu = NULL;
+    told.options.cpu = told.options.device = NULL; /* other devices are refused */
     told.options.draft_model = told.options.adapters = NULL;
     told.options.team = NULL;
     told.options.memory_needed = NULL;
@@ -94,6 +94,7 @@ static uint64_t hash_engine(const skv_engine *e)
                             c->kv_layers, c->kv_group, c->swiftkv,  (size_t)e->options.weights};
     uint64_t hash = skv_team_hash(0, sizes, sizeof sizes);
     hash = skv_team_hash(hash, c->architecture, strlen(c->architecture));
+    hash = skv_team_hash(hash, e->be->name, strlen(e->be->name));
     hash = skv_team_hash(hash, e->be->level, strlen(e->be->level));
     for (size_t i = 0; i < c->n_layers; i++) {
         const size_t shape[] = {c->layers[i].n_heads, c->layers[i].n_kv_heads, c->layers[i].ffn,

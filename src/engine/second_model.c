@@ -46,14 +46,14 @@ skv_status skv_second_model_count(const skv_engine *e, const skv_second_model *s
 {
     const skv_load_options own = options_of(second, load);
     skv_bytes n_bytes;
-    size_t store;
     SKV_TRY(skv_model_bytes(second->config, second->source, e->be, &own, &n_bytes, err));
     bytes->weights = skv_bytes_add(bytes->weights, n_bytes);
     bytes->workspace = skv_bytes_add(
         bytes->workspace, skv_workspace_bytes(second->config, e->be, e->options.step_tokens));
     const size_t page = skv_plan_page_bytes(second->config, type), n = count_pages(e, second);
-    SKV_REQUIRE(skv_size_mul(n, page, &store) && skv_size_add(bytes->kv, store, &bytes->kv), err,
-                SKV_RANGE, "kv cache: %zu pages of %zu bytes do not fit", n, page);
+    bytes->kv = skv_bytes_add(bytes->kv, e->be->pool_bytes(e->be, page, n));
+    SKV_REQUIRE(skv_bytes_sum(bytes->kv) < SIZE_MAX, err, SKV_RANGE,
+                "kv cache: %zu pages of %zu bytes do not fit", n, page);
     return SKV_OK;
 }
 

@@ -24,8 +24,8 @@ typedef struct skv_second_model {
 /* The memory of an engine. */
 typedef struct skv_engine_bytes {
     skv_bytes weights, workspace;
-    size_t kv;     /* of pages and states, which lie where the back end computes */
-    size_t states; /* of states alone */
+    skv_bytes kv;     /* of pages and states */
+    skv_bytes states; /* of states alone */
 } skv_engine_bytes;
 
 /** Refuses a model at `other` that means another text by an id than the one at `path` does; models

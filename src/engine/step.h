@@ -31,7 +31,7 @@ typedef struct skv_step_pass {
     skv_workspace *ws;
     size_t first_layer, end_layer; /* as in skv_forward, and so are the next two */
     bool stack_only;
-    float *rows;
+    skv_rows rows;
 } skv_step_pass;
 
 SKV_MUST_CHECK skv_status skv_step_run(const skv_step_pass *pass, skv_error *err);

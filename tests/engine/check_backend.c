@@ -204,7 +204,7 @@ void check_get(backend_check *c, skv_rows rows, size_t n_rows, size_t n, float *
 check_tensor check_random(backend_check *c, size_t n, double size)
 {
     float edge[EDGE];
-    skv_area *area = check_area(c, (skv_area_spec){SKV_AREA_F32, 1, n + 2 * EDGE, false});
+    skv_area *area = check_area(c, (skv_area_spec){SKV_AREA_F32, 1, n + 2 * EDGE, false, true});
     const check_tensor t = {{area, EDGE, n}, check_host(c, n * sizeof *t.host), n};
     for (size_t i = 0; i < EDGE; i++) edge[i] = EDGE_VALUE;
     for (size_t i = 0; i < n; i++) t.host[i] = (float)(size * check_normal(c));
@@ -349,9 +349,10 @@ void check_normed(const skv_norm *norm, const float *weight, const float *x, siz
 int skv_check_backend(skv_backend *be, uint64_t seed, FILE *out)
 {
     static void (*const checks[])(backend_check *) = {
-        check_memory, check_row_operations, check_linear, check_experts,   check_saved_rows,
-        check_sets,   check_embed_gate,     check_place,  check_attention, check_votes,
-        check_pages,  check_compact,        check_states};
+        check_memory, check_row_operations, check_linear,     check_experts, check_saved_rows,
+        check_sets,   check_embed,          check_embed_gate, check_place,   check_attention,
+        check_votes,  check_pages,          check_compact,    check_states};
+    float one = 1;
     const skv_backend_limits limits = {
         .max_rows = CHECK_ROWS,
         .max_K = CHECK_K,
@@ -361,6 +362,8 @@ int skv_check_backend(skv_backend *be, uint64_t seed, FILE *out)
         .max_kv_rows = CHECK_KV_ROWS,
         .max_experts = CHECK_EXPERTS,
         .max_active = CHECK_ACTIVE,
+        .sum = check_ranks_sum,
+        .sum_ctx = &one,
         .state_key_dim = CHECK_STATE_DIM,
         .state_value_dim = CHECK_STATE_DIM,
     };

@@ -67,7 +67,7 @@ static int stop(void **state)
 
 static skv_area *make_area(skv_backend *be, skv_area_kind kind, bool moves)
 {
-    const skv_area_spec spec = {kind, 4, N / 4, moves};
+    const skv_area_spec spec = {kind, 4, N / 4, moves, true};
     skv_area *area = NULL;
     assert_int_equal(be->areas_create(be, &spec, 1, &area, NULL), SKV_OK);
     return area;

@@ -140,9 +140,9 @@ static void fixture_init(fixture *f, const tree *t, size_t n_threads, bool invar
     }
     const skv_backend_step_limits rows = {row, 0};
     assert_int_equal(f->be->step_create(f->be, &rows, &f->step, NULL), SKV_OK);
-    const skv_area_spec specs[] = {{SKV_AREA_F32, row, WIDTH, false},
-                                   {SKV_AREA_F32, 2 * row, WIDTH, false},
-                                   {SKV_AREA_F32, 1, HEADS, false}};
+    const skv_area_spec specs[] = {{SKV_AREA_F32, row, WIDTH, false, true},
+                                   {SKV_AREA_F32, 2 * row, WIDTH, false, true},
+                                   {SKV_AREA_F32, 1, HEADS, false, true}};
     assert_int_equal(f->be->areas_create(f->be, specs, 3, f->areas, NULL), SKV_OK);
     uint64_t state = 3;
     float *q = host_of(f, 0, row * WIDTH);

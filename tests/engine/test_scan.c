@@ -49,7 +49,7 @@ static tensor zeros(skv_backend *be, size_t n)
 {
     tensor t = {.n = n};
     skv_error err;
-    const skv_area_spec spec = {SKV_AREA_F32, 1, n, false};
+    const skv_area_spec spec = {SKV_AREA_F32, 1, n, false, true};
     assert_int_equal(be->areas_create(be, &spec, 1, &t.area, &err), SKV_OK);
     return t;
 }

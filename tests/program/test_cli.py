@@ -172,6 +172,27 @@ class MemoryTest(CliTest):
         self.assertIn(table, run("doctor", PLAIN, "--available", "1Gi").stdout)
         self.refuses(1, ("doctor", self.folder / "gone"), "gone")
 
+    def test_devices(self):
+        """What is listed can be asked for, and nothing else, by any command that runs models."""
+        devices = self.json_of("devices", "--json")
+        self.assertEqual([d["name"] for d in devices], ["cpu"])
+        cpu = devices[0]
+        self.assertTrue(cpu["available"] and cpu["exact"] and not cpu["own_memory"])
+        self.assertTrue(0 < cpu["memory_available"] <= cpu["memory_bytes"])
+        lines = run("devices").stdout.splitlines()
+        self.assertEqual(lines[0], f"cpu      {cpu['found']}")
+        self.assertRegex(lines[1], r"^ +[\d.]+ GB of memory, the host's, [\d.]+ GB available$")
+        self.assertEqual(len(lines), 2)
+        self.assertIn("\ndevices        this build computes on the processor alone", run("doctor").stdout)
+        ids = self.write("ids.json", [1, 2, 3])
+        words = ("generate", PLAIN, "--ids-file", ids, "-n", 4)
+        self.assertEqual(run(*words, "--device", "cpu").stdout, run(*words).stdout)
+        for command in (words, ("info", PLAIN), ("doctor", PLAIN), ("serve", PLAIN, "--port", 0)):
+            refused = run(*command, "--device", "tape")
+            self.assertEqual((refused.returncode, refused.stdout, refused.stderr),
+                             (1, "", "swiftkv: device tape: unknown, expected cpu\n"))
+        self.refuses(2, ("tokenize", PLAIN, "-p", "a", "--device", "cpu"), "--device")
+
     def test_report(self):
         """In a folder and by a user whose names would be seen; nothing that it tries fails, and levels agree."""
         program = shutil.copy(PROGRAM, self.folder / "elsewhere")

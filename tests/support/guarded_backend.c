@@ -438,6 +438,7 @@ static void guarded_load_rows(skv_backend *base, skv_weight_type type, skv_rows 
 
 #include "guarded_experts.inc"
 #include "guarded_states.inc"
+#include "guarded_tables.inc"
 
 /* ---- life ---- */
 
@@ -445,8 +446,8 @@ static void guarded_free(skv_backend *base)
 {
     guarded *g = (guarded *)base;
     if (!g) return;
-    if (g->n_areas + g->n_pools + g->n_experts + g->n_slots + g->n_states + g->n_steps +
-            g->n_angles >
+    if (g->n_areas + g->n_pools + g->n_experts + g->n_tables + g->n_slots + g->n_states +
+            g->n_steps + g->n_angles >
         0)
         guarded_die("freed before its areas, pages and steps were");
     for (size_t i = 0; i < MAX_READS; i++) {
@@ -496,6 +497,12 @@ skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_bac
         .state_read = guarded_state_read,
         .state_write = guarded_state_write,
         .linear = guarded_linear,
+        .keeps_embeddings = true,
+        .embedding_bytes = guarded_embedding_bytes,
+        .embedding_create = guarded_embedding_create,
+        .embedding_free = guarded_embedding_free,
+        .embed = guarded_embed,
+        .sum = guarded_sum,
         .experts_create = guarded_experts_create,
         .experts_free = guarded_experts_free,
         .route = guarded_route,

@@ -34,6 +34,13 @@ struct skv_linear {
     size_t n_rows[]; /* [n_parts] */
 };
 
+/* The processor keeps no tables of embeddings: this is one as a device has it. */
+struct skv_embedding {
+    const guarded *of;
+    size_t first_id, n_rows, K;
+    float rows[]; /* [n_rows, K] */
+};
+
 struct skv_experts {
     skv_experts *inner;
     const skv_linear *first;
@@ -96,6 +103,7 @@ struct skv_backend_step {
     const skv_angles *angles[SKV_STEP_ANGLES];
     size_t angle_columns;
     uint32_t *positions;     /* owned, [n_rows] */
+    const int32_t *ids;      /* owned, [n_rows] or NULL */
     skv_backend_span *spans; /* owned, [n_spans] */
     /* With lists that are owned; none where a set has not been described. */
     skv_set_spec sets[SKV_SET_COUNT];
@@ -125,7 +133,7 @@ typedef struct mapping {
 struct guarded {
     skv_backend base; /* first */
     skv_backend *cpu; /* owned */
-    size_t n_areas, n_pools, n_experts, n_slots, n_states, n_steps, n_angles;
+    size_t n_areas, n_pools, n_experts, n_tables, n_slots, n_states, n_steps, n_angles;
     mapping maps[MAX_MAPS];
     page_view views[MAX_MAPS];
     reading readings[MAX_READS];

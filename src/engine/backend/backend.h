@@ -7,10 +7,13 @@
  *          area, and how large its elements are, only the back end knows. `map` makes rows the
  *          host's for a while. Keys and values lie in pages of a pool, which have numbers: which
  *          are free, shared or in whose sequence is the caller's to know. Lists of rows and counts
- * are the host's. LISTS    Host memory that a call reads or fills is used before it returns: the
- * caller may change it at once. Only what pages_read fills belongs to the back end until
- * pages_done. ORDER    Operations run one after the other, started by one thread at a time. They
- * cannot fail: all sizes are checked and all memory is taken beforehand.
+ *          are the host's.
+ * LISTS    Host memory that a call reads or fills is used before it returns: the caller may change
+ *          it at once. Two functions fill memory later, which belongs to the back end until then:
+ *          pages_read until pages_done, save_rows until step_wait.
+ * ORDER    Operations run one after the other, started by one thread at a time. They may return
+ *          before they are done: `map` for reading, page_map and step_wait wait. They cannot fail:
+ *          all sizes are checked and all memory is taken beforehand.
  *
  * STEP     A step works on T rows of any number of sequences. It is described once, before its
  * first operation: which rows go on, where they are in their sequences, how attention takes them.
@@ -36,6 +39,7 @@ typedef struct skv_backend skv_backend;
 typedef struct skv_area skv_area; /* memory for a tensor */
 typedef struct skv_linear skv_linear;
 typedef struct skv_experts skv_experts; /* matrices of the experts of a layer, as one argument */
+typedef struct skv_embedding skv_embedding; /* a table of embeddings, a row for each id */
 typedef struct skv_page_pool skv_page_pool;
 typedef struct skv_slots skv_slots;   /* how the KV slots of a plan lie in pages */
 typedef struct skv_table skv_table;   /* the pages of one sequence */
@@ -54,6 +58,7 @@ typedef struct skv_area_spec {
     skv_area_kind kind;
     size_t n_rows, n_columns; /* room for n_rows * n_columns elements */
     bool moves;               /* `gather` compacts it: a device may keep two copies and swap them */
+    bool lasts; /* it outlives steps; else it is undefined where a step begins beside no other */
 } skv_area_spec;
 
 /* Row i is at element `at` + i * `ld` of the area: elements, whatever their size. Rows may have any
@@ -212,13 +217,18 @@ enum { SKV_STEP_ANGLES = 2 }; /* that a step can have */
 typedef struct skv_backend_step_spec {
     const skv_backend_span *spans; /* [n_spans], at least one */
     size_t n_spans;
-    const uint32_t *positions;                 /* [T] in place of position0 + i; NULL: those */
-    skv_set_spec sets[SKV_SET_COUNT];          /* ALL has every row; CHOSEN is not looked at */
+    const uint32_t *positions;        /* [T] in place of position0 + i; NULL: those */
+    const int32_t *ids;               /* [T], which `embed` reads; NULL: it is not called */
+    skv_set_spec sets[SKV_SET_COUNT]; /* ALL has every row; CHOSEN is not looked at */
     const skv_angles *angles[SKV_STEP_ANGLES]; /* [n_angles]: operations name them by index */
     size_t n_angles;
     /* A step under way, with rows at the same positions in sequences of the same contexts: angles
      * that both have are taken from it. It ends later. NULL: there is none. */
     const skv_backend_step *angles_of;
+    /* A decoding step that only step_wait will interrupt. Its operations have the same arguments as
+     * those of the last such step with as many rows, in as many spans, of the same slots: a device
+     * may replay a recording of their launches. */
+    bool repeats;
 } skv_backend_step_spec;
 
 /* The largest step that a skv_backend_step is for. */
@@ -549,16 +559,53 @@ typedef struct skv_backend_limits {
     size_t max_kv_rows; /* longest sequence */
     size_t max_experts; /* of a layer; 0: `route` is not called */
     size_t max_active;  /* experts of a row */
+    /* x [n] becomes its sum over ranks, the same bits on each, for `sum`; NULL: there are none. */
+    void (*sum)(void *ctx, float *x, size_t n);
+    void *sum_ctx; /* borrowed until the next `reserve` */
     /* The largest key_dim and value_dim of a scan; 0: it is not called. */
     size_t state_key_dim, state_value_dim;
-    /* Results of a row do not depend, by one bit, on the rows that are computed beside it. */
+    /* Results of a row do not depend, by one bit, on the rows that are computed beside it. Only
+     * with SKV_PROMISE_INVARIANT. */
     bool batch_invariant;
 } skv_backend_limits;
 
+/* Promises to the bit. src/engine/combine.c says what needs them. */
+enum {
+    SKV_PROMISE_REPEATS = 1, /* the same calls on the same memory have the same results */
+    SKV_PROMISE_SINGLY = 2,  /* skv_attention_item.follows: a draft's tokens are those of steps of
+                              * their own; else the engine leaves it false */
+    SKV_PROMISE_ROWS = 4,    /* a product of load_rows' rows is that of the rows that were saved */
+    SKV_PROMISE_CUTS = 8,    /* a prompt is the same in any chunks */
+    SKV_PROMISE_INVARIANT = 16, /* skv_backend_limits.batch_invariant can be had */
+    SKV_PROMISE_ALL = 31
+};
+
+/* What a back end may have to refuse. */
+typedef struct skv_backend_shape {
+    const skv_backend_limits *limits;
+    skv_weight_type weights;
+    skv_kv_type kv;
+    bool drops; /* heads lose rows, after prompts have voted or without */
+    bool adapters;
+    bool states; /* layers of linear attention */
+} skv_backend_shape;
+
 struct skv_backend {
-    const char *name;
+    const char *name;  /* of the device: "cpu" */
     const char *level; /* of its kernels: "avx512" */
+    unsigned promises; /* SKV_PROMISE_* */
+    /* Tables of embeddings lie here, and `embed` reads them. Else the host writes rows by `map`,
+     * and the functions of skv_embedding are NULL: where memory is the host's, a table would only
+     * be a copy of the file's pages. */
+    bool keeps_embeddings;
     void (*free)(skv_backend *be);
+
+    /* -- before anything is created -- */
+
+    /* SKV_UNSUPPORTED names the first thing that it cannot do. */
+    skv_status (*fits)(const skv_backend *be, const skv_backend_shape *shape, skv_error *err);
+    /* Bytes that may be taken. `device` is 0 where memory is the host's alone. */
+    skv_bytes (*available)(const skv_backend *be);
 
     /* -- areas -- */
 
@@ -583,6 +630,8 @@ struct skv_backend {
      * are touched. */
     skv_status (*pool_create)(skv_backend *be, size_t page_bytes, size_t n_pages,
                               skv_page_pool **out, skv_error *err);
+    /* SIZE_MAX: more than can be counted. */
+    skv_bytes (*pool_bytes)(const skv_backend *be, size_t page_bytes, size_t n_pages);
     /* NULL: nothing happens. */
     void (*pool_free)(skv_backend *be, skv_page_pool *pool);
     /* Page to[i] becomes what page from[i] is, for i < n; no page is in both lists. */
@@ -667,6 +716,13 @@ struct skv_backend {
     /* NULL: nothing happens. */
     void (*experts_free)(skv_backend *be, skv_experts *experts);
 
+    /* Rows of a table [source->n_rows, K], which are those of ids first_id, first_id + 1, ... */
+    skv_bytes (*embedding_bytes)(const skv_backend *be, size_t n_rows, size_t K);
+    skv_status (*embedding_create)(skv_backend *be, const skv_row_source *source, size_t K,
+                                   size_t first_id, skv_embedding **out, skv_error *err);
+    /* NULL: nothing happens. */
+    void (*embedding_free)(skv_backend *be, skv_embedding *table);
+
     /* -- states of linear attention -- */
 
     /* Memory costs nothing until it is touched. SKV_RANGE names a size that cannot be. */
@@ -688,6 +744,10 @@ struct skv_backend {
 
     /* -- operations -- */
 
+    /* x[i, :] = scale * the table's row of id i of the step, for i < T; zeros for an id that it has
+     * no row of. x is F32 [T, K]. */
+    void (*embed)(skv_backend *be, const skv_backend_step *step, const skv_embedding *table,
+                  skv_rows x, float scale);
     void (*linear)(skv_backend *be, const skv_linear_args *args);
     void (*route)(skv_backend *be, const skv_route_args *args);
     void (*experts_linear)(skv_backend *be, const skv_experts_args *args);
@@ -707,6 +767,9 @@ struct skv_backend {
      * afterwards. */
     void (*gather)(skv_backend *be, const skv_backend_step *step, skv_rows x, size_t n,
                    skv_row_set from, skv_row_set to);
+    /* x F32 [n_rows, n] becomes its sum over ranks; x.ld is n. A device that cannot reach the
+     * others itself waits, and calls skv_backend_limits.sum. */
+    void (*sum)(skv_backend *be, skv_rows x, size_t n_rows, size_t n);
     /* to[i, :] = from[i, :] for i < n_rows, n columns; kinds may differ. */
     void (*copy_rows)(skv_backend *be, skv_rows to, skv_rows from, size_t n_rows, size_t n);
     /* x[i, :] *= factor, for i < n_rows, n columns. */
@@ -714,8 +777,9 @@ struct skv_backend {
     /* x = cap * tanh(x / cap); F32 [n_rows, n]. */
     void (*softcap)(skv_backend *be, skv_rows x, size_t n_rows, size_t n, float cap);
     /* Rows as bytes of the host, n times row_bytes of them, and back: host = norm(x [n, K]), and x
-     * F32 [n, K] = host. A product with weights of this type has the same result for what comes
-     * back as for x by way of this norm, to the bit. */
+     * F32 [n, K] = host. With SKV_PROMISE_ROWS a product with weights of this type has the same
+     * result for what comes back as for x by way of this norm, to the bit. What save_rows fills
+     * belongs to the back end until the next step_wait, of any step. */
     size_t (*row_bytes)(const skv_backend *be, skv_weight_type type, size_t K);
     void (*save_rows)(skv_backend *be, skv_weight_type type, unsigned char *host, skv_rows x,
                       size_t n, size_t K, skv_norm norm);
@@ -725,8 +789,23 @@ struct skv_backend {
 
 /* ---- creating one ---- */
 
+/* A kind of back end of this build. */
+typedef struct skv_backend_kind {
+    const char *name; /* of its devices: "cpu" */
+    unsigned promises;
+    /* What it finds here: `found` gets one line, which says why it cannot be used where `false` is
+     * returned. *memory is that of the device; of the processor, that of the host. */
+    bool (*find)(char *found, size_t room, skv_bytes *memory, skv_bytes *available);
+} skv_backend_kind;
+
+/** The i-th kind, or NULL after the last. */
+const skv_backend_kind *skv_backend_kind_at(size_t i);
+/** That of a device; SKV_UNSUPPORTED lists those that there are. NULL: "cpu". */
+SKV_MUST_CHECK skv_status skv_backend_kind_of(const char *device, const skv_backend_kind **out,
+                                              skv_error *err);
+
 typedef struct skv_backend_options {
-    const char *device;  /* "cpu"; NULL: the same */
+    const char *device;  /* the name of a kind; NULL: "cpu" */
     skv_pool *threads;   /* the host's, which "cpu" computes on; borrowed until `free` */
     skv_cpu_level level; /* of the processor's kernels */
 } skv_backend_options;

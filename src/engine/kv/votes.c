@@ -11,7 +11,8 @@ static size_t n_tracks_of(const skv_kv_votes *votes)
 
 static skv_area_spec area_spec(size_t n_tracks, size_t stride)
 {
-    return (skv_area_spec){.kind = SKV_AREA_F32, .n_rows = n_tracks, .n_columns = stride};
+    return (skv_area_spec){
+        .kind = SKV_AREA_F32, .n_rows = n_tracks, .n_columns = stride, .lasts = true};
 }
 
 skv_bytes skv_kv_votes_bytes(const skv_backend *be, size_t n_tracks, size_t stride)

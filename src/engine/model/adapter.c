@@ -286,8 +286,10 @@ static int by_place(const void *a, const void *b)
 static size_t list_areas(const skv_adapters *set, size_t max_rows, skv_area_spec specs[2])
 {
     if (set->n == 0) return 0;
-    specs[0] = (skv_area_spec){SKV_AREA_ACTIVATIONS, max_rows, set->rank, false};
-    specs[1] = (skv_area_spec){SKV_AREA_ACTIVATIONS, SKV_ADAPTER_ROWS, 2 * set->ffn, false};
+    specs[0] =
+        (skv_area_spec){.kind = SKV_AREA_ACTIVATIONS, .n_rows = max_rows, .n_columns = set->rank};
+    specs[1] = (skv_area_spec){
+        .kind = SKV_AREA_ACTIVATIONS, .n_rows = SKV_ADAPTER_ROWS, .n_columns = 2 * set->ffn};
     return set->ffn > 0 ? 2 : 1;
 }
 

@@ -404,7 +404,7 @@ skv_status skv_load_vectors(skv_loader *ld, skv_error *err)
         if (c->sinks) n += c->layers[i].n_heads;
         if (skv_config_keeps_state(c, i)) n += skv_config_mixer_numbers(c, i);
     }
-    const skv_area_spec spec = {SKV_AREA_F32, 1, n, false};
+    const skv_area_spec spec = {.kind = SKV_AREA_F32, .n_rows = 1, .n_columns = n, .lasts = true};
     SKV_TRY(ld->be->areas_create(ld->be, &spec, 1, &model->vectors, err));
     vector_cursor cursor = {{model->vectors, 0}, n};
     for (size_t i = 0; i < c->n_layers; i++) SKV_TRY(load_layer_norms(ld, &cursor, i, err));

@@ -174,7 +174,7 @@ static bool feed_forward(void *user, skv_pass *p, size_t i)
 
 static skv_area_spec area_of(size_t hidden, size_t max_rows)
 {
-    return (skv_area_spec){SKV_AREA_F32, max_rows, hidden, false};
+    return (skv_area_spec){.kind = SKV_AREA_F32, .n_rows = max_rows, .n_columns = hidden};
 }
 
 skv_bytes skv_ffn_skipper_bytes(const skv_config *config, const skv_backend *be, size_t max_rows)

@@ -77,7 +77,8 @@ static size_t widest(const skv_config *base, const skv_config *auxiliary)
 
 static skv_area_spec predicted_area(size_t max_rows, size_t n_columns)
 {
-    return (skv_area_spec){SKV_AREA_ACTIVATIONS, max_rows, n_columns, false};
+    return (skv_area_spec){
+        .kind = SKV_AREA_ACTIVATIONS, .n_rows = max_rows, .n_columns = n_columns};
 }
 
 skv_bytes skv_kvpred_row_bytes(const skv_config *base, const skv_config *auxiliary,

@@ -1,9 +1,12 @@
 /* The CPU back end: its life, its workspace and its table of operations. */
 #include "backend/cpu/cpu_backend.h"
 
+#include <stdio.h>
+
 #include "backend/cpu/verify.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "base/system.h"
 
 static size_t vote_norms_bytes(const skv_backend_limits *limits)
 {
@@ -72,6 +75,32 @@ static skv_status cpu_reserve(skv_backend *base, const skv_backend_limits *limit
     return SKV_OK;
 }
 
+/* Every shape that an engine asks for. */
+static skv_status cpu_fits(const skv_backend *base, const skv_backend_shape *shape, skv_error *err)
+{
+    (void)base;
+    (void)shape;
+    (void)err;
+    return SKV_OK;
+}
+
+static skv_bytes cpu_available(const skv_backend *base)
+{
+    (void)base;
+    return (skv_bytes){.host = skv_memory_available()};
+}
+
+bool skv_cpu_find(char *found, size_t room, skv_bytes *memory, skv_bytes *available)
+{
+    char name[128];
+    skv_cpu_name(name, sizeof name);
+    const skv_cpu_level level = skv_cpu_level_clamp(SKV_CPU_LEVEL_BEST, skv_cpu_verified());
+    (void)snprintf(found, room, "%s, %s", name, skv_cpu_level_name(level));
+    *memory = (skv_bytes){.host = skv_memory_total()};
+    *available = cpu_available(NULL);
+    return true;
+}
+
 static void cpu_free(skv_backend *base)
 {
     skv_cpu_backend *be = (skv_cpu_backend *)base;
@@ -93,7 +122,10 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
     be->pool = options->threads;
     be->base = (skv_backend){
         .name = "cpu",
+        .promises = SKV_PROMISE_ALL,
         .free = cpu_free,
+        .fits = cpu_fits,
+        .available = cpu_available,
         .areas_create = skv_cpu_areas_create,
         .areas_free = skv_cpu_areas_free,
         .areas_bytes = skv_cpu_areas_bytes,
@@ -127,6 +159,7 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
         .conv = skv_cpu_conv,
         .scan = skv_cpu_scan,
         .gated_norm = skv_cpu_gated_norm,
+        .sum = skv_cpu_sum,
         .copy_rows = skv_cpu_copy_rows,
         .scale = skv_cpu_scale,
         .softcap = skv_cpu_softcap,

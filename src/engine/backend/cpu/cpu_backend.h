@@ -7,6 +7,8 @@
 /* cpu_backend.c */
 SKV_MUST_CHECK skv_status skv_backend_cpu_create(const skv_backend_options *options,
                                                  skv_backend **out, skv_error *err);
+/** Its kind's `find`: this processor is always there. */
+bool skv_cpu_find(char *found, size_t room, skv_bytes *memory, skv_bytes *available);
 
 /* cpu_areas.c */
 skv_status skv_cpu_areas_create(skv_backend *base, const skv_area_spec *specs, size_t n,
@@ -68,6 +70,7 @@ void skv_cpu_norm(skv_backend *base, const skv_norm_args *args);
 void skv_cpu_norm_add(skv_backend *base, const skv_norm_add_args *args);
 void skv_cpu_glu(skv_backend *base, const skv_glu_args *args);
 void skv_cpu_embed_gate(skv_backend *base, const skv_embed_gate_args *args);
+void skv_cpu_sum(skv_backend *base, skv_rows x, size_t n_rows, size_t n);
 void skv_cpu_copy_rows(skv_backend *base, skv_rows to, skv_rows from, size_t n_rows, size_t n);
 void skv_cpu_scale(skv_backend *base, skv_rows x, size_t n_rows, size_t n, float factor);
 void skv_cpu_softcap(skv_backend *base, skv_rows x, size_t n_rows, size_t n, float cap);

@@ -33,6 +33,13 @@ static skv_status pool_create(skv_backend *base, size_t page_bytes, size_t n_pag
     return SKV_OK;
 }
 
+static skv_bytes pool_bytes(const skv_backend *base, size_t page_bytes, size_t n_pages)
+{
+    size_t n_bytes;
+    (void)base;
+    return (skv_bytes){.host = skv_size_mul(n_pages, page_bytes, &n_bytes) ? n_bytes : SIZE_MAX};
+}
+
 static void pool_free(skv_backend *base, skv_page_pool *pool)
 {
     (void)base;
@@ -249,6 +256,7 @@ static void table_dropped(skv_backend *base, skv_table *table, size_t track0, co
 void skv_cpu_add_pages(skv_backend *base)
 {
     base->pool_create = pool_create;
+    base->pool_bytes = pool_bytes;
     base->pool_free = pool_free;
     base->pages_copy = pages_copy;
     base->pages_compact = pages_compact;

@@ -1,0 +1,88 @@
+/* Memory of devices, and what this build knows of them: see engine_device.h. */
+#include "engine/engine_device.h"
+
+#include "base/system.h"
+#include "engine/engine.h"
+#include "skv/tools.h"
+
+/* ---- memory ---- */
+
+skv_engine_room skv_engine_room_of(const skv_engine *e, size_t available)
+{
+    skv_engine_room room = {.available = e->be->available(e->be)};
+    room.is_own = room.available.device > 0;
+    size_t *model = room.is_own ? &room.available.device : &room.available.host;
+    if (available > 0) *model = available;
+    if (e->options.memory_max > 0) *model = skv_min_size(*model, e->options.memory_max);
+    return room;
+}
+
+size_t skv_room_main(const skv_engine_room *room, skv_bytes bytes)
+{
+    return room->is_own ? bytes.device : skv_bytes_sum(bytes);
+}
+
+bool skv_room_has(const skv_engine_room *room, skv_bytes bytes)
+{
+    const size_t n_model = skv_room_main(room, bytes);
+    const bool host = !room->is_own || bytes.host <= room->available.host;
+    return host && n_model < SIZE_MAX && n_model <= skv_room_main(room, room->available);
+}
+
+skv_status skv_engine_check_room(const skv_engine *e, const skv_engine_room *room,
+                                 const skv_engine_bytes *bytes, skv_bytes total, skv_error *err)
+{
+    const double MIB = 1048576.0;
+    const size_t available = skv_room_main(room, room->available);
+    if (skv_room_has(room, total)) return SKV_OK;
+    SKV_REQUIRE(!room->is_own || total.device > available || total.device == SIZE_MAX, err,
+                SKV_MEMORY,
+                "memory: %.0f MiB of the host's beside that of device %s, %.0f MiB are available%s",
+                (double)total.host / MIB, e->be->name, (double)room->available.host / MIB,
+                skv_memory_limit(room->available.host));
+    return skv_fail(err, SKV_MEMORY,
+                    "memory%s%s: weights %.0f MiB + KV cache %.0f MiB for %zu tokens + workspace "
+                    "%.0f MiB, %.0f MiB are available%s",
+                    room->is_own ? " of device " : "", room->is_own ? e->be->name : "",
+                    (double)skv_room_main(room, bytes->weights) / MIB,
+                    (double)skv_room_main(room, bytes->kv) / MIB, e->options.kv_tokens,
+                    (double)skv_room_main(room, bytes->workspace) / MIB, (double)available / MIB,
+                    room->is_own ? "" : skv_memory_limit(available));
+}
+
+/* ---- devices ---- */
+
+unsigned skv_device_value(unsigned promises)
+{
+    return (promises & SKV_PROMISE_ALL) != SKV_PROMISE_ALL;
+}
+
+unsigned skv_device_promises(const char *name)
+{
+    const skv_backend_kind *kind;
+    return skv_backend_kind_of(name, &kind, NULL) == SKV_OK ? kind->promises : SKV_PROMISE_ALL;
+}
+
+skv_status skv_device_check(const char *name, skv_error *err)
+{
+    const skv_backend_kind *kind;
+    skv_bytes memory, available;
+    char found[160];
+    SKV_TRY(skv_backend_kind_of(name, &kind, err));
+    SKV_REQUIRE(kind->find(found, sizeof found, &memory, &available), err, SKV_UNSUPPORTED,
+                "device %s: %s", name, found);
+    return SKV_OK;
+}
+
+bool skv_device_describe(size_t i, skv_device *out)
+{
+    const skv_backend_kind *kind = skv_backend_kind_at(i);
+    skv_bytes memory = {0}, available = {0};
+    if (!kind) return false;
+    *out = (skv_device){.name = kind->name, .exact = skv_device_value(kind->promises) == 0};
+    out->is_there = kind->find(out->found, sizeof out->found, &memory, &available);
+    out->has_memory = memory.device > 0;
+    out->memory = out->has_memory ? memory.device : memory.host;
+    out->available = out->has_memory ? available.device : available.host;
+    return true;
+}
