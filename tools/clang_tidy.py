@@ -22,6 +22,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from changes import changed_since, read_by
+
 ROOT = Path(__file__).resolve().parents[1]
 LAUNCHERS = ("ccache", "sccache")
 EXTRA = "--extra-arg=-Wno-unknown-warning-option"
@@ -62,16 +64,6 @@ def read_files(folder, words):
     return sorted({os.path.join(folder, name) for name in names})
 
 
-def changed_since(root, commit):
-    """The files of the tree that differ from those of a commit, as resolved paths; None if it is not asked."""
-    if not commit:
-        return None
-    found = []
-    for words in (("diff", "--name-only", commit, "--"), ("ls-files", "--others", "--exclude-standard")):
-        found += subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True).stdout.splitlines()
-    return {root / name for name in found}
-
-
 def key_of(of_file, common):
     """What decides about the findings in a file; None where that is not known."""
     key = hashlib.sha256(common)
@@ -87,7 +79,7 @@ def key_of(of_file, common):
 class Checker:
     def __init__(self, root, build, every, since=None):
         self.root, self.build, self.every = root, build, every
-        self.changed = changed_since(root, since)
+        self.changed = changed_since(root, since) if since else None
         self.marks = build / "clang-tidy"
         self.marks.mkdir(exist_ok=True)
         self.commands = commands(build)
@@ -111,11 +103,10 @@ class Checker:
 
     def unchanged(self, path):
         """Whether git knows no change in anything that the file reads, nor in .clang-tidy."""
-        if self.changed is None or self.root / ".clang-tidy" in self.changed:
+        if self.changed is None or str(self.root / ".clang-tidy") in self.changed:
             return False
-        read = [read_files(folder, words) for folder, words in self.commands.get(path, ())]
-        return bool(read) and all(paths and self.changed.isdisjoint(map(Path, map(os.path.normpath, paths)))
-                                  for paths in read)
+        read = [read_by(str(path), folder, words) for folder, words in self.commands.get(path, ())]
+        return bool(read) and all(map(self.changed.isdisjoint, read))
 
     def check(self, path):
         """Whether the file was analysed, and its findings, None if there are none."""

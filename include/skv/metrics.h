@@ -25,7 +25,8 @@ typedef enum skv_miss {
     SKV_MISS_NONE,    /* everything that earlier prompts share with it was found */
     SKV_MISS_NEW,     /* no earlier prompt of this key is remembered */
     SKV_MISS_TEXT,    /* it differs from the nearest earlier prompt */
-    SKV_MISS_EVICTED, /* an earlier prompt shares more, but its pages or states were evicted */
+    SKV_MISS_EVICTED, /* an earlier prompt shares more, but its pages were evicted */
+    SKV_MISS_STATE,   /* the cache has more of it, but no state of the layers that keep one */
     SKV_MISS_FORM,    /* an earlier prompt shares more, with another adapter or method */
     SKV_MISS_BLOCK,   /* it is shorter than a block of the cache */
     SKV_MISS_OFF,     /* the cache is disabled for the job or the scheduler */

@@ -165,7 +165,7 @@ typedef struct skv_logit_bias {
  */
 typedef enum skv_pooling { SKV_POOLING_NONE, SKV_POOLING_LAST, SKV_POOLING_MEAN } skv_pooling;
 
-enum { SKV_JOB_PINS = 4 };
+enum { SKV_JOB_PINS = 4, SKV_PIN_LONG_SECONDS = 3600 };
 
 typedef struct skv_job_params {
     const int32_t *ids; /* [n_ids], the prompt; n_ids >= 1 */
@@ -323,6 +323,7 @@ typedef struct skv_job_stats {
     size_t cached_tokens;     /* of the prompt, from the prefix cache */
     size_t prefilled_tokens;  /* of the prompt, cached or computed so far */
     size_t kept_tokens;       /* of the prompt, in the prefix cache after it was read */
+    size_t kept_long_tokens;  /* of these, pinned for SKV_PIN_LONG_SECONDS at least */
     skv_cache_miss miss;      /* why cached_tokens is not larger */
     size_t completion_tokens; /* of all answers so far, without end-of-sequence ids */
     skv_draft_counts drafts[SKV_DRAFT_SOURCES]; /* by source */

@@ -70,12 +70,12 @@ void skv_boundary_restore(skv_engine *e, const unsigned char *rows, size_t posit
         size_t m = skv_min_size(most, SKV_PAGE_ROWS - i);
         skv_forward_span span = {
             .n = m, .n_past = i, .position0 = position + i, .context = context, .cache = &cache};
-        e->be->load_rows(e->be, weight_type(e), e->ws.x, rows + i * n_bytes, m, e->config->hidden);
         const skv_step_pass pass = {.engine = e,
                                     .spans = &span,
                                     .n_spans = 1,
                                     .end_layer = e->plan.n_layers,
-                                    .stack_only = true};
+                                    .stack_only = true,
+                                    .saved = rows + i * n_bytes};
         skv_status status = skv_step_run(&pass, NULL);
         assert(status == SKV_OK); /* nothing of it can fail */
         (void)status;

@@ -29,9 +29,10 @@ typedef struct skv_step_pass {
     const skv_plan *plan;   /* in place of the sequence's */
     const skv_model *model; /* another model, with a plan and a workspace */
     skv_workspace *ws;
-    size_t first_layer, end_layer; /* as in skv_forward, and so are the next two */
+    size_t first_layer, end_layer; /* as in skv_forward, and so are the next three */
     bool stack_only;
     skv_rows rows;
+    const unsigned char *saved;
 } skv_step_pass;
 
 SKV_MUST_CHECK skv_status skv_step_run(const skv_step_pass *pass, skv_error *err);

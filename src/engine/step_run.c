@@ -49,6 +49,7 @@ skv_status skv_step_run(const skv_step_pass *pass, skv_error *err)
                            .end_layer = pass->end_layer,
                            .stack_only = pass->stack_only,
                            .rows = pass->rows,
+                           .saved = pass->saved,
                            .cancel = e->ranks || e->states.states ? NULL : &e->cancel};
     skv_status status = skv_forward_run(&f, err);
     if (status == SKV_CANCELLED) atomic_store(&e->cancel, false);

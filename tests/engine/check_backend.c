@@ -12,8 +12,9 @@
 #include "check_backend_impl.h"
 
 enum { CASES = 30, BLOCKS = 512, EDGE = 16, FAILURES = 10 };
+enum { KINDS = 2, SPARES = 16, SPARE_NUMBERS = 1 << 17 };
 
-static const float EDGE_VALUE = -12345.5f;
+static const float EDGE_VALUE = -12352; /* also as bfloat16 */
 
 /* Memory of a case. */
 typedef struct block {
@@ -43,6 +44,10 @@ struct backend_check {
     size_t n_blocks;
     list lists[BLOCKS];
     size_t n_lists;
+    double unit; /* what storing an activation may change, as a part of it */
+    /* Areas for cases whose step is under way: then none are made. */
+    skv_area *spares[KINDS][SPARES];
+    size_t n_spares[KINDS]; /* that the case has taken */
 };
 
 _Noreturn static void give_up(const char *what)
@@ -171,10 +176,49 @@ void check_end_step(backend_check *c, skv_backend_step *step)
     block_of(c, step)->is_under_way = false;
 }
 
+static bool is_in_step(const backend_check *c)
+{
+    bool is = false;
+    for (size_t i = 0; i < c->n_blocks; i++) is |= c->blocks[i].is_under_way;
+    return is;
+}
+
+static void make_spares(backend_check *c)
+{
+    skv_area_spec specs[SPARES];
+    skv_error err;
+    for (size_t k = 0; k < KINDS; k++) {
+        for (size_t i = 0; i < SPARES; i++) {
+            specs[i] = (skv_area_spec){(skv_area_kind)k, 1, SPARE_NUMBERS, true, true};
+        }
+        if (c->be->areas_create(c->be, specs, SPARES, c->spares[k], &err) != SKV_OK)
+            give_up(err.text);
+    }
+}
+
+/* A step of one row without a table. */
+static const skv_attention_item one_item = {.n_q = 1};
+static const skv_backend_span one_span = {.n = 1};
+
+void check_begin_bare(backend_check *c, skv_backend_step *step)
+{
+    skv_backend_step_spec spec = {.spans = check_list(c, &one_span, sizeof one_span), .n_spans = 1};
+    for (int i = 0; i < SKV_SET_CHOSEN; i++) {
+        spec.sets[i] = (skv_set_spec){NULL, 1, check_list(c, &one_item, sizeof one_item),
+                                      i == SKV_SET_WANTED ? 0 : 1};
+    }
+    check_begin_described(c, step, &spec);
+}
+
 skv_area *check_area(backend_check *c, skv_area_spec spec)
 {
     skv_area *area = NULL;
     skv_error err;
+    if (is_in_step(c)) {
+        size_t *n = &c->n_spares[spec.kind];
+        if (*n == SPARES || spec.n_rows * spec.n_columns > SPARE_NUMBERS) give_up("no spare area");
+        return c->spares[spec.kind][(*n)++];
+    }
     if (c->be->areas_create(c->be, &spec, 1, &area, &err) != SKV_OK) give_up(err.text);
     keep(c, (block){.area = area});
     return area;
@@ -187,11 +231,6 @@ static void put(backend_check *c, skv_rows row, const float *host, size_t n)
     c->be->unmap(c->be, to);
 }
 
-void check_put(backend_check *c, check_tensor t)
-{
-    put(c, t.at, t.host, t.n);
-}
-
 void check_get(backend_check *c, skv_rows rows, size_t n_rows, size_t n, float *out)
 {
     const skv_mapped from = c->be->map(c->be, rows, n_rows, n, SKV_MAP_READ);
@@ -201,17 +240,52 @@ void check_get(backend_check *c, skv_rows rows, size_t n_rows, size_t n, float *
     c->be->unmap(c->be, from);
 }
 
-check_tensor check_random(backend_check *c, size_t n, double size)
+void check_put(backend_check *c, check_tensor t)
+{
+    put(c, t.at, t.host, t.n);
+    if (t.unit > 0) check_get(c, t.at, 1, t.n, t.host); /* what it has become */
+}
+
+static check_tensor random_tensor(backend_check *c, size_t n, double size, skv_area_kind kind)
 {
     float edge[EDGE];
-    skv_area *area = check_area(c, (skv_area_spec){SKV_AREA_F32, 1, n + 2 * EDGE, false, true});
-    const check_tensor t = {{area, EDGE, n}, check_host(c, n * sizeof *t.host), n};
+    skv_area *area = check_area(c, (skv_area_spec){kind, 1, n + 2 * EDGE, false, true});
+    const check_tensor t = {{area, EDGE, n},
+                            check_host(c, n * sizeof *t.host),
+                            n,
+                            kind == SKV_AREA_ACTIVATIONS ? c->unit : 0};
     for (size_t i = 0; i < EDGE; i++) edge[i] = EDGE_VALUE;
     for (size_t i = 0; i < n; i++) t.host[i] = (float)(size * check_normal(c));
     put(c, (skv_rows){area, 0, EDGE}, edge, EDGE);
     put(c, (skv_rows){area, EDGE + n, EDGE}, edge, EDGE);
     check_put(c, t);
     return t;
+}
+
+check_tensor check_random(backend_check *c, size_t n, double size)
+{
+    return random_tensor(c, n, size, SKV_AREA_F32);
+}
+
+check_tensor check_operand(backend_check *c, size_t n, double size)
+{
+    return random_tensor(c, n, size, check_one_in(c, 2) ? SKV_AREA_ACTIVATIONS : SKV_AREA_F32);
+}
+
+/* Largest change of a number that is stored as an activation and read again. */
+static void measure_unit(backend_check *c)
+{
+    enum { TRIES = 256 };
+    skv_area *area = check_area(c, (skv_area_spec){SKV_AREA_ACTIVATIONS, 1, TRIES, false, true});
+    const skv_rows all = {area, 0, TRIES};
+    float host[TRIES], back[TRIES];
+    for (size_t i = 0; i < TRIES; i++) host[i] = 1 + (float)i / TRIES / 128;
+    put(c, all, host, TRIES);
+    check_get(c, all, 1, TRIES, back);
+    for (size_t i = 0; i < TRIES; i++) {
+        c->unit = fmax(c->unit, fabs((double)back[i] - (double)host[i]));
+    }
+    if (c->unit > CHECK_BF16) give_up("activations are less exact than bfloat16");
 }
 
 uint32_t *check_ascending(backend_check *c, size_t n_ascending, size_t n)
@@ -271,7 +345,7 @@ static void end_case(backend_check *c)
             skv_free(b->at);
         }
     }
-    c->n_lists = c->n_blocks = 0;
+    c->n_lists = c->n_blocks = c->n_spares[0] = c->n_spares[1] = 0;
 }
 
 /* ---- results ---- */
@@ -297,7 +371,8 @@ void check_near(backend_check *c, check_tensor t, const double *want, const doub
     float *got = check_host(c, n_all * sizeof *got);
     check_get(c, (skv_rows){t.at.area, 0, n_all}, 1, n_all, got);
     for (size_t i = 0; i < t.n; i++) {
-        const double most = bound ? bound[i] + 1e-38 : 0;
+        const double exact = bound ? bound[i] + 1e-38 : 0;
+        const double most = exact + t.unit * (fabs(want[i]) + exact);
         if (!check_number(c, i, t.n, (double)got[EDGE + i], want[i], most)) return;
     }
     for (size_t i = 0; i < 2 * EDGE; i++) {
@@ -371,11 +446,14 @@ int skv_check_backend(skv_backend *be, uint64_t seed, FILE *out)
     backend_check c = {.be = be, .seed = seed, .out = out, .op = "reserve"};
     skv_rng_init(&c.rng, seed);
     if (be->reserve(be, &limits, &err) != SKV_OK) give_up(err.text);
+    make_spares(&c);
+    measure_unit(&c);
     for (c.i_case = 0; c.i_case < CASES; c.i_case++) {
-        for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
+        for (size_t i = 0; i < sizeof checks / sizeof checks[0] && c.n_failed < FAILURES; i++) {
             checks[i](&c);
             end_case(&c);
         }
     }
+    for (size_t k = 0; k < KINDS; k++) be->areas_free(be, c.spares[k], SPARES);
     return c.n_failed;
 }

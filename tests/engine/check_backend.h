@@ -13,8 +13,8 @@
 
 #include "backend/backend.h"
 
-/** Returns the number of results that are wrong; each is a line in `out`. `be` is fresh: its
- * working memory is reserved here. */
+/** Returns the number of results that are wrong; each is a line in `out`, and ten are enough. `be`
+ * is fresh: its working memory is reserved here. */
 int skv_check_backend(skv_backend *be, uint64_t seed, FILE *out);
 
 #endif

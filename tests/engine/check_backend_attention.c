@@ -107,7 +107,7 @@ static heads draw_heads(backend_check *c, size_t n_rows)
     h.n = h.n_kv * h.n_group;
     h.head_dim = 8 * check_between(c, 1, CHECK_HEAD_DIM / 8);
     h.ld = h.n * h.head_dim + 8 * check_below(c, 4);
-    h.q = check_random(c, n_rows * h.ld, 1);
+    h.q = check_operand(c, n_rows * h.ld, 1);
     h.has_sinks = check_one_in(c, 3);
     h.sinks = check_random(c, h.n, 1);
     h.scale = (float)(1 / sqrt((double)h.head_dim));
@@ -145,7 +145,7 @@ void check_attention(backend_check *c)
     skv_backend *be = check_backend_of(c);
     const heads h = draw_heads(c, CHECK_ROWS);
     const size_t window = check_one_in(c, 3) ? check_between(c, 1, 100) : 0;
-    const check_tensor out = check_random(c, CHECK_ROWS * h.ld, 1);
+    const check_tensor out = check_operand(c, CHECK_ROWS * h.ld, 1);
     double *want = check_host(c, out.n * sizeof *want),
            *bound = check_host(c, out.n * sizeof *bound);
     scores *s = check_host(c, sizeof *s);

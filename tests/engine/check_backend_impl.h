@@ -26,9 +26,10 @@ enum {
 
 /* Numbers of the back end, and what the host believes them to be. */
 typedef struct check_tensor {
-    skv_rows at; /* [1, n], between numbers that nobody may change; F32 */
+    skv_rows at; /* [1, n], between numbers that nobody may change */
     float *host; /* [n] */
     size_t n;
+    double unit; /* what storing a number may change, as a part of it; 0: F32 */
 } check_tensor;
 
 /* It as rows of this length, or as a vector. */
@@ -65,9 +66,12 @@ void check_begin_described(backend_check *c, skv_backend_step *step,
                            const skv_backend_step_spec *spec);
 void check_end_step(backend_check *c, skv_backend_step *step);
 skv_angles *check_angles(backend_check *c, const skv_angles_spec *spec);
-/* Normal numbers of this size. */
+/* A step of one row without keys and values is under way. */
+void check_begin_bare(backend_check *c, skv_backend_step *step);
+/* Normal numbers of this size: floats, and operands that may also be activations. */
 check_tensor check_random(backend_check *c, size_t n, double size);
-/* Puts what t.host is now, or gets out [n_rows, n]. */
+check_tensor check_operand(backend_check *c, size_t n, double size);
+/* Puts what t.host is now, which becomes what can be stored; or gets out [n_rows, n]. */
 void check_put(backend_check *c, check_tensor t);
 void check_get(backend_check *c, skv_rows rows, size_t n_rows, size_t n, float *out);
 /* n_ascending numbers below n, in host memory. */

@@ -138,9 +138,9 @@ static skv_norm draw_norm(backend_check *c, size_t n_heads, size_t head_dim, con
 static void draw_kv(backend_check *c, placing *p)
 {
     const size_t Dh = p->a.head_dim, H = p->a.n_kv_heads, ld = H * Dh + check_below(c, 9);
-    const check_tensor k = check_random(c, p->t->n_rows * ld, 1);
+    const check_tensor k = check_operand(c, p->t->n_rows * ld, 1);
     const bool same = check_one_in(c, 4); /* v is k */
-    const check_tensor v = same ? k : check_random(c, p->t->n_rows * ld, 1);
+    const check_tensor v = same ? k : check_operand(c, p->t->n_rows * ld, 1);
     p->k = k.host;
     p->v = v.host;
     p->a.k = check_rows(k, ld);
@@ -157,7 +157,7 @@ static check_tensor draw_q(backend_check *c, placing *p, double **want, double *
 {
     const size_t n = p->a.n_heads * p->a.head_dim, ld = n + check_below(c, 20);
     const size_t n_rows = p->t->sets[p->a.set].n_rows;
-    const check_tensor q = check_random(c, n_rows * ld, 1);
+    const check_tensor q = check_operand(c, n_rows * ld, 1);
     *want = check_host(c, q.n * sizeof **want);
     *bound = check_host(c, q.n * sizeof **bound);
     p->a.q = check_rows(q, ld);

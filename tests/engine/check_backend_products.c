@@ -152,7 +152,7 @@ static inputs draw_inputs(backend_check *c, const matrix *m)
         in.n_rows = in.step->sets[in.set].n_rows;
         n_all = in.step->n_rows;
     }
-    in.x = check_random(c, n_all * in.ldx, 1);
+    in.x = check_operand(c, n_all * in.ldx, 1);
     for (size_t i = 0; i < n_all; i++) fill(c, in.x.host + i * in.ldx, m->K, 1, m->exact);
     check_put(c, in.x);
     if (!m->exact) in.norm = check_norm(c, m->K, &in.weight);
@@ -277,7 +277,7 @@ void check_linear(backend_check *c)
         for (size_t i = a.part0; i < a.part1; i++) n += m.rows[i];
     }
     const size_t ldy = n + check_below(c, 20);
-    const check_tensor y = check_random(c, n_rows * ldy, 1);
+    const check_tensor y = check_operand(c, n_rows * ldy, 1);
     double *want = check_host(c, y.n * sizeof *want), *bound = check_host(c, y.n * sizeof *bound);
     for (size_t i = 0; i < y.n; i++) want[i] = (double)y.host[i];
     for (size_t i = 0; i < n_rows; i++) {
@@ -408,7 +408,7 @@ static void check_mix(backend_check *c, const routes *r)
     skv_backend *be = check_backend_of(c);
     const size_t n = check_between(c, 1, 200), ldx = n + check_below(c, 9);
     const check_tensor x = check_random(c, r->n_rows * ldx, 1);
-    const check_tensor y = check_random(c, r->n_rows * r->n_terms * n, 1);
+    const check_tensor y = check_operand(c, r->n_rows * r->n_terms * n, 1);
     const bool store = check_one_in(c, 2);
     double *want = check_host(c, x.n * sizeof *want), *bound = check_host(c, x.n * sizeof *bound);
     for (size_t at = 0; at < x.n; at++) {
@@ -438,7 +438,7 @@ static void check_pairs(backend_check *c, const routes *r, const matrix *m, skv_
     const skv_linear_args alike = {.epilogue = a->epilogue, .limit = 7, .alpha = 1.702f};
     const size_t n = is_of_pairs(a->epilogue) ? m[0].rows[0] : m[0].N, n_pairs = r->n_rows * r->k;
     inputs in = {.ldx = m[0].K + check_below(c, 30)};
-    in.x = check_random(c, (a->by_row ? r->n_rows : n_pairs) * in.ldx, 1);
+    in.x = check_operand(c, (a->by_row ? r->n_rows : n_pairs) * in.ldx, 1);
     if (m[0].exact) {
         for (size_t i = 0; i < in.x.n / in.ldx; i++) {
             fill(c, in.x.host + i * in.ldx, m[0].K, 1, true);
@@ -448,7 +448,7 @@ static void check_pairs(backend_check *c, const routes *r, const matrix *m, skv_
         in.norm = check_norm(c, m[0].K, &in.weight);
     }
     const size_t ldy = n + check_below(c, 20);
-    const check_tensor y = check_random(c, n_pairs * ldy, 1);
+    const check_tensor y = check_operand(c, n_pairs * ldy, 1);
     double *want = check_host(c, y.n * sizeof *want), *bound = check_host(c, y.n * sizeof *bound);
     for (size_t i = 0; i < y.n; i++) want[i] = (double)y.host[i];
     for (size_t j = 0; j < n_pairs; j++) {
@@ -512,12 +512,15 @@ void check_saved_rows(backend_check *c)
     if (!m.packed) return;
     const size_t n = check_between(c, 1, 20), N = m.N, K = m.K;
     const size_t ldx = K + check_below(c, 9), ld_back = K + check_below(c, 9);
-    const check_tensor x = check_random(c, n * ldx, 1), back = check_random(c, n * ld_back, 1);
+    const check_tensor x = check_operand(c, n * ldx, 1), back = check_random(c, n * ld_back, 1);
     const float *weight;
     const skv_norm norm = check_norm(c, K, &weight);
     const size_t n_bytes = n * be->row_bytes(be, m.type, K);
     unsigned char *saved = check_host(c, n_bytes);
+    skv_backend_step *at = check_new_step(c, 0);
+    check_begin_bare(c, at);
     be->save_rows(be, m.type, saved, check_rows(x, ldx), n, K, norm);
+    check_end_step(c, at); /* now they have arrived */
     be->load_rows(be, m.type, check_rows(back, ld_back), check_list(c, saved, n_bytes), n, K);
     check_done(c);
     float *results[2];

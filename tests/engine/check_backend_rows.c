@@ -44,7 +44,7 @@ void check_memory(backend_check *c)
     skv_backend *be = check_backend_of(c);
     const size_t n_rows = check_between(c, 1, 20), n = check_between(c, 1, 50);
     const size_t lda = n + check_below(c, 9), ldb = n + check_below(c, 9);
-    const check_tensor a = check_random(c, n_rows * lda, 1), b = check_random(c, n_rows * ldb, 1);
+    const check_tensor a = check_operand(c, n_rows * lda, 1), b = check_random(c, n_rows * ldb, 1);
     const skv_rows from = check_rows(a, lda), to = check_rows(b, ldb);
     double *want = check_host(c, b.n * sizeof *want);
     for (size_t i = 0; i < b.n; i++) {
@@ -78,7 +78,8 @@ static void check_gated_norm(backend_check *c)
     check_begin(c, "gated_norm");
     const size_t n_rows = check_between(c, 1, CHECK_ROWS), G = check_between(c, 1, 5);
     const size_t n = check_between(c, 1, 70), ld = G * n + check_below(c, 9);
-    const check_tensor x = check_random(c, n_rows * ld, 1), z = check_random(c, n_rows * G * n, 2);
+    const check_tensor x = check_operand(c, n_rows * ld, 1),
+                       z = check_operand(c, n_rows * G * n, 2);
     const bool each = check_one_in(c, 2), sigmoid = check_one_in(c, 2), first = check_one_in(c, 2);
     const float *weight;
     const skv_norm norm = check_norm(c, each ? G * n : n, &weight);
@@ -117,8 +118,8 @@ static void check_norm_alone(backend_check *c)
 {
     check_begin(c, "norm");
     const size_t n_rows = check_between(c, 1, CHECK_ROWS), n = check_between(c, 1, CHECK_K);
-    const check_tensor x = check_random(c, n_rows * n, 2), w = check_random(c, n, 0.5);
-    const check_tensor y = check_one_in(c, 2) ? x : check_random(c, n_rows * n, 1);
+    const check_tensor x = check_operand(c, n_rows * n, 2), w = check_random(c, n, 0.5);
+    const check_tensor y = check_one_in(c, 2) ? x : check_operand(c, n_rows * n, 1);
     const skv_norm norm = {
         .weight = check_vec(w), .offset = check_one_in(c, 2) ? 1.0f : 0, .eps = 1e-6f};
     double *want = check_host(c, x.n * sizeof *want), *bound = check_host(c, x.n * sizeof *bound);
@@ -134,7 +135,7 @@ static void check_norm_add(backend_check *c)
 {
     check_begin(c, "norm_add");
     const size_t n_rows = check_between(c, 1, CHECK_ROWS), n = check_between(c, 1, CHECK_K);
-    const check_tensor x = check_random(c, n_rows * n, 1), y = check_random(c, n_rows * n, 2);
+    const check_tensor x = check_random(c, n_rows * n, 1), y = check_operand(c, n_rows * n, 2);
     const float *weight;
     skv_norm norm = check_norm(c, n, &weight);
     if (!weight) norm.eps = 1e-6f; /* a norm there is, without a weight */
@@ -180,7 +181,8 @@ static void check_glu(backend_check *c)
     check_begin(c, "glu");
     const size_t n_rows = check_between(c, 1, CHECK_ROWS), n = check_between(c, 1, CHECK_K);
     const size_t ld = n + check_below(c, 9);
-    const check_tensor x = check_random(c, n_rows * 2 * n, 3), y = check_random(c, n_rows * ld, 1);
+    const check_tensor x = check_operand(c, n_rows * 2 * n, 3),
+                       y = check_operand(c, n_rows * ld, 1);
     const bool is_gelu = check_one_in(c, 2);
     double *want = check_host(c, y.n * sizeof *want), *bound = check_host(c, y.n * sizeof *bound);
     for (size_t i = 0; i < y.n; i++) want[i] = (double)y.host[i];
@@ -205,7 +207,7 @@ static void check_scale(backend_check *c)
     check_begin(c, "scale");
     const size_t n_rows = check_between(c, 1, CHECK_ROWS), n = check_between(c, 1, 100);
     const size_t ld = n + check_below(c, 5);
-    const check_tensor x = check_random(c, n_rows * ld, 1);
+    const check_tensor x = check_operand(c, n_rows * ld, 1);
     const float factor = (float)check_normal(c);
     double *want = check_host(c, x.n * sizeof *want);
     for (size_t i = 0; i < x.n; i++) {

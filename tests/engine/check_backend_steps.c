@@ -339,7 +339,8 @@ void check_embed_gate(backend_check *c)
     const skv_row_set set = check_draw_set(c, s);
     const size_t n_rows = s->sets[set].n_rows;
     const size_t n = check_between(c, 1, 100), ld = n + check_below(c, 50);
-    const check_tensor gate = check_random(c, n_rows * n, 1), part = check_random(c, n_rows * n, 1);
+    const check_tensor gate = check_operand(c, n_rows * n, 1),
+                       part = check_operand(c, n_rows * n, 1);
     const check_tensor token = check_random(c, s->n_rows * ld, 1), w = check_random(c, n, 0.5);
     const skv_norm norm = {.weight = check_vec(w), .eps = 1e-6f};
     double *want = check_host(c, gate.n * sizeof *want),

@@ -65,12 +65,16 @@ static int stop(void **state)
 
 /* ---- areas ---- */
 
-static skv_area *make_area(skv_backend *be, skv_area_kind kind, bool moves)
+static skv_area *make_area_like(skv_backend *be, skv_area_spec spec)
 {
-    const skv_area_spec spec = {kind, 4, N / 4, moves, true};
     skv_area *area = NULL;
     assert_int_equal(be->areas_create(be, &spec, 1, &area, NULL), SKV_OK);
     return area;
+}
+
+static skv_area *make_area(skv_backend *be, skv_area_kind kind, bool moves)
+{
+    return make_area_like(be, (skv_area_spec){kind, 4, N / 4, moves, true});
 }
 
 static void maps_are_what_was_asked_for(void **state)
@@ -147,6 +151,14 @@ static void map_beyond_the_end(void *arg)
     (void)t->be->map(t->be, t->x, 5, N / 4, SKV_MAP_READ);
 }
 
+static void compute_when_it_is_freed(void *arg)
+{
+    fault *t = arg;
+    skv_area *area = t->kept;
+    t->be->areas_free(t->be, &area, 1);
+    t->be->scale(t->be, (skv_rows){.area = t->kept, .ld = 1}, 1, 1, 2);
+}
+
 static void mix_what_was_not_chosen(void *arg)
 {
     const fault *t = arg;
@@ -170,7 +182,8 @@ static void operations_take_rows_of_areas(void **state)
                                       copy_onto_itself,
                                       map_beyond_the_end,
                                       mix_what_was_not_chosen,
-                                      choose_more_experts_than_there_are};
+                                      choose_more_experts_than_there_are,
+                                      compute_when_it_is_freed};
     skv_backend *be = *state;
     skv_area *area = make_area(be, SKV_AREA_F32, false);
     fault t = {be, {area, 0, N / 4}, make_area(be, SKV_AREA_ACTIVATIONS, false)};
@@ -410,6 +423,58 @@ static void place_keys_as_values(void *arg)
     place_row(p, begin_step(p, 8, 2), true);
 }
 
+static void make_an_area_within_a_step(void *arg)
+{
+    const paged *p = arg;
+    (void)begin_step(p, 8, 2);
+    (void)make_area(p->be, SKV_AREA_F32, false);
+}
+
+/* Angles are asked for while the back end runs a step's description. */
+static void ask_the_back_end(const void *ctx, size_t position, size_t context, float *cosine,
+                             float *sine)
+{
+    const paged *p = ctx;
+    angles_of(NULL, position, context, cosine, sine);
+    p->be->scale(p->be, (skv_rows){.area = p->area, .ld = 1}, 1, 1, 2);
+}
+
+static void call_it_from_within(void *arg)
+{
+    const paged *p = arg;
+    const skv_angles_spec angles = {ask_the_back_end, p, 1};
+    stepped s;
+    describe(p, 8, 2, &s);
+    if (p->be->angles_create(p->be, &angles, &s.angles, NULL) != SKV_OK) _exit(1);
+    s.spec.angles[0] = s.angles;
+    begin(p, &s);
+    (void)!p->be->step_wait(p->be, s.step, NULL);
+}
+
+/* Decoding steps of one shape, whose operations are the same or are not. */
+static void decode(const paged *p, bool the_same)
+{
+    stepped s;
+    describe(p, 9, 1, &s);
+    s.spec.repeats = true;
+    for (size_t i = 0; i < 8; i++) {
+        s.span.position0 = i;
+        begin(p, &s);
+        p->be->scale(p->be, (skv_rows){p->area, 0, N}, 1, N, the_same ? 2 : (float)i);
+        if (p->be->step_wait(p->be, s.step, NULL) != SKV_OK) _exit(1);
+    }
+}
+
+static void decode_the_same(void *arg)
+{
+    decode(arg, true);
+}
+
+static void decode_something_else_each_time(void *arg)
+{
+    decode(arg, false);
+}
+
 static void attend_in_a_step(void *arg)
 {
     const paged *p = arg;
@@ -523,10 +588,16 @@ static void sets_are_those_of_steps(void **state)
                                       begin_with_rows_beyond_the_step,
                                       gather_rows_that_stay,
                                       gather_rows_that_have_gone,
-                                      choose_rows_that_have_gone};
+                                      choose_rows_that_have_gone,
+                                      make_an_area_within_a_step,
+                                      call_it_from_within};
     paged p = {.be = NULL};
     make_paged(*state, &p);
     assert_int_equal(signal_of(attend_in_a_step, &p), 0);
+    assert_int_equal(signal_of(decode_the_same, &p), 0);
+    if (guarded_backend_compares()) {
+        assert_int_equal(signal_of(decode_something_else_each_time, &p), SIGABRT);
+    }
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         assert_int_equal(signal_of(faults[i], &p), SIGABRT);
     }
@@ -549,6 +620,62 @@ static void what_is_undefined_is_nonsense(void **state)
     assert_int_equal(p.be->step_wait(p.be, s.step, NULL), SKV_OK);
     p.be->step_free(p.be, s.step);
     p.be->angles_free(p.be, s.angles);
+    free_paged(&p);
+}
+
+static float first_of(skv_backend *be, skv_rows rows)
+{
+    const skv_mapped host = be->map(be, rows, 1, 1, SKV_MAP_READ);
+    const float value = *host.at;
+    be->unmap(be, host);
+    return value;
+}
+
+/* A step begins without what areas had that do not last. */
+static void what_does_not_last_is_nonsense(void **state)
+{
+    skv_backend *be = *state;
+    paged p = {.be = NULL};
+    make_paged(be, &p);
+    skv_area *passing = make_area_like(be, (skv_area_spec){SKV_AREA_F32, 4, N / 4, false, false});
+    stepped s;
+    describe(&p, 8, 2, &s);
+    be->scale(be, (skv_rows){p.area, 0, N}, 1, N, 2);
+    be->scale(be, (skv_rows){passing, 0, N}, 1, N, 2);
+    assert_true(first_of(be, (skv_rows){passing, 0, N}) == 0);
+    begin(&p, &s);
+    assert_true(first_of(be, (skv_rows){p.area, 0, N}) == 0);
+    const float gone = first_of(be, (skv_rows){passing, 0, N});
+    assert_true(gone != gone);
+    assert_int_equal(be->step_wait(be, s.step, NULL), SKV_OK);
+    be->step_free(be, s.step);
+    be->angles_free(be, s.angles);
+    be->areas_free(be, &passing, 1);
+    free_paged(&p);
+}
+
+/* Saved rows have arrived when a step has been waited for, as they were when they were saved. */
+static void rows_are_saved_late(void **state)
+{
+    skv_backend *be = *state;
+    paged p = {.be = NULL};
+    make_paged(be, &p);
+    const skv_rows x = {p.area, 0, HEAD_DIM};
+    float saved[HEAD_DIM];
+    stepped s;
+    describe(&p, 8, 2, &s);
+    begin(&p, &s);
+    be->save_rows(be, SKV_WEIGHT_F32, (unsigned char *)saved, x, 1, HEAD_DIM, (skv_norm){0});
+    skv_mapped host = be->map(be, x, 1, HEAD_DIM, SKV_MAP_WRITE);
+    for (size_t i = 0; i < HEAD_DIM; i++) host.at[i] = 1;
+    be->unmap(be, host);
+    assert_true(saved[0] != saved[0]);
+    assert_true(first_of(be, x) == 1); /* a wait, but not of the step */
+    assert_true(saved[HEAD_DIM - 1] != saved[HEAD_DIM - 1]);
+    assert_int_equal(be->step_wait(be, s.step, NULL), SKV_OK);
+    for (size_t i = 0; i < HEAD_DIM; i++) assert_true(saved[i] == 0);
+    be->step_free(be, s.step);
+    be->angles_free(be, s.angles);
     free_paged(&p);
 }
 
@@ -651,6 +778,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(pages_are_those_of_tables, start, stop),
         cmocka_unit_test_setup_teardown(sets_are_those_of_steps, start, stop),
         cmocka_unit_test_setup_teardown(what_is_undefined_is_nonsense, start, stop),
+        cmocka_unit_test_setup_teardown(what_does_not_last_is_nonsense, start, stop),
+        cmocka_unit_test_setup_teardown(rows_are_saved_late, start, stop),
         cmocka_unit_test_setup_teardown(pages_are_out_of_reach, start, stop),
         cmocka_unit_test_setup_teardown(pages_arrive_late, start, stop),
         cmocka_unit_test(tensors_of_a_step_are_lent),

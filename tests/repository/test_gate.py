@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""script/test runs what a change can affect, and tools/test_report.py counts and names what was flaky."""
+"""script/test runs what a change can affect, tools/compile_changed.py compiles that, and tools/test_report.py counts and
+names what was flaky."""
 
+import json
 import os
 import re
 import shutil
@@ -100,7 +102,7 @@ class PlanTest(unittest.TestCase):
         self.assertEqual(self.plan(), (ALWAYS, []))
 
     def test_a_file_of_the_server(self):
-        compiled = ALWAYS | {"asan", "tsan", "clang", "clang-tidy", "portable", "macos"}
+        compiled = ALWAYS | {"asan", "tsan", "clang", "clang-tidy", "macos"}
         self.write("src/serving/http/x.c", "changed\n")
         self.assertEqual(self.plan(), (compiled | {"fuzz"}, ["http"]))
         self.commit()  # committed or not
@@ -111,6 +113,29 @@ class PlanTest(unittest.TestCase):
         stages, targets = self.plan()
         self.assertEqual(stages, ALWAYS | {"asan", "tsan", "clang", "clang-tidy", "avx2", "neon", "macos"})
         self.assertEqual(targets, [])
+
+    def test_the_door(self):
+        """What only other systems run is tested where the door to the system is, or the tests of these ways."""
+        for path in ("src/base/system_x.c", "tests/serving/test_server_store.py"):
+            with self.subTest(path):
+                self.write(path)
+                self.assertIn("portable", self.plan()[0])
+                (self.root / path).unlink()
+        self.write("tests/serving/test_server_x.py")
+        self.assertNotIn("portable", self.plan()[0])
+
+    def test_stages_in_part(self):
+        """Without what they run of it, clang and macos compile what reads something changed, and no more."""
+        for path, parts in (("src/serving/http/x.c", ["clang", "macos"]), ("src/engine/kernels/x.c", ["macos"]),
+                            ("src/base/new.c", []), ("CMakeLists.txt", [])):
+            with self.subTest(path):
+                self.write(path, "changed\n")
+                lines = run(self.root, "script/test", "--plan").splitlines()
+                self.git("add", "-A")
+                self.git("reset", "-q", "--hard")
+                self.assertEqual([line.split()[0] for line in lines if line.endswith(" in part")], parts)
+                for stage in {"clang", "macos"} - set(parts):
+                    self.assertIn(f"{stage} runs", lines)
 
     def test_a_parser_a_corpus_and_a_target(self):
         self.write("src/language/grammar/x.c", "changed\n")
@@ -171,7 +196,8 @@ class PlanTest(unittest.TestCase):
 
 class TableTest(unittest.TestCase):
     def test_rows_are_those_of_stages_and_targets(self):
-        names = set(rows()) - {"everything", "nothing", "sanitizers.engine", "sanitizers.language", "fuzz"}
+        names = set(rows()) - {"everything", "nothing", "sanitizers.engine", "sanitizers.language", "clang.whole",
+                               "macos.whole", "fuzz"}
         self.assertEqual({name for name in names if "." not in name}, set(STAGES) - ALWAYS - {"fuzz"})
         self.assertEqual(sorted(name.removeprefix("fuzz.") for name in names if "." in name), TARGETS)
 
@@ -184,6 +210,61 @@ class TableTest(unittest.TestCase):
                     self.assertTrue(any(name.startswith(beginning) for name in files), f"{stage}: {beginning}")
         every = tuple(beginning for beginnings in rows().values() for beginning in beginnings)
         self.assertEqual([name for name in files if not name.startswith(every)], [])
+
+
+@unittest.skipUnless(shutil.which("git"), "git is not installed")
+class CompileTest(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.root = Path(temporary.name).resolve()
+        for folder in ("src", "include/skv", "build"):
+            (self.root / folder).mkdir(parents=True)
+        self.write("include/skv/deep.h", "int deep(void);\n")
+        self.write("src/middle.h", "#ifdef __ELSEWHERE__\n# include <skv/deep.h>\n#endif\n")
+        for name, text in (("a", '#include "middle.h"\n'), ("b", ""), ("c", '#include "b.h"\n')):
+            self.write(f"src/{name}.c", text + f"int {name};\n")
+        self.write("include/b.h", "")
+        self.write("build/made.c", "no C\n")
+        entries = [{"directory": str(self.root), "file": file, "command": f"cc -Isrc -Iinclude -Wall -Werror -o x.o -c {file}"}
+                   for file in ("src/a.c", "src/b.c", "src/c.c", "build/made.c")]
+        self.write("build/compile_commands.json", json.dumps(entries))
+        self.write(".gitignore", "build\n")
+        for words in (("init",), ("add", "."), ("commit", "-m", "x")):
+            run(self.root, "git", "-c", "user.name=t", "-c", "user.email=t@t", *words)
+
+    def write(self, name, text):
+        (self.root / name).write_text(text)
+
+    def expect(self, n_compiled, *errors):
+        tool = (sys.executable, "-B", ROOT / "tools/compile_changed.py")
+        done = subprocess.run([*tool, "--root", self.root, "--build", self.root / "build", "--since", "HEAD"],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.stdout.splitlines()[-1:], [f"compile_changed: 3 files, {n_compiled} compiled"], done.stderr)
+        self.assertEqual(done.returncode, 1 if errors else 0)
+        for error in errors:
+            self.assertIn(error, done.stdout)
+        self.assertEqual(list(self.root.glob("*.o")), [])
+
+    def test_what_reads_a_change(self):
+        self.expect(0)
+        self.write("src/b.c", "int b = 2;\n")
+        self.expect(1)
+        self.write("include/skv/deep.h", "int deeper(void);\n")  # that another system's lines include
+        self.expect(2)
+
+    def test_a_header_that_hides_another(self):
+        self.write("src/b.h", "int none(void) {}\n")
+        self.expect(1, "[-Werror=return-type]")
+
+    def test_a_header_that_is_gone(self):
+        (self.root / "include/b.h").unlink()
+        self.expect(1, "b.h: No such file or directory")
+
+    def test_every_error_is_told(self):
+        self.write("src/a.c", "int a(void) {}\n")
+        self.write("src/b.c", "int b(void) { return c; }\n")
+        self.expect(2, "src/a.c", "src/b.c")
 
 
 def case(name, text="", failed=False, tag="failure"):

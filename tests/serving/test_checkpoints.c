@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "bell.h"
+#include "memory_store.h"
 #include "open_engine.h"
 #include "property_seed.h"
 #include "skv/serve.h"
@@ -216,16 +217,22 @@ static size_t rows_of(const turn *t)
     return t->n - 1;
 }
 
+/* Of a prompt's tokens those whose rows earlier turns have, with a state behind them or without. */
+static size_t known_rows(const turn *past, size_t n_past, const turn *t)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < n_past; i++) {
+        const size_t n = common(&past[i], rows_of(&past[i]), t, t->n_prompt - 1);
+        if (blocks(n) > most) most = blocks(n);
+    }
+    return most;
+}
+
 /* The end of the prompt, where it parted from what was known, and the end of the answer. */
 static void note_turn(ideal *cache, const turn *past, size_t n_past, const turn *t)
 {
-    size_t parting = 0;
-    for (size_t i = 0; i < n_past; i++) {
-        const size_t n = common(&past[i], rows_of(&past[i]), t, t->n_prompt - 1);
-        if (blocks(n) > parting) parting = blocks(n);
-    }
     cache->at[cache->n++] = (mark){t, blocks(t->n_prompt - 1)};
-    cache->at[cache->n++] = (mark){t, parting};
+    cache->at[cache->n++] = (mark){t, known_rows(past, n_past, t)};
     if (blocks(rows_of(t)) >= t->n_prompt) cache->at[cache->n++] = (mark){t, blocks(rows_of(t))};
 }
 
@@ -260,7 +267,7 @@ static void test_hits_are_those_of_an_ideal_cache(void **state)
         const skv_scheduler_options drafts = drafting();
         skv_scheduler *s = start(engine, &drafts), *without = start(plain, &off);
         ideal cache = {.n = 0};
-        size_t n_hits = 0, n_sum = 0;
+        size_t n_hits = 0, n_sum = 0, n_stateless = 0;
         for (size_t i = 0; i < TURNS; i++) {
             make_turn(&got[i], got, i, &rng);
             want[i] = got[i];
@@ -270,11 +277,13 @@ static void test_hits_are_those_of_an_ideal_cache(void **state)
             assert_int_equal(got[i].n_cached, ideal_hit(&cache, &got[i]));
             n_hits += got[i].n_cached > 0;
             n_sum += got[i].n_cached;
+            n_stateless += known_rows(got, i, &got[i]) - got[i].n_cached;
             note_turn(&cache, got, i, &got[i]);
         }
         skv_scheduler_metrics metrics;
         skv_scheduler_get_metrics(s, &metrics);
         assert_int_equal(metrics.prefix_hits_tokens, n_sum);
+        assert_int_equal(metrics.missed_tokens[SKV_MISS_STATE], n_stateless);
         assert_true(tokens_drafted(s) > 0);
         if (n_hits <= TURNS / 3) fail_msg("%zu hits in %d turns", n_hits, TURNS);
         skv_scheduler_free(s);
@@ -336,70 +345,6 @@ static void test_small_budgets(void **state)
 
 /* ---- disk and store ---- */
 
-enum { VALUES_MAX = 1024 };
-
-/* A store in memory, which one thread at a time uses. */
-typedef struct memory {
-    struct {
-        uint8_t name[SKV_CACHE_NAME_BYTES];
-        unsigned char *data;
-        size_t n;
-    } at[VALUES_MAX];
-    size_t n;
-} memory;
-
-static skv_status open_link(void *user, void **link, skv_error *err)
-{
-    (void)err;
-    *link = user;
-    return SKV_OK;
-}
-
-static void close_link(void *link)
-{
-    (void)link;
-}
-
-static size_t find_value(const memory *m, const uint8_t *name)
-{
-    size_t i = 0;
-    while (i < m->n && memcmp(m->at[i].name, name, SKV_CACHE_NAME_BYTES) != 0) i++;
-    return i;
-}
-
-static skv_status get(void *link, const uint8_t *name, size_t n_max, const unsigned char **data,
-                      size_t *n_bytes, skv_error *err)
-{
-    const memory *m = link;
-    const size_t i = find_value(m, name);
-    (void)err;
-    *data = i < m->n ? m->at[i].data : NULL;
-    *n_bytes = i < m->n ? m->at[i].n : 0;
-    return *n_bytes <= n_max ? SKV_OK : SKV_IO;
-}
-
-static skv_status put(void *link, const uint8_t *name, const skv_block_value *v, skv_error *err)
-{
-    memory *m = link;
-    const size_t i = find_value(m, name);
-    (void)err;
-    if (i == VALUES_MAX) return SKV_FULL;
-    if (i == m->n) m->at[m->n++].data = NULL;
-    memcpy(m->at[i].name, name, SKV_CACHE_NAME_BYTES);
-    test_free(m->at[i].data);
-    m->at[i].n = v->n_head + v->n_body;
-    m->at[i].data = test_malloc(m->at[i].n);
-    memcpy(m->at[i].data, v->head, v->n_head);
-    memcpy(m->at[i].data + v->n_head, v->body, v->n_body);
-    return SKV_OK;
-}
-
-static void tend(void *link, skv_block_store_state *state)
-{
-    (void)link;
-    *state = (skv_block_store_state){.n_up = 1, .wait_ms = 1};
-}
-
 /* What one scheduler has written another finds, with few checkpoints in memory: as much as an ideal
  * cache, and the answers are the same. */
 static void check_kept(const char *path, const skv_scheduler_options *options, skv_rng *rng)
@@ -436,8 +381,8 @@ static void check_kept(const char *path, const skv_scheduler_options *options, s
 
 static void test_checkpoints_come_back(void **state)
 {
-    static memory kept;
-    const skv_block_store store = {&kept, 5, open_link, close_link, get, put, tend};
+    static memory_store kept;
+    const skv_block_store store = memory_store_of(&kept);
     const uint8_t key[SKV_CACHE_KEY_BYTES_MIN] = {1, 2, 3};
     skv_rng rng;
     skv_rng_init(&rng, property_seed(23));
@@ -449,8 +394,7 @@ static void test_checkpoints_come_back(void **state)
             models[m],
             &(skv_scheduler_options){.store = &store, .cache_key = key, .n_cache_key = sizeof key},
             &rng);
-        for (size_t i = 0; i < kept.n; i++) test_free(kept.at[i].data);
-        kept.n = 0;
+        memory_store_clear(&kept);
     }
 }
 
@@ -494,8 +438,9 @@ static turn three_messages(size_t at, int32_t other)
 static void test_messages_are_kept(void **state)
 {
     static const struct {
-        size_t parts_at, n_cached;
-    } cases[] = {{PROMPT - 1, 256}, {SECOND + 20, 192}, {FIRST + 40, 64}, {FIRST - 50, 0}};
+        size_t parts_at, n_cached, n_stateless; /* of rows that are there */
+    } cases[] = {
+        {PROMPT - 1, 256, 0}, {SECOND + 20, 192, 0}, {FIRST + 40, 64, 64}, {FIRST - 50, 0, 0}};
     assert_int_equal(temp_folder_make(state, "checkpoints"), 0);
     skv_vocab *vocab = open_letters(*state);
     skv_engine *engine = open_hybrid(models[0], 16 * CONTEXT, 40);
@@ -506,6 +451,10 @@ static void test_messages_are_kept(void **state)
         assert_int_equal(first.n_cached, 0);
         run(s, &again, 1);
         assert_int_equal(again.n_cached, cases[i].n_cached);
+        skv_scheduler_metrics metrics;
+        skv_scheduler_get_metrics(s, &metrics);
+        assert_int_equal(metrics.missed_tokens[SKV_MISS_STATE], cases[i].n_stateless);
+        assert_int_equal(metrics.misses[SKV_MISS_STATE], cases[i].n_stateless > 0);
         skv_scheduler_free(s);
     }
     skv_engine_close(engine);

@@ -1,7 +1,8 @@
 /*
  * A prompt finds the longest beginning that any earlier prompt of its key has, with that one's
  * answer, and nothing of another key's: compared with a list of all of them, for generated texts
- * that branch off each other, in memory and after a restart from the disk.
+ * that branch off each other, in memory, on disk and in a store, where they go when memory is short
+ * and come back from. Answers are those of a scheduler without a cache, to the bit.
  * Labels: threads
  */
 #define _XOPEN_SOURCE 700
@@ -15,6 +16,8 @@
 
 #include "base/rng.h"
 #include "held_worker.h"
+#include "memory_store.h"
+#include "property_seed.h"
 #include "skv/serve.h"
 #include "temp_folder.h"
 
@@ -69,95 +72,160 @@ static size_t draw(const model *m, skv_rng *rng, int32_t *ids)
     return n;
 }
 
-/* Answers it, and adds it with its answer to the model; returns what was found. */
-static size_t ask(skv_scheduler *s, model *m, uint64_t key, const int32_t *ids, size_t n)
+/* Answers it, with the prompt in *said; returns what was found. */
+static size_t ask(skv_scheduler *s, known_text *said, double *logprobs, uint64_t key,
+                  const int32_t *ids, size_t n)
 {
     skv_job *job;
     skv_output o;
     skv_job_stats stats;
-    known_text *added = &m->at[m->n++];
     skv_job_params p = skv_job_params_default();
     p.ids = ids;
     p.n_ids = n;
     p.tenant = key;
     p.salt = key + 10;
     p.max_tokens = ANSWER;
-    p.ignore_eos = true;
+    p.ignore_eos = p.logprobs = true;
     assert_int_equal(skv_scheduler_submit(s, &p, &job, NULL), SKV_OK);
-    *added = (known_text){.key = key, .n = n};
-    memcpy(added->ids, ids, n * sizeof *ids);
+    *said = (known_text){.key = key, .n = n};
+    memcpy(said->ids, ids, n * sizeof *ids);
     while (!skv_job_done(job)) {
         if (!skv_job_next(job, &o)) {
             pause_ms(1);
         } else if (o.kind == SKV_OUTPUT_TOKEN) {
-            added->ids[added->n++] = o.id;
+            logprobs[said->n - n] = o.logprob;
+            said->ids[said->n++] = o.id;
         }
     }
-    added->n--;
+    said->n--;
     skv_job_get_stats(job, &stats);
     skv_job_release(job);
     return stats.cached_tokens;
 }
 
-static void open_both(const char *folder, skv_engine **engine, skv_scheduler **s)
+/* What the scheduler of a run keeps blocks in. */
+typedef struct place {
+    const char *name, *folder;    /* NULL: no disk */
+    const skv_block_store *store; /* NULL: none */
+    size_t kv_tokens;
+    size_t restart; /* after so many rounds; 0: never */
+} place;
+
+static skv_scheduler *open_scheduler(const place *at, bool cache, skv_engine **engine)
 {
+    static const uint8_t key[SKV_CACHE_KEY_BYTES_MIN] = {1, 2, 3};
+    skv_scheduler *s = NULL;
     skv_engine_options options = skv_engine_options_default();
     options.threads = 1;
     options.weights = SKV_WEIGHTS_F32;
     options.context = CONTEXT;
-    options.kv_tokens = KV_CONTEXTS * CONTEXT;
+    options.kv_tokens = at->kv_tokens;
+    options.batch_invariant = true;
     assert_int_equal(skv_engine_open(MODEL, &options, engine, NULL), SKV_OK);
-    const skv_scheduler_options how = {
-        .cache_dir = folder, .cache_disk_bytes = (size_t)1 << 30, .cache_flush_seconds = 60};
-    assert_int_equal(skv_scheduler_create(*engine, NULL, &how, s, NULL), SKV_OK);
+    const skv_scheduler_options how = {.cache_dir = at->folder,
+                                       .cache_disk_bytes = (size_t)1 << 30,
+                                       .cache_flush_seconds = 60,
+                                       .store = at->store,
+                                       .cache_key = at->store ? key : NULL,
+                                       .n_cache_key = sizeof key};
+    const skv_scheduler_options off = {.no_prefix_cache = true};
+    assert_int_equal(skv_scheduler_create(*engine, NULL, cache ? &how : &off, &s, NULL), SKV_OK);
+    return s;
 }
 
-static void run(const char *folder, uint64_t seed)
+/* The answer of a scheduler without a cache, to the bit. */
+static void check_answer(skv_scheduler *without, const known_text *got, const double *logprobs,
+                         size_t n)
 {
-    skv_engine *engine;
-    skv_scheduler *s;
+    static known_text want;
+    double wanted[ANSWER];
+    assert_int_equal(ask(without, &want, wanted, got->key, got->ids, n), 0);
+    assert_int_equal(got->n, want.n);
+    assert_memory_equal(got->ids, want.ids, (want.n + 1) * sizeof *want.ids);
+    assert_memory_equal(logprobs, wanted, sizeof wanted);
+}
+
+static void count_outside(skv_scheduler *s, uint64_t *n_tokens)
+{
+    skv_scheduler_metrics metrics;
+    skv_scheduler_get_metrics(s, &metrics);
+    *n_tokens += metrics.prefix_disk_tokens + metrics.prefix_store_tokens;
+}
+
+static void run(const place *at, uint64_t seed)
+{
+    static model m;
+    const place plain = {.kv_tokens = CONTEXT};
+    skv_engine *engine, *other;
+    skv_scheduler *s = open_scheduler(at, true, &engine);
+    skv_scheduler *without = open_scheduler(&plain, false, &other);
     skv_rng rng;
-    model *m = test_calloc(1, sizeof *m);
     int32_t ids[CONTEXT];
     size_t n_found = 0;
+    uint64_t n_outside = 0;
     skv_rng_init(&rng, seed);
-    open_both(folder, &engine, &s);
+    m.n = 0;
     for (size_t round = 0; round < ROUNDS; round++) {
-        if (folder && round % 20 == 19) { /* only the disk is left */
+        if (at->restart > 0 && round % at->restart == at->restart - 1) { /* memory is empty */
+            count_outside(s, &n_outside);
             skv_scheduler_free(s);
             skv_engine_close(engine);
-            open_both(folder, &engine, &s);
+            s = open_scheduler(at, true, &engine);
         }
+        double logprobs[ANSWER];
         const uint64_t key = skv_rng_below(&rng, KEYS);
-        const size_t n = draw(m, &rng, ids);
-        const size_t want = expected(m, key, ids, n), got = ask(s, m, key, ids, n);
-        if (got != want) fail_msg("seed %d, round %zu: %zu, not %zu", (int)seed, round, got, want);
+        const size_t n = draw(&m, &rng, ids), want = expected(&m, key, ids, n);
+        known_text *said = &m.at[m.n++];
+        const size_t got = ask(s, said, logprobs, key, ids, n);
+        if (got != want) {
+            fail_msg("%s, seed %d, round %zu: %zu, not %zu", at->name, (int)seed, round, got, want);
+        }
+        check_answer(without, said, logprobs, n);
         n_found += want > 0;
     }
     assert_true(n_found >= 5);
+    count_outside(s, &n_outside);
+    assert_int_equal(n_outside > 0, at->folder || at->store);
     skv_scheduler_free(s);
+    skv_scheduler_free(without);
     skv_engine_close(engine);
-    test_free(m);
+    skv_engine_close(other);
 }
 
 static void test_in_memory(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 4; seed++) run(NULL, seed);
+    const place memory = {.name = "memory", .kv_tokens = KV_CONTEXTS * CONTEXT};
+    for (uint64_t seed = 1; seed <= 2; seed++) run(&memory, property_seed(seed));
 }
 
-static void test_from_the_disk(void **state)
+/* Behind a memory with room for everything, and for little more than one prompt: blocks leave it
+ * and come back all the time. */
+static void test_from_elsewhere(void **state)
 {
-    assert_int_equal(temp_folder_make(state, "common-prefix"), 0);
-    run(*state, 5);
-    assert_int_equal(temp_folder_drop(state), 0);
+    static memory_store kept;
+    const skv_block_store store = memory_store_of(&kept);
+    const size_t large = KV_CONTEXTS * CONTEXT, small = CONTEXT + CONTEXT / 2;
+    const place places[] = {{"disk", "", NULL, large, 20},
+                            {"disk, little memory", "", NULL, small, 20},
+                            {"store", NULL, &store, large, 20},
+                            {"store, little memory", NULL, &store, small, 0},
+                            {"both, little memory", "", &store, small, 20}};
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        place at = places[i];
+        assert_int_equal(temp_folder_make(state, "common-prefix"), 0);
+        if (at.folder) at.folder = *state;
+        run(&at, property_seed(5 + i));
+        memory_store_clear(&kept);
+        assert_int_equal(temp_folder_drop(state), 0);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_in_memory),
-        cmocka_unit_test(test_from_the_disk),
+        cmocka_unit_test(test_from_elsewhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

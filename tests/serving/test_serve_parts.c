@@ -287,6 +287,9 @@ static skv_cache_miss expected(const sent_prompt *all, size_t n, const skv_begun
         out.lost_tokens = (same < p->n - 1 ? same : p->n - 1) / SKV_PAGE_ROWS * SKV_PAGE_ROWS;
     } else if (b->n_found >= most) {
         out.reason = most > 0 ? SKV_MISS_NONE : SKV_MISS_BLOCK;
+    } else if (b->n_rows > b->n_found) {
+        out.reason = SKV_MISS_STATE;
+        out.lost_tokens = b->n_rows - b->n_found;
     } else if (usable > b->n_found) {
         out.reason = SKV_MISS_EVICTED;
         out.lost_tokens = usable - b->n_found;
@@ -316,7 +319,8 @@ static void make_turn(skv_rng *rng, const sent_prompt *all, size_t n, sent_promp
     if (out->n == 0) add_ids(rng, out, 1);
 }
 
-/* Tells a prompt's miss and compares; blocks of earlier prompts are there, but for some. */
+/* Tells a prompt's miss and compares; blocks of earlier prompts are there, but for some, and some
+ * have no state behind them. */
 static skv_miss check_miss(skv_rng *rng, const skv_past_prompts *past, const sent_prompt *all,
                            size_t n, const sent_prompt *p)
 {
@@ -324,13 +328,18 @@ static skv_miss check_miss(skv_rng *rng, const skv_past_prompts *past, const sen
     size_t n_found = longest(all, n, p, true);
     if (n_found > p->n - 1) n_found = p->n - 1;
     n_found = looked ? n_found / SKV_PAGE_ROWS * SKV_PAGE_ROWS : 0;
-    if (n_found > 0 && skv_rng_below(rng, 6) == 0) n_found -= SKV_PAGE_ROWS;
+    size_t n_rows = 0;
+    if (n_found > 0 && skv_rng_below(rng, 4) == 0) {
+        n_rows = skv_rng_below(rng, 2) > 0 ? n_found : 0;
+        n_found -= SKV_PAGE_ROWS;
+    }
     const skv_begun_prompt begun = {.owner = p->owner,
                                     .domain = p->domain,
                                     .ids = p->ids,
                                     .n = p->n,
                                     .n_usable = p->n - 1,
                                     .n_found = n_found,
+                                    .n_rows = n_rows,
                                     .looked = looked};
     const skv_past_prompt *with;
     const skv_cache_miss got = skv_past_prompts_explain(past, &begun, &with);
@@ -399,7 +408,7 @@ static void test_what_an_edit_loses(void **state)
         if (first_difference(&p[0], &p[1]) >= p[0].n) continue; /* nothing was edited */
         const size_t at = first_difference(&p[0], &p[1]);
         skv_past_prompts_add(past, 1, 1, p[0].ids, p[0].n);
-        const skv_begun_prompt begun = {1, 1, p[1].ids, p[1].n, p[1].n - 1, at / 64 * 64, true};
+        const skv_begun_prompt begun = {1, 1, p[1].ids, p[1].n, p[1].n - 1, at / 64 * 64, 0, true};
         const skv_past_prompt *with;
         const skv_cache_miss miss = skv_past_prompts_explain(past, &begun, &with);
         assert_int_equal(miss.reason, SKV_MISS_TEXT);

@@ -232,8 +232,8 @@ class MissTest(unittest.TestCase):
         self.check(row, "evicted", row["cached_tokens"], 256 - row["cached_tokens"])
         m = server.metrics()
         counts = {reason: m[f'prefix_cache_misses_total{{reason="{reason}"}}'] for reason in
-                  ("new", "text", "evicted", "form", "block", "off")}  # fmt: skip
-        self.assertEqual(counts, {"new": 1, "text": 6, "evicted": 1, "form": 1, "block": 1, "off": 1})
+                  ("new", "text", "evicted", "state", "form", "block", "off")}  # fmt: skip
+        self.assertEqual(counts, {"new": 1, "text": 6, "evicted": 1, "state": 0, "form": 1, "block": 1, "off": 1})
         lost = {reason: m[f'prefix_cache_lost_tokens_total{{reason="{reason}"}}'] for reason in
                 ("text", "form", "evicted", "off")}  # fmt: skip
         self.assertEqual(lost["form"], 256)

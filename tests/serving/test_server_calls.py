@@ -197,9 +197,11 @@ def takes(server, schema):
 
 def round_trip(server, template, schema, arguments):
     """What the template writes for the call comes back from every API, and goes in again with a result."""
-    prompt, text = text_of_call(renderer(server, schema), arguments)
+    render = renderer(server, schema)
+    prompt, text = text_of_call(render, arguments)
     if text is None:
         raise AssertionError(f"{template.stem} writes no call, or refuses one")
+    alone = prompt == render([USER], True)  # some templates write other turns in front of calls
     text = re.sub(r"^\s*</think>\s*", "", text)
     count()
     for api in APIS:
@@ -211,6 +213,8 @@ def round_trip(server, template, schema, arguments):
             got = json.loads(calls[0][1])
             if json.dumps(got, sort_keys=True) != json.dumps(arguments, sort_keys=True):
                 raise AssertionError(f"{story}: {got}, expected {arguments}")
+            if alone and api is APIS[0] and not stream and (answer["content"] or "").strip():
+                raise AssertionError(f"{story}: text beside the call: {answer}")
             if answer is not None:
                 api.go_on(server, schema, answer, calls)
 

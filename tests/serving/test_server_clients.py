@@ -144,6 +144,29 @@ class ClientsTest(ServerTest):
             status, _, answer = self.server.ask("POST", path, body)
             self.assertEqual(status, 400, answer)
 
+    def test_anthropics_usage(self):
+        """Tokens that the cache has got, by lifetime, as the client's own types."""
+        client = self.client("anthropic")
+        mark = {"type": "ephemeral", "ttl": "1h"}
+        system = [{"type": "text", "text": "As an agent, use the tools. " * 40, "cache_control": mark}]
+        asked = {"model": "m", "max_tokens": 1, "system": system}
+        client.script.texts = []
+        message = client.api.messages.create(messages=[{"role": "user", "content": "Go on. " * 90}], **asked)
+        made, usage = message.usage.cache_creation, message.usage
+        self.assertGreater(made.ephemeral_1h_input_tokens, 200)
+        self.assertGreater(made.ephemeral_5m_input_tokens, 64)
+        both = made.ephemeral_1h_input_tokens + made.ephemeral_5m_input_tokens
+        self.assertEqual(both, usage.cache_creation_input_tokens)
+        with client.api.messages.stream(messages=[{"role": "user", "content": "Stop. " * 90}], **asked) as stream:
+            events = list(stream)
+            total = stream.get_final_message().usage
+        self.assertGreater(total.cache_read_input_tokens, 64)
+        made = [e.usage.cache_creation for e in events if e.type == "message_delta"]  # a field more than Anthropic's event has
+        self.assertEqual(sum(made[0].values()), total.cache_creation_input_tokens)
+        self.assertLess(made[0]["ephemeral_1h_input_tokens"], 64)  # the cache had all whole pages of the system text
+        if not any(e.type == "ping" for e in events[:2]):  # it came with the first token
+            self.assertEqual(total.cache_creation.to_dict(), made[0])
+
     def test_beyond_the_context(self):
         """Every client gets its own exception, with the words by which it, or an agent, knows the reason."""
         for name in ("openai", "responses", "anthropic", "ollama"):

@@ -105,6 +105,36 @@ class MessagesTest(ServerTest):
         self.assertEqual(events[-2]["delta"], {"stop_reason": "max_tokens", "stop_sequence": None})
         self.assertEqual(events[-2]["usage"]["output_tokens"], 12)
 
+    def test_usage_by_lifetime(self):
+        """In front of a mark of an hour, behind it, whole prompts, and what the cache had before."""
+
+        def split(usage):
+            made = usage["cache_creation"]
+            self.assertEqual(sum(made.values()), usage["cache_creation_input_tokens"])
+            return made["ephemeral_5m_input_tokens"], made["ephemeral_1h_input_tokens"]
+
+        hour = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+        system = [{"type": "text", "text": "Cats of this town are lazy. " * 40, **hour}]
+        messages = [{"role": "user", "content": "And the dogs run and bark all day. " * 40}]
+        shared = self.server.post("/v1/messages/count_tokens", system=system, messages=HELLO)["input_tokens"]
+        fixed = {"max_tokens": 1, "system": system}
+        usage = self.ask(**fixed, messages=messages)["usage"]
+        minutes, hours = split(usage)
+        self.assertTrue(0 <= shared - hours < 64, (shared, hours))  # what HELLO and the template add
+        self.assertGreater(minutes, 200)
+        messages += [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "Tell me of their bones. " * 30}]
+        events = self.events(**fixed, messages=messages)
+        minutes, hours = split(events[-2]["usage"])
+        early = events[1]["type"] == "ping"  # in front of the first token the prompt is not in the cache yet
+        self.assertEqual(split(events[0]["message"]["usage"]), (0, 0) if early else (minutes, hours))
+        self.assertLess(hours, 64)
+        self.assertGreater(minutes, 64)
+        for words in ({}, hour):
+            told = [{"role": "user", "content": f"Birds sing {len(words)} songs. " * 40}]
+            usage = self.ask(max_tokens=1, messages=told, **words)["usage"]
+            n = usage["cache_creation_input_tokens"]
+            self.assertEqual(split(usage), (0, n) if words else (n, 0))
+
     def test_length_ends_with_the_context(self):
         answer = self.ask(max_tokens=32000, guided_choice=["Yes."])
         self.assertEqual(answer["content"][0]["text"], "Yes.")

@@ -43,12 +43,19 @@ def call(name, **arguments):
     return {"id": "call_1", "type": "function", "function": function}
 
 
+# As Hy3's and Kimi K3's: words for thinking are checked.
+EFFORT = """{%- if NAME is defined and NAME not in WORDS %}{{ raise_exception('no such effort') }}{% endif %}
+{%- for t in tools or [] %}{{ t | tojson }}\n{% endfor %}
+{%- for m in messages %}[{{ m.role }}]{{ m.content }}\n{% endfor %}
+{%- if add_generation_prompt %}[assistant {{ NAME }} {{ thinking }}]{% endif %}"""
+
+
 class PromptTest(unittest.TestCase):
-    def serve(self, *words):
+    def serve(self, *words, template=TEMPLATE):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         path = Path(folder.name) / "template.jinja"
-        path.write_text(TEMPLATE)
+        path.write_text(template)
         self.log = Path(folder.name) / "log"
         server = Server(MINI, "--template", path, "--ctx", 4096, "--request-log", self.log, *words)
         self.addCleanup(server.stop)
@@ -69,6 +76,41 @@ class PromptTest(unittest.TestCase):
 
         server.wait_for(lambda metrics: lines())
         return lines()[-1]
+
+    def test_effort_that_a_template_refuses(self):
+        """It becomes the nearest that is taken, in all APIs, by the template's name; the header and the log tell it."""
+        chat = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
+        for name, words, cases in (
+            ("reasoning_effort", ["no_think", "low", "high"], {"minimal": "low", "low": None, "medium": "high", "max": "high"}),
+            ("thinking_effort", ["minimal", "max"], {"low": "minimal", "high": "max", "medium": "minimal"}),
+            ("reasoning_strength", ["much"], {"medium": "default"}),
+        ):
+            server = self.serve(template=EFFORT.replace("NAME", name).replace("WORDS", str(words)))
+            for asked, told in cases.items():
+                shown = {"default": "", None: asked}.get(told, told)
+                header = f"effort={told}" if told else None
+                prompt, said = self.render(server, chat["messages"], reasoning_effort=asked, add_generation_prompt=True)
+                self.assertEqual((prompt, said), (f"[user]hi\n[assistant {shown} True]", header), (name, asked))
+            asked = next(iter(cases))
+            for path, body in (("/v1/chat/completions", {**chat, "reasoning_effort": asked}),
+                               ("/v1/responses", {"input": "hi", "max_output_tokens": 1, "reasoning": {"effort": asked}}),
+                               ("/v1/messages", {**chat, "output_config": {"effort": asked}}),
+                               ("/api/chat", {"messages": chat["messages"], "think": asked, "stream": False, "options": {"num_predict": 1}})):
+                if path == "/api/chat" and asked == "minimal":
+                    body = {**body, "think": "medium"}
+                    asked = "medium"
+                status, headers, answer = server.ask("POST", path, body)
+                told = f"effort={cases[asked]}"
+                self.assertEqual((status, headers["x-swiftkv-prompt"]), (200, told), (path, answer))
+                self.assertEqual(self.last_log(server, path)["prompt_changes"], told)
+            server.stop()
+
+    def test_a_word_that_is_none_is_the_templates_own(self):
+        server = self.serve(template=EFFORT.replace("NAME", "reasoning_effort").replace("WORDS", "['low']"))
+        status, _, answer = server.ask("POST", "/apply-template", {
+            "messages": [{"role": "user", "content": "hi"}], "reasoning_effort": "much"})  # fmt: skip
+        self.assertEqual(status, 400, answer)
+        self.assertIn("no such effort", str(answer))
 
     def test_lines_leave_system_texts(self):
         server = self.serve("--prompt-strip", "claude-code")

@@ -19,7 +19,8 @@ PLAIN = "SKVPLAIN"
 MARKS = ["<tool_call>", "</tool_call>", "<function=f>", "</function>", "<parameter=s>", "</parameter>", "<arg_key>", "</arg_key>",
          "<arg_value>", "</arg_value>", '<|"|>', "<|tool_call>", "<tool_call|>", "[TOOL_CALLS]", "[ARGS]", "<｜DSML｜invoke name=\"f\">",
          "</｜DSML｜parameter>", "</｜DSML｜invoke>", "<|tool_call_end|>", "<|tool_call_start|>", "<|python_tag|>", "```", "<|call|>",
-         "</invoke>", "<think>", "</think>", "<|im_end|>"]  # fmt: skip
+         "</invoke>", "<|close|>argument<|sep|>", "<|open|>", "</atem:parameter>", "<|eom|>", "</arg_value:opensource>", "</param>", "]]>",
+         "</tool_calls>", "<think>", "</think>", "<|im_end|>"]  # fmt: skip
 BITS = [*MARKS, "\n", "\n\n", " ", "  ", "\t", ",", "1,5", "1.10", "007", "null", "None", "true", '"', "'", "\\", "\\n", "{", "}", "[", "]",
         "(", ")", ":", "=", ";", "a", "b c", "ä", "日本", "😀", "é", "/", "0", "<", ">", "%", "</", "#"]  # fmt: skip
 
@@ -31,10 +32,14 @@ XML_ENDS = {
     "glm": r"</arg_value>\s*(<arg_key>|</tool_call>)",
     "deepseek-v3.2": r"</｜DSML｜parameter>\s*(<｜DSML｜parameter name=\"|</｜DSML｜invoke>)",
     "deepseek-v4": r"</｜DSML｜parameter>\s*(<｜DSML｜parameter name=\"|</｜DSML｜invoke>)",
+    "kimi-k3": r"<\|close\|>argument<\|sep\|>\s*(<\|open\|>argument key=\"|<\|close\|>call<\|sep\|>)",
+    "muse": r"</atem:parameter>\s*(<atem:parameter name=\"|</atem:invoke>)",
+    "hy3": r"</arg_value:opensource>\s*(<arg_key:opensource>|</tool_call:opensource>)",
+    "minicpm": r"</param>\s*(<param name=\"|</function>)",
     "gemma4": r"<\|\"\|>[,}\]:]",
 }
 # Forms whose templates write a text as it is, so that only the schema tells it from other values.
-BARE = ("qwen3-coder", "seed", "minimax-m2", "glm")
+BARE = ("qwen3-coder", "seed", "minimax-m2", "glm", "muse", "hy3", "minicpm")
 
 
 def texts_in(value):
@@ -106,6 +111,15 @@ def called(arguments, name="f", id="abcdefgh1"):
             "tool_calls": [{"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}]}  # fmt: skip
 
 
+def without_end(text, turn_end):
+    """Without what ends a turn, or the last marks of it: calls may have others in front of them."""
+    if text.endswith(turn_end):
+        return text.removesuffix(turn_end)
+    n = next((i for i, (x, y) in enumerate(zip(reversed(text), reversed(turn_end))) if x != y), 0)
+    marks = turn_end[len(turn_end) - n:]
+    return text.removesuffix(marks[marks.find("<"):]) if "<" in marks else text
+
+
 def text_of_call(render, arguments):
     """What a template writes for a call, from the end of the prompt on; None: it writes none. render(messages, begins)
     gives the text of a conversation, or None where the template refuses it."""
@@ -120,5 +134,5 @@ def text_of_call(render, arguments):
     mark = whole.rfind("<", 0, n)
     if mark > whole.rfind(">", 0, n) and n - mark < 20:
         n = mark  # the prompt goes on with another mark that begins alike
-    turn_end = plain.split(PLAIN)[-1]
-    return prompt[:n], whole[n:].removesuffix(turn_end) if turn_end else whole[n:]
+    text, turn_end = whole[n:], plain.split(PLAIN)[-1] or "<｜hy_eos:opensource｜>"  # which Hy3 writes behind calls alone
+    return prompt[:n], re.sub(r"<\|(eom_id|calls)\|>\s*$", "", without_end(text, turn_end))  # these end answers with calls

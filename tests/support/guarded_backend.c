@@ -23,19 +23,23 @@ void *guarded_take(size_t n_bytes)
     return block;
 }
 
-/* The host reads results. */
-void guarded_wait(guarded *g)
-{
-    g->n_waits += g->is_busy;
-    g->is_busy = false;
-}
-
-/* The back end before an operation. */
-guarded *guarded_enter(skv_backend *base)
+guarded *guarded_inside(skv_backend *base)
 {
     guarded *g = (guarded *)base;
+    if (atomic_exchange(&g->is_inside, true)) guarded_die("two threads at once");
+    return g;
+}
+
+guarded *guarded_begin(skv_backend *base)
+{
+    guarded *g = guarded_inside(base);
     g->is_busy = true;
     return g;
+}
+
+void guarded_leave(guarded *const *g)
+{
+    atomic_store(&(*g)->is_inside, false);
 }
 
 /* ---- areas ---- */
@@ -43,96 +47,163 @@ guarded *guarded_enter(skv_backend *base)
 /* An area of this back end, which an operation uses. */
 static const skv_area *used(const guarded *g, const skv_area *area)
 {
+    if (!area->of) guarded_die("an area that was freed");
     if (area->of != g) guarded_die("an area of another back end");
     if (area->n_maps > 0) guarded_die("an operation while its area is mapped");
     return area;
 }
 
-static void check_bounds(const skv_area *area, size_t at, size_t ld, size_t n_rows, size_t n)
+/* The end of rows, in elements. */
+static size_t check_bounds(const skv_area *area, size_t at, size_t ld, size_t n_rows, size_t n)
 {
-    if (n_rows == 0 || n == 0) return;
+    if (n_rows == 0 || n == 0) return 0;
     if (n_rows > 1 && ld < n) guarded_die("rows that overlap each other");
     const size_t end = at + (n_rows - 1) * ld + n;
     if (end > area->n) guarded_die("rows beyond the end of their area");
+    return end;
 }
 
-skv_rows guarded_rows(const guarded *g, skv_rows rows, size_t n_rows, size_t n)
+skv_rows guarded_rows(guarded *g, skv_rows rows, size_t n_rows, size_t n)
 {
     if (!rows.area) guarded_die("rows of no area");
-    check_bounds(used(g, rows.area), rows.at, rows.ld, n_rows, n);
-    rows.area = rows.area->inner;
+    skv_area *area = rows.area;
+    const size_t end = check_bounds(used(g, area), rows.at, rows.ld, n_rows, n);
+    if (g->next.n_operands == MAX_OPERANDS) guarded_die("too many operands");
+    g->next.operands[g->next.n_operands++] = (operand){area, rows.at, rows.ld, n_rows, n};
+    if (end > area->n_used) area->n_used = end;
+    rows.area = area->inner;
     return rows;
 }
 
-static skv_rows floats_of(const guarded *g, skv_rows rows, size_t n_rows, size_t n)
+skv_rows guarded_floats(guarded *g, skv_rows rows, size_t n_rows, size_t n)
 {
     if (rows.area && rows.area->spec.kind != SKV_AREA_F32)
         guarded_die("activations where floats are due");
     return guarded_rows(g, rows, n_rows, n);
 }
 
-static skv_vec vec_of(const guarded *g, skv_vec vec, size_t n)
+skv_rows guarded_rows_or_none(guarded *g, skv_rows rows, size_t n_rows, size_t n)
+{
+    return rows.area ? guarded_rows(g, rows, n_rows, n) : rows;
+}
+
+skv_vec guarded_vec(const guarded *g, skv_vec vec, size_t n)
 {
     if (!vec.area) return vec;
     if (vec.area->spec.kind != SKV_AREA_F32) guarded_die("activations where a vector is due");
-    check_bounds(used(g, vec.area), vec.at, n, 1, n);
+    (void)check_bounds(used(g, vec.area), vec.at, n, 1, n);
     vec.area = vec.area->inner;
     return vec;
 }
 
-static skv_norm norm_of(const guarded *g, skv_norm norm, size_t n)
+skv_norm guarded_norm_of(const guarded *g, skv_norm norm, size_t n)
 {
-    norm.weight = vec_of(g, norm.weight, n);
+    norm.weight = guarded_vec(g, norm.weight, n);
     return norm;
 }
 
-/* x and y of an operation that must not overlap. */
-static void check_apart(skv_rows x, size_t x_rows, size_t nx, skv_rows y, size_t y_rows, size_t ny)
+void guarded_check_apart(skv_rows x, size_t x_rows, size_t nx, skv_rows y, size_t y_rows, size_t ny)
 {
     if (x.area != y.area || x_rows == 0 || y_rows == 0) return;
     const size_t x_end = x.at + (x_rows - 1) * x.ld + nx, y_end = y.at + (y_rows - 1) * y.ld + ny;
     if (x.at < y_end && y.at < x_end) guarded_die("results that overlap what they are made of");
 }
 
-static float *twin_row(const guarded *g, skv_rows inner, size_t i)
+/* Rows of the CPU's. */
+typedef struct plain_rows {
+    skv_rows rows;
+    size_t n_rows, n;
+    float *from; /* [n_rows, ld]; NULL: nonsense */
+    size_t ld;
+} plain_rows;
+
+static void replay_write(guarded *g, void *args)
 {
-    return g->cpu->map(g->cpu, skv_rows_from(inner, i, 0), 1, 1, SKV_MAP_BOTH).at;
+    const plain_rows *r = args;
+    for (size_t i = 0; i < r->n_rows; i++) {
+        float *row = guarded_row(g, r->rows, i);
+        if (r->from) {
+            memcpy(row, r->from + i * r->ld, r->n * sizeof *row);
+        } else {
+            memset(row, NONSENSE, r->n * sizeof *row);
+        }
+    }
 }
 
-void guarded_spoil(const guarded *g, skv_rows inner, size_t n_rows, size_t n)
+static void write_later(guarded *g, skv_rows rows, size_t n_rows, size_t n, float *from, size_t ld)
 {
-    for (size_t i = 0; i < n_rows; i++) {
-        memset(twin_row(g, inner, i), NONSENSE, n * sizeof(float));
+    plain_rows r = {guarded_rows(g, rows, n_rows, n), n_rows, n, from, ld};
+    CLEAR_PADDING(&r);
+    guarded_later(g, replay_write, &r, sizeof r);
+}
+
+void guarded_spoil(guarded *g, skv_rows inner, size_t n_rows, size_t n)
+{
+    skv_rows rows = inner;
+    rows.area = g->areas;
+    while (rows.area && rows.area->inner != inner.area) rows.area = rows.area->next;
+    write_later(g, rows, n_rows, n, NULL, 0);
+}
+
+void guarded_forget(guarded *g)
+{
+    for (skv_area *a = g->areas; a; a = a->next) {
+        if (a->spec.lasts || a->n_used == 0) continue;
+        write_later(g, (skv_rows){.area = a}, 1, a->n_used, NULL, 0);
+        a->n_used = 0;
     }
+}
+
+static skv_area *new_area(const guarded *g, const skv_area_spec *spec, skv_area *inner)
+{
+    const size_t n = spec->n_rows * spec->n_columns;
+    skv_area *area = guarded_take(sizeof *area);
+    *area = (skv_area){.of = g, .inner = inner, .spec = *spec, .n = n, .next = g->areas};
+    if (!g->rounds || spec->kind != SKV_AREA_ACTIVATIONS) return area;
+    area->bits = __real_calloc(n + 1, sizeof *area->bits);
+    if (!area->bits) guarded_die("no memory");
+    if (n > 0) memset(guarded_row(g, (skv_rows){.area = inner}, 0), NONSENSE, n * sizeof(float));
+    return area;
 }
 
 static skv_status guarded_areas_create(skv_backend *base, const skv_area_spec *specs, size_t n,
                                        skv_area **out, skv_error *err)
 {
-    guarded *g = (guarded *)base;
+    guarded *g LEAVES = guarded_inside(base);
+    if (g->n_under_way > 0) guarded_die("areas are created within a step");
     SKV_TRY(g->cpu->areas_create(g->cpu, specs, n, out, err));
     for (size_t i = 0; i < n; i++) {
-        skv_area *area = guarded_take(sizeof *area);
-        *area = (skv_area){.of = g,
-                           .inner = out[i],
-                           .spec = specs[i],
-                           .n = specs[i].n_rows * specs[i].n_columns,
-                           .n_created = i == 0 ? n : 0};
-        out[i] = area;
+        out[i] = g->areas = new_area(g, &specs[i], out[i]);
+        out[i]->n_created = i == 0 ? n : 0;
     }
     g->n_areas += n;
     return SKV_OK;
 }
 
+/* An area goes; its struct stays, so that it is known if something still uses it. */
+static void bury(guarded *g, skv_area *area)
+{
+    skv_area **at = &g->areas;
+    while (*at != area) at = &(*at)->next;
+    *at = area->next;
+    area->next = g->gone;
+    g->gone = area;
+    area->of = NULL;
+    free(area->bits);
+    area->bits = NULL;
+}
+
 static void guarded_areas_free(skv_backend *base, skv_area **areas, size_t n)
 {
-    guarded *g = (guarded *)base;
+    guarded *g LEAVES = guarded_inside(base);
     if (n == 0 || !areas[0]) return;
+    if (g->n_under_way > 0) guarded_die("areas are freed within a step");
     if (areas[0]->n_created != n) guarded_die("areas are freed that were not created together");
+    guarded_run(g);
     skv_area **inner = guarded_take(n * sizeof(skv_area *));
     for (size_t i = 0; i < n; i++) {
         inner[i] = used(g, areas[i])->inner;
-        free(areas[i]);
+        bury(g, areas[i]);
         areas[i] = NULL;
     }
     g->cpu->areas_free(g->cpu, inner, n);
@@ -149,39 +220,52 @@ static skv_bytes guarded_areas_bytes(const skv_backend *base, const skv_area_spe
 static skv_mapped guarded_map(skv_backend *base, skv_rows rows, size_t n_rows, size_t n,
                               skv_map_access access)
 {
-    guarded *g = (guarded *)base;
+    guarded *g LEAVES = guarded_inside(base);
     mapping *m = g->maps;
     if (access & SKV_MAP_READ) guarded_wait(g);
     while (m < g->maps + MAX_MAPS && m->host) m++;
     if (m == g->maps + MAX_MAPS) guarded_die("too much is mapped at a time");
     if (!rows.area || rows.area->of != g) guarded_die("what is mapped is not an area's");
-    check_bounds(rows.area, rows.at, rows.ld, n_rows, n);
+    (void)check_bounds(rows.area, rows.at, rows.ld, n_rows, n);
     const size_t ld = n_rows > 1 && rows.ld != n ? n + PADDING : n;
     const size_t n_bytes = n_rows * ld * sizeof(float);
     *m = (mapping){guarded_take(n_bytes), rows, n_rows, n, ld, access};
     memset(m->host, NONSENSE, n_bytes);
     rows.area->n_maps++;
-    rows.area = rows.area->inner;
     for (size_t i = 0; (access & SKV_MAP_READ) && i < n_rows; i++) {
-        memcpy(m->host + i * ld, twin_row(g, rows, i), n * sizeof(float));
+        guarded_load(g, rows.area, rows.at + i * rows.ld, m->host + i * ld, n);
     }
     return (skv_mapped){m->host, ld};
 }
 
 static void guarded_unmap(skv_backend *base, skv_mapped mapped)
 {
-    guarded *g = (guarded *)base;
+    guarded *g LEAVES = guarded_inside(base);
     mapping *m = g->maps;
     while (m < g->maps + MAX_MAPS && (!mapped.at || m->host != mapped.at)) m++;
     if (m == g->maps + MAX_MAPS) guarded_die("what is not mapped is unmapped");
-    skv_rows rows = m->rows;
-    rows.area->n_maps--;
-    rows.area = rows.area->inner;
-    for (size_t i = 0; (m->access & SKV_MAP_WRITE) && i < m->n_rows; i++) {
-        memcpy(twin_row(g, rows, i), m->host + i * m->ld, m->n * sizeof(float));
+    m->rows.area->n_maps--;
+    if (m->access & SKV_MAP_WRITE) {
+        float *host = guarded_keep(g, m->host, m->n_rows * m->ld * sizeof *host);
+        write_later(g, m->rows, m->n_rows, m->n, host, m->ld);
     }
     free(m->host);
     m->host = NULL;
+}
+
+/* ---- before anything is created ---- */
+
+static skv_status guarded_fits(const skv_backend *base, const skv_backend_shape *shape,
+                               skv_error *err)
+{
+    const skv_backend *cpu = ((const guarded *)base)->cpu;
+    return cpu->fits(cpu, shape, err);
+}
+
+static skv_bytes guarded_available(const skv_backend *base)
+{
+    const skv_backend *cpu = ((const guarded *)base)->cpu;
+    return cpu->available(cpu);
 }
 
 /* ---- weights ---- */
@@ -189,8 +273,9 @@ static void guarded_unmap(skv_backend *base, skv_mapped mapped)
 static skv_status guarded_reserve(skv_backend *base, const skv_backend_limits *limits,
                                   skv_error *err)
 {
-    skv_backend *cpu = ((guarded *)base)->cpu;
-    return cpu->reserve(cpu, limits, err);
+    guarded *g LEAVES = guarded_inside(base);
+    guarded_run(g);
+    return g->cpu->reserve(g->cpu, limits, err);
 }
 
 static skv_bytes guarded_reserve_bytes(const skv_backend *base, const skv_backend_limits *limits)
@@ -208,9 +293,9 @@ static skv_bytes guarded_linear_bytes(const skv_backend *base, const skv_linear_
 static skv_status guarded_linear_create(skv_backend *base, const skv_linear_spec *spec,
                                         skv_linear **out, skv_error *err)
 {
-    skv_backend *cpu = ((guarded *)base)->cpu;
+    guarded *g LEAVES = guarded_inside(base);
     skv_linear *inner;
-    SKV_TRY(cpu->linear_create(cpu, spec, &inner, err));
+    SKV_TRY(g->cpu->linear_create(g->cpu, spec, &inner, err));
     skv_linear *w = guarded_take(sizeof *w + spec->n_parts * sizeof *w->n_rows);
     *w = (skv_linear){inner, spec->n_parts, spec->K, spec->paired};
     for (size_t i = 0; i < spec->n_parts; i++) w->n_rows[i] = spec->parts[i].n_rows;
@@ -220,16 +305,17 @@ static skv_status guarded_linear_create(skv_backend *base, const skv_linear_spec
 
 static void guarded_linear_free(skv_backend *base, skv_linear *w)
 {
-    skv_backend *cpu = ((guarded *)base)->cpu;
+    guarded *g LEAVES = guarded_inside(base);
     if (!w) return;
-    cpu->linear_free(cpu, w->inner);
+    guarded_run(g);
+    g->cpu->linear_free(g->cpu, w->inner);
     free(w);
 }
 
 /* ---- operations ---- */
 
 /* Columns of y. */
-static size_t columns_of(const skv_linear *w, const skv_linear_args *a)
+size_t guarded_columns_of(const skv_linear *w, const skv_linear_args *a)
 {
     const size_t end = a->part1 ? a->part1 : w->n_parts;
     size_t n = 0;
@@ -239,23 +325,25 @@ static size_t columns_of(const skv_linear *w, const skv_linear_args *a)
     return n;
 }
 
+REPLAYS(linear)
+
 static void guarded_linear(skv_backend *base, const skv_linear_args *args)
 {
-    guarded *g = guarded_enter(base);
+    guarded *g LEAVES = guarded_begin(base);
     skv_linear_args a = *args;
-    const size_t n = columns_of(a.w, &a), K = a.w->K;
+    const size_t n = guarded_columns_of(a.w, &a), K = a.w->K;
     size_t x_rows = a.n_rows;
     if (a.step) {
         x_rows = a.step->n_rows;
         if (a.n_rows != guarded_set(g, a.step, a.set)->n_rows) guarded_die("not the rows of a set");
         a.step = a.step->inner;
     }
-    check_apart(a.x, x_rows, K, a.y, a.n_rows, n);
+    guarded_check_apart(a.x, x_rows, K, a.y, a.n_rows, n);
     a.x = guarded_rows(g, a.x, x_rows, K);
     a.y = guarded_rows(g, a.y, a.n_rows, n);
-    a.norm = norm_of(g, a.norm, K);
+    a.norm = guarded_norm_of(g, a.norm, K);
     a.w = a.w->inner;
-    g->cpu->linear(g->cpu, &a);
+    LATER(g, linear, a);
 }
 
 /* Angles that an operation names, for heads of this many numbers. */
@@ -265,16 +353,18 @@ static void check_angles(const skv_backend_step *step, size_t i, size_t head_dim
     if (2 * step->angles[i]->n > head_dim) guarded_die("more angles than a head has numbers");
 }
 
+REPLAYS(place)
+
 static void guarded_place(skv_backend *base, const skv_place_args *args)
 {
-    guarded *g = guarded_enter(base);
+    guarded *g LEAVES = guarded_begin(base);
     skv_place_args a = *args;
     const skv_set_spec *set = guarded_set(g, a.step, a.set);
     const size_t n = a.n_heads * a.head_dim, n_kv = a.n_kv_heads * a.head_dim, T = a.step->n_rows;
     if (a.q.area) {
         check_angles(a.step, a.q_angles, a.head_dim);
         a.q = guarded_rows(g, a.q, set->n_rows, n);
-        a.q_norm = norm_of(g, a.q_norm, a.q_norm.joined ? n : a.head_dim);
+        a.q_norm = guarded_norm_of(g, a.q_norm, a.q_norm.joined ? n : a.head_dim);
     }
     if (a.k.area) {
         const skv_slots *slots = guarded_slots_of(a.step->spans[0].table, a.slot);
@@ -287,16 +377,18 @@ static void guarded_place(skv_backend *base, const skv_place_args *args)
         check_angles(a.step, a.k_angles, a.head_dim);
         a.k = guarded_rows(g, a.k, T, n_kv);
         a.v = guarded_rows(g, a.v, T, n_kv);
-        a.k_norm = norm_of(g, a.k_norm, a.k_norm.joined ? n_kv : a.head_dim);
+        a.k_norm = guarded_norm_of(g, a.k_norm, a.k_norm.joined ? n_kv : a.head_dim);
     }
     a.step = a.step->inner;
-    g->cpu->place(g->cpu, &a);
+    LATER(g, place, a);
     if (a.k.area) guarded_spoil(g, a.k, T, n_kv);
 }
 
+REPLAYS(attention)
+
 static void guarded_attention(skv_backend *base, const skv_attention_args *args)
 {
-    guarded *g = guarded_enter(base);
+    guarded *g LEAVES = guarded_begin(base);
     skv_attention_args a = *args;
     const size_t n = a.n_heads * a.head_dim;
     const skv_set_spec *set = guarded_set(g, a.step, a.set);
@@ -307,17 +399,16 @@ static void guarded_attention(skv_backend *base, const skv_attention_args *args)
         (void)guarded_slots_of(table, a.slot);
         guarded_check_seen(table, a.slot, item->n_past, item->n_q, a.window);
     }
-    check_apart(a.q, set->n_rows, n, a.out, set->n_rows, n);
+    guarded_check_apart(a.q, set->n_rows, n, a.out, set->n_rows, n);
     a.step = a.step->inner;
     a.out = guarded_rows(g, a.out, set->n_rows, n);
     a.q = guarded_rows(g, a.q, set->n_rows, n);
-    a.sinks = vec_of(g, a.sinks, a.n_heads);
-    g->cpu->attention(g->cpu, &a);
+    a.sinks = guarded_vec(g, a.sinks, a.n_heads);
+    LATER(g, attention, a);
 }
 
 /* Votes for the rows that the last token sees, which is behind n_past of its sequence. */
-static skv_rows votes_of(const guarded *g, const skv_votes_args *a, const skv_table *table,
-                         size_t n_past)
+static skv_rows votes_of(guarded *g, const skv_votes_args *a, const skv_table *table, size_t n_past)
 {
     const skv_slots *slots = table->slots;
     const size_t track0 = slots->track0[a->slot], n_tracks = slots->track0[a->slot + 1] - track0;
@@ -326,12 +417,14 @@ static skv_rows votes_of(const guarded *g, const skv_votes_args *a, const skv_ta
         const size_t n_rows = n_past - table->dropped[track0 + t];
         if (n_rows > n) n = n_rows;
     }
-    return floats_of(g, a->votes, a->by_query_head ? a->n_heads : n_tracks, n);
+    return guarded_floats(g, a->votes, a->by_query_head ? a->n_heads : n_tracks, n);
 }
+
+REPLAYS(votes)
 
 static void guarded_votes(skv_backend *base, const skv_votes_args *args)
 {
-    guarded *g = guarded_enter(base);
+    guarded *g LEAVES = guarded_begin(base);
     skv_votes_args a = *args;
     const skv_set_spec *set = guarded_set(g, a.step, a.set);
     if (a.item >= set->n_items) guarded_die("an item that a set does not have");
@@ -343,76 +436,116 @@ static void guarded_votes(skv_backend *base, const skv_votes_args *args)
     a.votes = votes_of(g, &a, table, item->n_past + a.first + a.n);
     a.step = a.step->inner;
     a.q = guarded_rows(g, a.q, set->n_rows, a.n_heads * a.head_dim);
-    a.sinks = vec_of(g, a.sinks, a.n_heads);
-    g->cpu->votes(g->cpu, &a);
+    a.sinks = guarded_vec(g, a.sinks, a.n_heads);
+    LATER(g, votes, a);
 }
+
+REPLAYS(norm)
 
 static void guarded_norm(skv_backend *base, const skv_norm_args *args)
 {
-    guarded *g = guarded_enter(base);
+    guarded *g LEAVES = guarded_begin(base);
     skv_norm_args a = *args;
     a.x = guarded_rows(g, a.x, a.n_rows, a.n);
     a.y = guarded_rows(g, a.y, a.n_rows, a.n);
-    a.norm = norm_of(g, a.norm, a.n);
-    g->cpu->norm(g->cpu, &a);
+    a.norm = guarded_norm_of(g, a.norm, a.n);
+    LATER(g, norm, a);
 }
+
+REPLAYS(norm_add)
 
 static void guarded_norm_add(skv_backend *base, const skv_norm_add_args *args)
 {
-    guarded *g = guarded_enter(base);
+    guarded *g LEAVES = guarded_begin(base);
     skv_norm_add_args a = *args;
-    check_apart(a.x, a.n_rows, a.n, a.y, a.n_rows, a.n);
-    a.x = floats_of(g, a.x, a.n_rows, a.n);
+    guarded_check_apart(a.x, a.n_rows, a.n, a.y, a.n_rows, a.n);
+    a.x = guarded_floats(g, a.x, a.n_rows, a.n);
     a.y = guarded_rows(g, a.y, a.n_rows, a.n);
-    a.norm = norm_of(g, a.norm, a.n);
-    g->cpu->norm_add(g->cpu, &a);
+    a.norm = guarded_norm_of(g, a.norm, a.n);
+    LATER(g, norm_add, a);
     guarded_spoil(g, a.y, a.n_rows, a.n);
 }
 
+REPLAYS(glu)
+
 static void guarded_glu(skv_backend *base, const skv_glu_args *args)
 {
-    guarded *g = guarded_enter(base);
+    guarded *g LEAVES = guarded_begin(base);
     skv_glu_args a = *args;
-    check_apart(a.x, a.n_rows, 2 * a.n, a.y, a.n_rows, a.n);
+    guarded_check_apart(a.x, a.n_rows, 2 * a.n, a.y, a.n_rows, a.n);
     a.x = guarded_rows(g, a.x, a.n_rows, 2 * a.n);
     a.y = guarded_rows(g, a.y, a.n_rows, a.n);
-    g->cpu->glu(g->cpu, &a);
+    LATER(g, glu, a);
 }
+
+REPLAYS(embed_gate)
 
 static void guarded_embed_gate(skv_backend *base, const skv_embed_gate_args *args)
 {
-    guarded *g = guarded_enter(base);
+    guarded *g LEAVES = guarded_begin(base);
     skv_embed_gate_args a = *args;
     const size_t n_rows = guarded_set(g, a.step, a.set)->n_rows;
-    check_apart(a.gate, n_rows, a.n, a.part, n_rows, a.n);
+    guarded_check_apart(a.gate, n_rows, a.n, a.part, n_rows, a.n);
     a.gate = guarded_rows(g, a.gate, n_rows, a.n);
     a.part = guarded_rows(g, a.part, n_rows, a.n);
-    a.token = floats_of(g, a.token, a.step->n_rows, a.n);
-    a.norm = norm_of(g, a.norm, a.n);
+    a.token = guarded_floats(g, a.token, a.step->n_rows, a.n);
+    a.norm = guarded_norm_of(g, a.norm, a.n);
     a.step = a.step->inner;
-    g->cpu->embed_gate(g->cpu, &a);
+    LATER(g, embed_gate, a);
     guarded_spoil(g, a.part, n_rows, a.n);
+}
+
+/* Operations that take no struct. */
+typedef struct simple {
+    skv_rows x, y;
+    size_t n_rows, n;
+    float number;
+    skv_weight_type type;
+    skv_norm norm;
+    unsigned char *host;
+} simple;
+
+static void replay_copy_rows(guarded *g, void *args)
+{
+    const simple *a = args;
+    g->cpu->copy_rows(g->cpu, a->y, a->x, a->n_rows, a->n);
 }
 
 static void guarded_copy_rows(skv_backend *base, skv_rows to, skv_rows from, size_t n_rows,
                               size_t n)
 {
-    guarded *g = guarded_enter(base);
-    check_apart(from, n_rows, n, to, n_rows, n);
-    g->cpu->copy_rows(g->cpu, guarded_rows(g, to, n_rows, n), guarded_rows(g, from, n_rows, n),
-                      n_rows, n);
+    guarded *g LEAVES = guarded_begin(base);
+    guarded_check_apart(from, n_rows, n, to, n_rows, n);
+    simple a = {.n_rows = n_rows, .n = n};
+    a.x = guarded_rows(g, from, n_rows, n);
+    a.y = guarded_rows(g, to, n_rows, n);
+    LATER(g, copy_rows, a);
+}
+
+static void replay_scale(guarded *g, void *args)
+{
+    const simple *a = args;
+    g->cpu->scale(g->cpu, a->x, a->n_rows, a->n, a->number);
 }
 
 static void guarded_scale(skv_backend *base, skv_rows x, size_t n_rows, size_t n, float factor)
 {
-    guarded *g = guarded_enter(base);
-    g->cpu->scale(g->cpu, guarded_rows(g, x, n_rows, n), n_rows, n, factor);
+    guarded *g LEAVES = guarded_begin(base);
+    simple a = {.x = guarded_rows(g, x, n_rows, n), .n_rows = n_rows, .n = n, .number = factor};
+    LATER(g, scale, a);
+}
+
+static void replay_softcap(guarded *g, void *args)
+{
+    const simple *a = args;
+    g->cpu->softcap(g->cpu, a->x, a->n_rows, a->n, a->number);
 }
 
 static void guarded_softcap(skv_backend *base, skv_rows x, size_t n_rows, size_t n, float cap)
 {
-    guarded *g = guarded_enter(base);
-    g->cpu->softcap(g->cpu, floats_of(g, x, n_rows, n), n_rows, n, cap);
+    guarded *g LEAVES = guarded_begin(base);
+    simple a = {.x = guarded_floats(g, x, n_rows, n), .n_rows = n_rows, .n = n, .number = cap};
+    LATER(g, softcap, a);
 }
 
 static size_t guarded_row_bytes(const skv_backend *base, skv_weight_type type, size_t K)
@@ -421,24 +554,53 @@ static size_t guarded_row_bytes(const skv_backend *base, skv_weight_type type, s
     return cpu->row_bytes(cpu, type, K);
 }
 
+static void replay_save_rows(guarded *g, void *args)
+{
+    const simple *a = args;
+    g->cpu->save_rows(g->cpu, a->type, a->host, a->x, a->n_rows, a->n, a->norm);
+}
+
+/* The rows go to the host when a step has been waited for. */
 static void guarded_save_rows(skv_backend *base, skv_weight_type type, unsigned char *host,
                               skv_rows x, size_t n, size_t K, skv_norm norm)
 {
-    guarded *g = guarded_enter(base);
-    g->cpu->save_rows(g->cpu, type, host, guarded_rows(g, x, n, K), n, K, norm_of(g, norm, K));
-    guarded_wait(g);
+    guarded *g LEAVES = guarded_begin(base);
+    saving *s = guarded_take(sizeof *s);
+    *s = (saving){g->savings, host, NULL, n * g->cpu->row_bytes(g->cpu, type, K)};
+    s->copy = guarded_take(s->n_bytes);
+    g->savings = s;
+    memset(host, NONSENSE, s->n_bytes);
+    simple a = {.n_rows = n, .n = K, .type = type, .host = s->copy};
+    a.x = guarded_rows(g, x, n, K);
+    a.norm = guarded_norm_of(g, norm, K);
+    LATER(g, save_rows, a);
+}
+
+void guarded_deliver(guarded *g)
+{
+    while (g->savings) {
+        saving *s = g->savings;
+        g->savings = s->next;
+        memcpy(s->host, s->copy, s->n_bytes);
+        free(s->copy);
+        free(s);
+    }
+}
+
+static void replay_load_rows(guarded *g, void *args)
+{
+    const simple *a = args;
+    g->cpu->load_rows(g->cpu, a->type, a->x, a->host, a->n_rows, a->n);
 }
 
 static void guarded_load_rows(skv_backend *base, skv_weight_type type, skv_rows x,
                               const unsigned char *host, size_t n, size_t K)
 {
-    guarded *g = guarded_enter(base);
-    g->cpu->load_rows(g->cpu, type, floats_of(g, x, n, K), host, n, K);
+    guarded *g LEAVES = guarded_begin(base);
+    simple a = {.x = guarded_floats(g, x, n, K), .n_rows = n, .n = K, .type = type};
+    a.host = guarded_keep(g, host, n * g->cpu->row_bytes(g->cpu, type, K));
+    LATER(g, load_rows, a);
 }
-
-#include "guarded_experts.inc"
-#include "guarded_states.inc"
-#include "guarded_tables.inc"
 
 /* ---- life ---- */
 
@@ -452,6 +614,12 @@ static void guarded_free(skv_backend *base)
         guarded_die("freed before its areas, pages and steps were");
     for (size_t i = 0; i < MAX_READS; i++) {
         if (g->readings[i].ticket) guarded_die("freed before pages have arrived");
+    }
+    if (g->savings) guarded_die("freed before rows were saved");
+    guarded_list_free(g);
+    for (skv_area *next; g->gone; g->gone = next) {
+        next = g->gone->next;
+        free(g->gone);
     }
     g->cpu->free(g->cpu);
     free(g);
@@ -471,14 +639,20 @@ skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_bac
                                      skv_error *err)
 {
     skv_backend *cpu;
-    SKV_TRY(__real_skv_backend_create(options, &cpu, err));
+    skv_backend_options inner = *options;
+    const bool rounds = inner.device && strcmp(inner.device, "emulated") == 0;
+    if (rounds) inner.device = "cpu";
+    SKV_TRY(__real_skv_backend_create(&inner, &cpu, err));
     guarded *g = __real_calloc(1, sizeof *g);
     if (!g) guarded_die("no memory");
     g->cpu = cpu;
     g->base = (skv_backend){
         .name = cpu->name,
         .level = cpu->level,
+        .promises = cpu->promises,
         .free = guarded_free,
+        .fits = guarded_fits,
+        .available = guarded_available,
         .areas_create = guarded_areas_create,
         .areas_free = guarded_areas_free,
         .areas_bytes = guarded_areas_bytes,
@@ -489,25 +663,7 @@ skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_bac
         .linear_bytes = guarded_linear_bytes,
         .linear_create = guarded_linear_create,
         .linear_free = guarded_linear_free,
-        .states_create = guarded_states_create,
-        .states_free = guarded_states_free,
-        .states_bytes = guarded_states_bytes,
-        .state_copy = guarded_state_copy,
-        .state_clear = guarded_state_clear,
-        .state_read = guarded_state_read,
-        .state_write = guarded_state_write,
         .linear = guarded_linear,
-        .keeps_embeddings = true,
-        .embedding_bytes = guarded_embedding_bytes,
-        .embedding_create = guarded_embedding_create,
-        .embedding_free = guarded_embedding_free,
-        .embed = guarded_embed,
-        .sum = guarded_sum,
-        .experts_create = guarded_experts_create,
-        .experts_free = guarded_experts_free,
-        .route = guarded_route,
-        .experts_linear = guarded_experts_linear,
-        .mix = guarded_mix,
         .place = guarded_place,
         .attention = guarded_attention,
         .votes = guarded_votes,
@@ -515,9 +671,6 @@ skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_bac
         .norm_add = guarded_norm_add,
         .glu = guarded_glu,
         .embed_gate = guarded_embed_gate,
-        .conv = guarded_conv,
-        .scan = guarded_scan,
-        .gated_norm = guarded_gated_norm,
         .copy_rows = guarded_copy_rows,
         .scale = guarded_scale,
         .softcap = guarded_softcap,
@@ -527,6 +680,10 @@ skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_bac
     };
     guarded_add_pages(&g->base);
     guarded_add_steps(&g->base);
+    guarded_add_states(&g->base);
+    guarded_add_experts(&g->base);
+    guarded_add_tables(&g->base);
+    if (rounds) guarded_emulate(g);
     *out = &g->base;
     return SKV_OK;
 }

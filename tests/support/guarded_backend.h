@@ -1,15 +1,19 @@
 /*
- * A back end whose memory nobody else can touch.
+ * A back end that computes nothing before it has to, and whose memory nobody else can touch.
  *
- * It computes as the CPU's does. Its areas, pools and tables are its own structs. A program ends
- * with a message when it names rows beyond their area, activations where floats are due, an area
- * that is mapped, a page beyond its pool or one that a table does not have, when it writes to a
- * page that two tables hold, changes a table within a step, or describes one by sets and items that
- * are not its rows'. The lists that describe a step become nonsense when the CPU has had them. What
- * is mapped is a copy: of the contents if they are asked for, else of nonsense, and it is written
- * back only if that is asked for. A page that was mapped is out of reach after page_unmap, and
- * pages that are read are nonsense until pages_done. What an operation leaves undefined becomes
- * nonsense.
+ * It records each operation, with copies of all lists of the host, and runs the list on the CPU's
+ * back end when the host waits: at `map` for reading, page_map and step_wait. Lists are overwritten
+ * when they have been used. Its areas, pools and tables are its own structs. A program ends with a
+ * message when two threads are inside at once, when an area is used that was freed, or made within
+ * a step, when decoding steps of one shape have other operations each time, when it names rows
+ * beyond their area, activations where floats are due, an area that is mapped, a page beyond its
+ * pool or one that a table does not have, when it writes to a page that two tables hold, changes a
+ * table within a step, or describes one by sets and items that are not its rows'. The lists that
+ * describe a step become nonsense when the CPU has had them. What is mapped is a copy: of the
+ * contents if they are asked for, else of nonsense, and it is written back only if that is asked
+ * for. A page that was mapped is out of reach after page_unmap, and pages that are read are
+ * nonsense until pages_done, saved rows until step_wait. What an operation leaves undefined becomes
+ * nonsense, and so does what does not last where a step begins.
  *
  * Programs that link guarded_backend.c with --wrap=skv_backend_create get it in place of the
  * CPU's (tests/CMakeLists.txt).
@@ -26,5 +30,9 @@ bool guarded_backend_is(const skv_backend *be);
 /** How often the host has read what operations have computed since it did so before: as often a
  * device would have made it wait. */
 size_t guarded_backend_waits(const skv_backend *be);
+/** Whether it compares the operations of decoding steps: the compiler has to know padding. */
+bool guarded_backend_compares(void);
+/** The emulated device has this much memory, where one is made afterwards. */
+void emulated_device_has(size_t n_bytes);
 
 #endif

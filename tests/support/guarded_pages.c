@@ -30,7 +30,7 @@ static void check_one_holder(const skv_page_pool *pool, uint32_t page)
 static skv_status guarded_pool_create(skv_backend *base, size_t page_bytes, size_t n_pages,
                                       skv_page_pool **out, skv_error *err)
 {
-    guarded *g = (guarded *)base;
+    guarded *g LEAVES = guarded_inside(base);
     skv_page_pool *inner;
     SKV_TRY(g->cpu->pool_create(g->cpu, page_bytes, n_pages, &inner, err));
     skv_page_pool *pool = guarded_take(sizeof *pool);
@@ -42,20 +42,48 @@ static skv_status guarded_pool_create(skv_backend *base, size_t page_bytes, size
     return SKV_OK;
 }
 
+static skv_bytes guarded_pool_bytes(const skv_backend *base, size_t page_bytes, size_t n_pages)
+{
+    const skv_backend *cpu = ((const guarded *)base)->cpu;
+    return cpu->pool_bytes(cpu, page_bytes, n_pages);
+}
+
 static void guarded_pool_free(skv_backend *base, skv_page_pool *pool)
 {
-    guarded *g = (guarded *)base;
+    guarded *g LEAVES = guarded_inside(base);
     if (!pool) return;
+    guarded_run(g);
     g->cpu->pool_free(g->cpu, pool_of(g, pool)->inner);
     free(pool->holders);
     free(pool);
     g->n_pools--;
 }
 
+/* Operations on lists of pages. */
+typedef struct paged {
+    skv_page_pool *pool;
+    const uint32_t *to, *from;
+    size_t n;
+    const skv_compact_job *jobs;
+    skv_kv_type type;
+    void *host;
+} paged;
+
+static const uint32_t *keep_pages(guarded *g, const uint32_t *pages, size_t n)
+{
+    return guarded_keep(g, pages, n * sizeof *pages);
+}
+
+static void replay_copy(guarded *g, void *args)
+{
+    const paged *p = args;
+    g->cpu->pages_copy(g->cpu, p->pool, p->to, p->from, p->n);
+}
+
 static void guarded_pages_copy(skv_backend *base, skv_page_pool *pool, const uint32_t *to,
                                const uint32_t *from, size_t n)
 {
-    guarded *g = guarded_enter(base);
+    guarded *g LEAVES = guarded_begin(base);
     check_numbers(pool_of(g, pool), to, n);
     check_numbers(pool, from, n);
     for (size_t i = 0; i < n; i++) {
@@ -64,7 +92,9 @@ static void guarded_pages_copy(skv_backend *base, skv_page_pool *pool, const uin
             if (to[i] == from[j]) guarded_die("a page that is copied and overwritten at once");
         }
     }
-    g->cpu->pages_copy(g->cpu, pool->inner, to, from, n);
+    const paged p = {
+        .pool = pool->inner, .to = keep_pages(g, to, n), .from = keep_pages(g, from, n), .n = n};
+    guarded_later(g, replay_copy, &p, sizeof p);
 }
 
 static void check_job(const skv_page_pool *pool, const skv_compact_job *job, size_t head_bytes)
@@ -102,10 +132,29 @@ static void check_jobs_apart(const skv_compact_job *a, const skv_compact_job *b)
     }
 }
 
+/* Jobs with their lists. */
+static const skv_compact_job *keep_jobs(guarded *g, const skv_compact_job *jobs, size_t n)
+{
+    skv_compact_job *out = guarded_keep(g, jobs, n * sizeof *jobs);
+    for (size_t i = 0; i < n; i++) {
+        skv_compact_job *job = &out[i];
+        job->from = keep_pages(g, job->from, job->rows[job->n - 1] / SKV_PAGE_ROWS + 1);
+        job->to = keep_pages(g, job->to, (job->n + SKV_PAGE_ROWS - 1) / SKV_PAGE_ROWS);
+        job->rows = keep_pages(g, job->rows, job->n);
+    }
+    return out;
+}
+
+static void replay_compact(guarded *g, void *args)
+{
+    const paged *p = args;
+    g->cpu->pages_compact(g->cpu, p->pool, p->type, p->jobs, p->n);
+}
+
 static void guarded_pages_compact(skv_backend *base, skv_page_pool *pool, skv_kv_type type,
                                   const skv_compact_job *jobs, size_t n)
 {
-    guarded *g = guarded_enter(base);
+    guarded *g LEAVES = guarded_begin(base);
     pool_of(g, pool);
     for (size_t i = 0; i < n; i++) {
         check_job(pool, &jobs[i], skv_kv_page_bytes(type, jobs[i].head_dim));
@@ -113,20 +162,28 @@ static void guarded_pages_compact(skv_backend *base, skv_page_pool *pool, skv_kv
             if (i != j) check_jobs_apart(&jobs[i], &jobs[j]);
         }
     }
-    g->cpu->pages_compact(g->cpu, pool->inner, type, jobs, n);
+    const paged p = {.pool = pool->inner, .type = type, .jobs = keep_jobs(g, jobs, n), .n = n};
+    guarded_later(g, replay_compact, &p, sizeof p);
+}
+
+static void replay_read(guarded *g, void *args)
+{
+    const paged *p = args;
+    (void)g->cpu->pages_read(g->cpu, p->pool, p->from, p->n, p->host);
 }
 
 static skv_ticket guarded_pages_read(skv_backend *base, skv_page_pool *pool, const uint32_t *pages,
                                      size_t n, void *host)
 {
-    guarded *g = (guarded *)base;
+    guarded *g LEAVES = guarded_inside(base);
     reading *r = g->readings;
     check_numbers(pool_of(g, pool), pages, n);
     while (r < g->readings + MAX_READS && r->ticket) r++;
     if (r == g->readings + MAX_READS) guarded_die("too many pages are read at a time");
     const size_t n_bytes = n * pool->page_bytes;
     *r = (reading){++g->last_ticket, guarded_take(n_bytes), host, n_bytes, false};
-    (void)g->cpu->pages_read(g->cpu, pool->inner, pages, n, r->copy);
+    const paged p = {.pool = pool->inner, .from = keep_pages(g, pages, n), .n = n, .host = r->copy};
+    guarded_later(g, replay_read, &p, sizeof p);
     memset(host, NONSENSE, n_bytes);
     return r->ticket;
 }
@@ -134,7 +191,7 @@ static skv_ticket guarded_pages_read(skv_backend *base, skv_page_pool *pool, con
 static bool guarded_pages_done(skv_backend *base, skv_ticket ticket, bool wait_for_it,
                                skv_status *status)
 {
-    guarded *g = (guarded *)base;
+    guarded *g LEAVES = guarded_inside(base);
     reading *r = g->readings;
     *status = SKV_OK;
     if (ticket == 0) return true;
@@ -145,24 +202,35 @@ static bool guarded_pages_done(skv_backend *base, skv_ticket ticket, bool wait_f
         r->asked = true;
         return false;
     }
+    guarded_run(g);
     memcpy(r->host, r->copy, r->n_bytes);
     free(r->copy);
     r->ticket = 0;
     return true;
 }
 
+static void replay_write(guarded *g, void *args)
+{
+    const paged *p = args;
+    g->cpu->pages_write(g->cpu, p->pool, p->to, p->n, p->host);
+}
+
 static void guarded_pages_write(skv_backend *base, skv_page_pool *pool, const uint32_t *pages,
                                 size_t n, const void *host)
 {
-    guarded *g = (guarded *)base;
+    guarded *g LEAVES = guarded_inside(base);
     check_numbers(pool_of(g, pool), pages, n);
     for (size_t i = 0; i < n; i++) check_one_holder(pool, pages[i]);
-    g->cpu->pages_write(g->cpu, pool->inner, pages, n, host);
+    const paged p = {.pool = pool->inner,
+                     .to = keep_pages(g, pages, n),
+                     .n = n,
+                     .host = guarded_keep(g, host, n * pool->page_bytes)};
+    guarded_later(g, replay_write, &p, sizeof p);
 }
 
 static const void *guarded_page_map(skv_backend *base, skv_page_pool *pool, uint32_t page)
 {
-    guarded *g = (guarded *)base;
+    guarded *g LEAVES = guarded_inside(base);
     page_view *v = g->views;
     guarded_wait(g);
     check_numbers(pool_of(g, pool), &page, 1);
@@ -181,7 +249,7 @@ static const void *guarded_page_map(skv_backend *base, skv_page_pool *pool, uint
 
 static void guarded_page_unmap(skv_backend *base, const void *host)
 {
-    guarded *g = (guarded *)base;
+    guarded *g LEAVES = guarded_inside(base);
     page_view *v = g->views;
     while (v < g->views + MAX_MAPS && (!host || v->at != host)) v++;
     if (v == g->views + MAX_MAPS) guarded_die("what is not mapped is unmapped");
@@ -199,7 +267,7 @@ static void *copy_of(const void *from, size_t n_bytes)
 static skv_status guarded_slots_create(skv_backend *base, const skv_slots_spec *spec,
                                        skv_slots **out, skv_error *err)
 {
-    guarded *g = (guarded *)base;
+    guarded *g LEAVES = guarded_inside(base);
     skv_slots_spec inner = *spec;
     inner.pool = pool_of(g, spec->pool)->inner;
     const size_t n_tracks = spec->track0[spec->n_slots];
@@ -233,7 +301,7 @@ static skv_status guarded_slots_create(skv_backend *base, const skv_slots_spec *
 
 static void guarded_slots_free(skv_backend *base, skv_slots *slots)
 {
-    guarded *g = (guarded *)base;
+    guarded *g LEAVES = guarded_inside(base);
     if (!slots) return;
     if (slots->of != g) guarded_die("slots of another back end");
     if (slots->n_tables > 0) guarded_die("slots are freed before their tables");
@@ -254,7 +322,7 @@ static skv_table *table_of(const guarded *g, skv_table *table)
 static skv_status guarded_table_create(skv_backend *base, const skv_slots *slots, skv_table **out,
                                        skv_error *err)
 {
-    guarded *g = (guarded *)base;
+    guarded *g LEAVES = guarded_inside(base);
     skv_table *inner;
     if (slots->of != g) guarded_die("slots of another back end");
     SKV_TRY(g->cpu->table_create(g->cpu, slots->inner, &inner, err));
@@ -284,7 +352,7 @@ static void set_entry(skv_table *table, size_t bundle, size_t p, uint32_t page)
 
 static void guarded_table_free(skv_backend *base, skv_table *table)
 {
-    guarded *g = (guarded *)base;
+    guarded *g LEAVES = guarded_inside(base);
     if (!table) return;
     g->cpu->table_free(g->cpu, table_of(g, table)->inner);
     for (size_t b = 0; b < table->slots->n_bundles; b++) {
@@ -299,7 +367,7 @@ static void guarded_table_free(skv_backend *base, skv_table *table)
 static void guarded_table_write(skv_backend *base, skv_table *table, size_t bundle, size_t first,
                                 const uint32_t *pages, size_t n)
 {
-    guarded *g = (guarded *)base;
+    guarded *g LEAVES = guarded_inside(base);
     const skv_slots *slots = table_of(g, table)->slots;
     if (bundle >= slots->n_bundles || first + n > slots->max_pages)
         guarded_die("entries beyond a table");
@@ -311,7 +379,7 @@ static void guarded_table_write(skv_backend *base, skv_table *table, size_t bund
 static void guarded_table_dropped(skv_backend *base, skv_table *table, size_t track0,
                                   const size_t *dropped, size_t n)
 {
-    guarded *g = (guarded *)base;
+    guarded *g LEAVES = guarded_inside(base);
     if (track0 + n > table_of(g, table)->slots->n_tracks)
         guarded_die("heads that a table does not have");
     memcpy(table->dropped + track0, dropped, n * sizeof *dropped);
@@ -366,6 +434,7 @@ void guarded_check_written(const skv_backend_step *step, size_t slot)
 void guarded_add_pages(skv_backend *base)
 {
     base->pool_create = guarded_pool_create;
+    base->pool_bytes = guarded_pool_bytes;
     base->pool_free = guarded_pool_free;
     base->pages_copy = guarded_pages_copy;
     base->pages_compact = guarded_pages_compact;

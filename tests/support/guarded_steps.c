@@ -232,7 +232,7 @@ const skv_set_spec *guarded_set(const guarded *g, const skv_backend_step *step, 
 static skv_status guarded_angles_create(skv_backend *base, const skv_angles_spec *spec,
                                         skv_angles **out, skv_error *err)
 {
-    guarded *g = (guarded *)base;
+    guarded *g LEAVES = guarded_inside(base);
     skv_angles *inner;
     SKV_TRY(g->cpu->angles_create(g->cpu, spec, &inner, err));
     *out = guarded_take(sizeof **out);
@@ -243,10 +243,11 @@ static skv_status guarded_angles_create(skv_backend *base, const skv_angles_spec
 
 static void guarded_angles_free(skv_backend *base, skv_angles *angles)
 {
-    guarded *g = (guarded *)base;
+    guarded *g LEAVES = guarded_inside(base);
     if (!angles) return;
     if (angles->of != g) guarded_die("angles of another back end");
     if (g->n_under_way > 0) guarded_die("angles are freed within a step");
+    guarded_run(g);
     g->cpu->angles_free(g->cpu, angles->inner);
     free(angles);
     g->n_angles--;
@@ -255,7 +256,7 @@ static void guarded_angles_free(skv_backend *base, skv_angles *angles)
 static skv_status guarded_step_create(skv_backend *base, const skv_backend_step_limits *limits,
                                       skv_backend_step **out, skv_error *err)
 {
-    guarded *g = (guarded *)base;
+    guarded *g LEAVES = guarded_inside(base);
     skv_backend_step *inner;
     SKV_TRY(g->cpu->step_create(g->cpu, limits, &inner, err));
     skv_backend_step *step = guarded_take(sizeof *step);
@@ -268,8 +269,9 @@ static skv_status guarded_step_create(skv_backend *base, const skv_backend_step_
 
 static void guarded_step_free(skv_backend *base, skv_backend_step *step)
 {
-    guarded *g = (guarded *)base;
+    guarded *g LEAVES = guarded_inside(base);
     if (!step) return;
+    guarded_run(g);
     g->cpu->step_free(g->cpu, step_of(g, step, false)->inner);
     free(step->spans);
     free(step->positions);
@@ -302,79 +304,125 @@ static skv_backend_step_spec take_description(const guarded *g, skv_backend_step
     return lend_description(step, spec);
 }
 
+/* A description on its way to the CPU, which has it for as long as a call takes. */
+typedef struct described {
+    skv_backend_step *inner;
+    skv_backend_step_spec spec;
+    size_t T;
+} described;
+
+static void replay_begin(guarded *g, void *args)
+{
+    const described *d = args;
+    skv_error err;
+    if (g->cpu->step_begin(g->cpu, d->inner, &d->spec, &err) != SKV_OK) guarded_die(err.text);
+    end_description(&d->spec, d->T);
+}
+
 static skv_status guarded_step_begin(skv_backend *base, skv_backend_step *step,
                                      const skv_backend_step_spec *spec, skv_error *err)
 {
-    guarded *g = (guarded *)base;
+    guarded *g LEAVES = guarded_inside(base);
+    (void)err;
     const skv_backend_step_spec lent = take_description(g, step_of(g, step, false), spec);
-    const skv_status status = g->cpu->step_begin(g->cpu, step->inner, &lent, err);
-    end_description(&lent, step->n_rows);
-    if (status != SKV_OK) return status;
+    const described d = {step->inner, lent, step->n_rows};
+    if (g->n_under_way == 0) guarded_forget(g);
+    guarded_later(g, replay_begin, &d, sizeof d);
     step->is_under_way = true;
     g->n_under_way++;
+    if (spec->repeats) guarded_tape(g, step);
     g->routed = (routed){0};
     return SKV_OK;
+}
+
+static void replay_change(guarded *g, void *args)
+{
+    const described *d = args;
+    g->cpu->step_change(g->cpu, d->inner, &d->spec);
+    end_description(&d->spec, d->T);
 }
 
 static void guarded_step_change(skv_backend *base, skv_backend_step *step,
                                 const skv_backend_step_spec *spec)
 {
-    guarded *g = guarded_enter(base);
+    guarded *g LEAVES = guarded_begin(base);
     const skv_backend_step_spec lent = take_description(g, step_of(g, step, true), spec);
-    g->cpu->step_change(g->cpu, step->inner, &lent);
-    end_description(&lent, step->n_rows);
+    const described d = {step->inner, lent, step->n_rows};
+    guarded_later(g, replay_change, &d, sizeof d);
 }
 
 static skv_status guarded_step_wait(skv_backend *base, skv_backend_step *step, skv_error *err)
 {
-    guarded *g = (guarded *)base;
+    guarded *g LEAVES = guarded_inside(base);
     step_of(g, step, true)->is_under_way = false;
     g->n_under_way--;
     guarded_wait(g);
+    guarded_deliver(g);
     return g->cpu->step_wait(g->cpu, step->inner, err);
 }
 
 /* x, whose rows are those of `from`, as the CPU knows it. */
-static skv_rows moving(const guarded *g, const skv_set_spec *from, skv_rows x, size_t n)
+static skv_rows moving(guarded *g, const skv_set_spec *from, skv_rows x, size_t n)
 {
     if (!x.area || !x.area->spec.moves || x.at != 0)
         guarded_die("rows are gathered that do not move");
     return guarded_rows(g, x, from->n_rows, n);
 }
 
-static void spoil_behind(const guarded *g, skv_rows x, skv_rows inner, size_t n_rows, size_t n)
+static void spoil_behind(guarded *g, skv_rows x, skv_rows inner, size_t n_rows, size_t n)
 {
     guarded_spoil(g, skv_rows_from(inner, n_rows, 0), x.area->n / x.ld - n_rows, n);
+}
+
+/* Rows of x that go. */
+typedef struct moved {
+    skv_backend_step *step;
+    skv_rows x;
+    size_t n;
+    skv_row_set from, to;
+    skv_set_spec chosen;
+} moved;
+
+static void replay_choose(guarded *g, void *args)
+{
+    const moved *m = args;
+    g->cpu->step_choose(g->cpu, m->step, m->from, &m->chosen, m->x, m->n);
 }
 
 static void guarded_step_choose(skv_backend *base, skv_backend_step *step, skv_row_set from,
                                 const skv_set_spec *chosen, skv_rows x, size_t n)
 {
-    guarded *g = (guarded *)base;
+    guarded *g LEAVES = guarded_inside(base);
     const skv_set_spec *before = guarded_set(g, step, from);
     const skv_backend_step_spec spec = {.spans = step->spans, .n_spans = step->n_spans};
-    skv_set_spec lent = {0};
     check_rows(chosen, step->n_rows);
     check_items(&spec, chosen);
     check_within(before, chosen);
-    const skv_rows inner = moving(g, before, x, n);
+    moved m = {.step = step->inner, .x = moving(g, before, x, n), .n = n, .from = from};
+    m.chosen = *chosen;
+    m.chosen.rows = guarded_keep(g, chosen->rows, chosen->n_rows * sizeof *chosen->rows);
+    m.chosen.items = guarded_keep(g, chosen->items, chosen->n_items * sizeof *chosen->items);
     copy_set(&step->sets[SKV_SET_CHOSEN], chosen);
-    copy_set(&lent, chosen);
-    g->cpu->step_choose(g->cpu, step->inner, from, &lent, inner, n);
-    end_set(&lent);
-    if (chosen->n_rows > 0) (void)guarded_enter(base); /* else nothing moves */
-    spoil_behind(g, x, inner, chosen->n_rows, n);
+    guarded_later(g, replay_choose, &m, sizeof m);
+    if (chosen->n_rows > 0) g->is_busy = true; /* else nothing moves */
+    spoil_behind(g, x, m.x, chosen->n_rows, n);
+}
+
+static void replay_gather(guarded *g, void *args)
+{
+    const moved *m = args;
+    g->cpu->gather(g->cpu, m->step, m->x, m->n, m->from, m->to);
 }
 
 static void guarded_gather(skv_backend *base, const skv_backend_step *step, skv_rows x, size_t n,
                            skv_row_set from, skv_row_set to)
 {
-    guarded *g = guarded_enter(base);
+    guarded *g LEAVES = guarded_begin(base);
     const skv_set_spec *before = guarded_set(g, step, from), *after = guarded_set(g, step, to);
     check_within(before, after);
-    const skv_rows inner = moving(g, before, x, n);
-    g->cpu->gather(g->cpu, step->inner, inner, n, from, to);
-    spoil_behind(g, x, inner, after->n_rows, n);
+    moved m = {.step = step->inner, .x = moving(g, before, x, n), .n = n, .from = from, .to = to};
+    LATER(g, gather, m);
+    spoil_behind(g, x, m.x, after->n_rows, n);
 }
 
 void guarded_add_steps(skv_backend *base)

@@ -156,6 +156,10 @@ static skv_status start_rows(const skv_pass *p, skv_error *err)
 static void resume_rows(const skv_pass *p)
 {
     const size_t D = p->c->hidden;
+    if (p->f->saved) {
+        p->be->load_rows(p->be, p->m->stack.type, p->ws->x, p->f->saved, p->n_rows, D);
+        return;
+    }
     for (size_t s = 0, row = 0; s < p->f->n_spans; row += p->spans[s++].n) {
         const skv_forward_span *span = &p->spans[s];
         const skv_rows x = span->x.area ? span->x : p->f->rows;

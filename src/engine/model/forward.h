@@ -112,8 +112,9 @@ typedef struct skv_forward {
     bool stack_only; /* of layers [first_layer, end_layer) nothing but their parts of the stack */
     skv_rows rows;   /* [T, D]: of one span, x as it enters first_layer, when that is not 0, and as
                       * it leaves the layer before end_layer; none: with neither. With stack_only: x
-                      * at the stack's boundary; none: it lies in ws->x, normed */
-    atomic_bool *cancel; /* asked between layers; may be NULL */
+                      * at the stack's boundary; none: `saved` */
+    const unsigned char *saved; /* [T] rows that save_rows made of it, for the stack's product */
+    atomic_bool *cancel;        /* asked between layers; may be NULL */
 } skv_forward;
 
 /** SKV_CANCELLED when `cancel` was set; the caches are then incomplete for these rows. Keys and

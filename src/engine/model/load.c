@@ -574,18 +574,21 @@ static skv_status load_ropes(skv_model *model, const skv_config *c, skv_error *e
 }
 
 /* Rows [first_id, first_id + n) of a table of embeddings. */
-static skv_status load_table(const skv_loader *ld, const skv_matrix *matrix, size_t first_id,
-                             size_t n, skv_embedding **out, skv_error *err)
+static skv_status load_table(skv_loader *ld, const skv_matrix *matrix, size_t first_id, size_t n,
+                             skv_embedding **out, skv_error *err)
 {
     skv_matrix rows = *matrix;
     rows.row0 += first_id;
     const skv_row_source source = {.read = skv_matrix_read, .ctx = &rows, .n_rows = n};
     SKV_TRY(skv_matrix_check(matrix, err));
     SKV_TRY(ld->be->embedding_create(ld->be, &source, rows.n_columns, first_id, out, err));
+    const size_t n_bytes = skv_bytes_sum(ld->be->embedding_bytes(ld->be, n, rows.n_columns));
+    ld->model->weight_bytes += n_bytes;
+    ld->bytes_done += n_bytes;
     return skv_matrix_check(matrix, err);
 }
 
-static skv_status load_tables(const skv_loader *ld, skv_error *err)
+static skv_status load_tables(skv_loader *ld, skv_error *err)
 {
     skv_model *model = ld->model;
     const skv_config *c = ld->config;

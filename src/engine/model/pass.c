@@ -82,6 +82,18 @@ static void list_ids(const skv_pass *p)
     }
 }
 
+/* Decoding: a token of each sequence, and nothing but the back end has a say in it. */
+static bool repeats(const skv_pass *p)
+{
+    const skv_forward *f = p->f;
+    const bool whole = f->first_layer == 0 && f->end_layer == 0 && !f->stack_only && !f->rows.area;
+    bool alone = f->n_hooks == 0 && !p->adapts && !p->m->ranks;
+    for (size_t s = 0; s < f->n_spans; s++) {
+        alone = alone && p->spans[s].n == 1 && !p->spans[s].votes && !p->spans[s].x.area;
+    }
+    return whole && alone;
+}
+
 static skv_backend_step_spec describe(skv_pass *p)
 {
     const skv_workspace *ws = p->ws;
@@ -112,6 +124,7 @@ static skv_backend_step_spec describe(skv_pass *p)
         list_ids(p);
         spec.ids = ws->ids;
     }
+    spec.repeats = repeats(p);
     spec.n_angles = p->m->n_ropes;
     for (size_t r = 0; r < p->m->n_ropes; r++) spec.angles[r] = p->m->angles[r];
     return spec;

@@ -79,9 +79,7 @@ skv_status skv_reply_create(const skv_reply_options *options, skv_reply **out, s
     r->form = skv_reply_form_at(harmony ? SKV_CALLS_HARMONY : options->format.calls);
     r->thought = skv_thought_form_at(thinks);
     r->held = empty;
-    const bool messages = r->form && r->form->spelling == SKV_SPELL_MESSAGE;
-    skv_frame_init(&r->frame, options, messages ? (skv_reply_frame){.lead = NULL} : options->frame,
-                   &empty);
+    skv_frame_init(&r->frame, options, r->form, &empty);
     skv_reply_call_init(&r->call, options->names, options->n_names, &empty);
     r->call.wants_id = r->form && r->form->own_id == SKV_ID_MEMBER;
     r->skips_blanks = options->in_thought;
@@ -358,32 +356,7 @@ static bool step_item(skv_reply *r)
     return true;
 }
 
-/* The name in prefix NAME id ID; NULL: the prefix is missing. */
-static const char *name_in(const skv_reply_form *form, const char *text, size_t n, size_t *n_name)
-{
-    const char *end = text + n;
-    size_t k = 0;
-    if (form->prefix) {
-        const size_t n_prefix = strlen(form->prefix);
-        while (text < end &&
-               ((size_t)(end - text) < n_prefix || memcmp(text, form->prefix, n_prefix) != 0)) {
-            text++;
-        }
-        if (text == end) return NULL;
-        text += n_prefix;
-    }
-    while (text < end && is_blank(*text)) text++;
-    while (text + k < end && !is_blank(text[k]) && text[k] != '<') {
-        const size_t n_left = (size_t)(end - text) - k;
-        const size_t n_id = form->id ? strlen(form->id) : 0;
-        if (n_id > 0 && n_left >= n_id && memcmp(text + k, form->id, n_id) == 0) break;
-        k++;
-    }
-    *n_name = k;
-    return text;
-}
-
-/* The id in text[0..n), which name_in has read NAME out of. */
+/* The id in text[0..n), which skv_reply_name_in has read NAME out of. */
 static void take_id(skv_reply *r, const char *text, size_t n, const char *name, size_t n_name)
 {
     const skv_reply_form *form = r->form;
@@ -413,8 +386,9 @@ static bool step_head(skv_reply *r)
     const char *text = held(r), *mark = r->form->separator;
     const size_t n = n_held(r), at = find_mark(r, text, n, mark, &found);
     if (found != MATCH_WHOLE && !r->last && at <= HEAD_BYTES_MAX) return false;
-    const char *name =
-        found == MATCH_WHOLE && at <= HEAD_BYTES_MAX ? name_in(r->form, text, at, &n_name) : NULL;
+    const char *name = found == MATCH_WHOLE && at <= HEAD_BYTES_MAX
+                           ? skv_reply_name_in(r->form, text, at, &n_name)
+                           : NULL;
     if (name && skv_reply_call_knows(&r->call, name, n_name)) {
         skv_reply_call_begin_named(&r->call, name, n_name);
         take_id(r, text, at, name, n_name);
@@ -485,7 +459,7 @@ static bool take_header(skv_reply *r, const char *text, size_t n)
     const skv_reply_form *form = r->form;
     const bool thinks = r->options.format.thinks != SKV_THOUGHTS_NONE;
     size_t n_name = 0;
-    const char *name = name_in(form, text, n, &n_name);
+    const char *name = skv_reply_name_in(form, text, n, &n_name);
     match found = MATCH_NO;
     if (name && !r->options.no_calls && skv_reply_call_knows(&r->call, name, n_name)) {
         skv_reply_call_begin_named(&r->call, name, n_name);
@@ -656,10 +630,22 @@ static match take_behind(skv_reply *r, const char *mark)
     return take_mark(r, mark);
 }
 
+/* Another object, where they stand between two marks without any of their own. */
+static match next_object(skv_reply *r)
+{
+    const size_t n = n_held(r), k = blanks(r, held(r), n);
+    if (k == n) return MATCH_PART;
+    if (held(r)[k] != '{') return MATCH_NO;
+    take_raw(r, k);
+    begin_call(r);
+    return MATCH_WHOLE;
+}
+
 /* Another call, or what closes their list; PART: more has to come. */
 static match next_call(skv_reply *r)
 {
     const skv_reply_form *form = r->form;
+    if (skv_reply_form_has_objects(form) && !r->closed) return next_object(r);
     const bool items = form->open && form->begin;
     const char *mark = form->list ? "," : items ? form->begin : form->between;
     const match found = r->closed ? MATCH_NO : take_behind(r, mark);

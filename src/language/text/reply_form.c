@@ -1,6 +1,8 @@
 /* The table of reply_form.h. */
 #include "text/reply_form.h"
 
+#include <string.h>
+
 #define DEEPSEEK_CALLS "<｜tool▁calls▁begin｜>"
 #define DEEPSEEK_CALLED "<｜tool▁calls▁end｜>"
 #define DEEPSEEK_CALL "<｜tool▁call▁begin｜>"
@@ -11,8 +13,14 @@
 #define DSML_ROW(outer)                                                                            \
     .spelling = SKV_SPELL_XML, .open = "<｜DSML｜" outer ">", .close = "</｜DSML｜" outer ">",     \
     .begin = "<｜DSML｜invoke name=\"", .separator = "\">", .end = "</｜DSML｜invoke>",            \
-    .typed = true, .behind_key = "\" string=\"", .key = "<｜DSML｜parameter name=\"",              \
-    .value = ">", .value_end = "</｜DSML｜parameter>"
+    .typed = "string=\"", .text_type = "string=\"true\"", .behind_key = "\" string=\"",            \
+    .key = "<｜DSML｜parameter name=\"", .value = ">", .value_end = "</｜DSML｜parameter>"
+
+/* Every mark of Tencent's has this word at its end. */
+#define HY "opensource>"
+
+static const skv_reply_address muse_address = {
+    .turn_end = "<|eom|>", .turn_begin = "<|start|>assistant", .to = "to=", .end = "<|message|>"};
 
 /* The order is that of skv_call_syntax; where several rows fit a template, the first counts. */
 static const skv_reply_form forms[SKV_CALLS_COUNT] = {
@@ -83,6 +91,24 @@ static const skv_reply_form forms[SKV_CALLS_COUNT] = {
                         .separator = "<|tool_call_argument_begin|>",
                         .end = "<|tool_call_end|>",
                         .signs = {"<|tool_calls_section_begin|>", "<|tool_call_argument_begin|>"}},
+    [SKV_CALLS_KIMI_K3] = {.name = "kimi-k3",
+                           .spelling = SKV_SPELL_XML,
+                           .open = "<|open|>tools<|sep|>",
+                           .close = "<|close|>tools<|sep|><|close|>message<|sep|>",
+                           .begin = "<|open|>call tool=\"",
+                           .id = "\" index=\"",
+                           .separator = "\"<|sep|>",
+                           .end = "<|close|>call<|sep|>",
+                           .typed = "type=\"",
+                           .text_type = "type=\"string\"",
+                           .key = "<|open|>argument key=\"",
+                           .behind_key = "\" type=\"",
+                           .value = "<|sep|>",
+                           .value_end = "<|close|>argument<|sep|>",
+                           .tight = true,
+                           .escaped = true,
+                           .front = {"<|open|>response<|sep|>", "<|close|>response<|sep|>"},
+                           .signs = {"<|open|>", "('call', [('tool'", "('argument', [('key'"}},
     [SKV_CALLS_SOLAR] = {.name = "solar",
                          .spelling = SKV_SPELL_NAMED,
                          .open = "<|tool_calls|>",
@@ -130,6 +156,45 @@ static const skv_reply_form forms[SKV_CALLS_COUNT] = {
                            .value_end = "</parameter>",
                            .behind_key = "\">",
                            .signs = {"minimax:tool_call", "<invoke name=", "<parameter name="}},
+    [SKV_CALLS_MUSE] = {.name = "muse",
+                        .spelling = SKV_SPELL_XML,
+                        .open = "<atem:function_calls>",
+                        .close = "</atem:function_calls>",
+                        .begin = "<atem:invoke name=\"",
+                        .separator = "\">",
+                        .end = "</atem:invoke>",
+                        .key = "<atem:parameter name=\"",
+                        .value = "\">",
+                        .value_end = "</atem:parameter>",
+                        .behind_key = "\">",
+                        .address = &muse_address,
+                        .signs = {"<atem:function_calls>",
+                                  "<atem:invoke name=", "<atem:parameter name="}},
+    [SKV_CALLS_HY3] = {.name = "hy3",
+                       .spelling = SKV_SPELL_XML,
+                       .open = "<tool_calls:" HY,
+                       .close = "</tool_calls:" HY,
+                       .begin = "<tool_call:" HY,
+                       .separator = "<tool_sep:" HY,
+                       .end = "</tool_call:" HY,
+                       .key = "<arg_key:" HY,
+                       .value = "<arg_value:" HY,
+                       .value_end = "</arg_value:" HY,
+                       .behind_key = "</arg_key:" HY "\n<arg_value:" HY,
+                       .signs = {"<tool_sep{}>", "<arg_key{}>", ":opensource"}},
+    [SKV_CALLS_MINICPM] = {.name = "minicpm",
+                           .spelling = SKV_SPELL_XML,
+                           .open = "<function name=\"",
+                           .separator = "\">",
+                           .end = "</function>",
+                           .key = "<param name=\"",
+                           .value = "\">",
+                           .value_end = "</param>",
+                           .behind_key = "\">",
+                           .alone = true,
+                           .tight = true,
+                           .cdata = true,
+                           .signs = {"<function name=\"", "<param name=\"", "<![CDATA["}},
     [SKV_CALLS_GLM] = {.name = "glm",
                        .spelling = SKV_SPELL_XML,
                        .open = "<tool_call>",
@@ -198,6 +263,13 @@ static const skv_reply_form forms[SKV_CALLS_COUNT] = {
                           .name_key = "name",
                           .args_key = "arguments",
                           .signs = {"<tool_calls>[", "</tool_calls>"}},
+    [SKV_CALLS_MINIMAX_M1] = {.name = "minimax-m1",
+                              .open = "<tool_calls>",
+                              .close = "</tool_calls>",
+                              .name_key = "name",
+                              .args_key = "arguments",
+                              .signs = {"<tool_calls>", "</tool_calls>",
+                                        "<beginning_of_sentence>"}},
     [SKV_CALLS_NEMOTRON] = {.name = "nemotron",
                             .open = "<TOOLCALL>",
                             .list = true,
@@ -245,12 +317,23 @@ static const skv_thought_form thoughts[SKV_THOUGHTS_COUNT] = {
     [SKV_THOUGHTS_KIMI_K3] = {"<|open|>think<|sep|>", "<|close|>think<|sep|>"},
     [SKV_THOUGHTS_SOLAR] = {"<|think|>", "<|end|>"},
     [SKV_THOUGHTS_MUSE] = {"to=self<|message|>", "<|eom|>"},
+    [SKV_THOUGHTS_HY3] = {"<think:" HY, "</think:" HY},
     [SKV_THOUGHTS_APRIEL] = {"Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"},
 };
 
 const skv_reply_form *skv_reply_form_at(skv_call_syntax syntax)
 {
     return syntax == SKV_CALLS_NONE ? NULL : &forms[syntax];
+}
+
+bool skv_reply_form_is_harmony(const skv_reply_form *form)
+{
+    return form && form->spelling == SKV_SPELL_MESSAGE && form->prefix;
+}
+
+bool skv_reply_form_has_objects(const skv_reply_form *form)
+{
+    return form->spelling == SKV_SPELL_OBJECT && form->close && !form->list && !form->end;
 }
 
 bool skv_call_syntax_lacks_types(skv_call_syntax syntax)
@@ -262,4 +345,34 @@ bool skv_call_syntax_lacks_types(skv_call_syntax syntax)
 const skv_thought_form *skv_thought_form_at(skv_thought_marks marks)
 {
     return &thoughts[marks];
+}
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
+const char *skv_reply_name_in(const skv_reply_form *form, const char *text, size_t n,
+                              size_t *n_name)
+{
+    const char *end = text + n;
+    size_t k = 0;
+    if (form->prefix) {
+        const size_t n_prefix = strlen(form->prefix);
+        while (text < end &&
+               ((size_t)(end - text) < n_prefix || memcmp(text, form->prefix, n_prefix) != 0)) {
+            text++;
+        }
+        if (text == end) return NULL;
+        text += n_prefix;
+    }
+    while (text < end && is_blank(*text)) text++;
+    while (text + k < end && !is_blank(text[k]) && text[k] != '<') {
+        const size_t n_left = (size_t)(end - text) - k;
+        const size_t n_id = form->id ? strlen(form->id) : 0;
+        if (n_id > 0 && n_left >= n_id && memcmp(text + k, form->id, n_id) == 0) break;
+        k++;
+    }
+    *n_name = k;
+    return text;
 }

@@ -33,6 +33,14 @@ typedef enum skv_call_id {
     SKV_ID_MEMBER  /* "id" of the object, behind its arguments */
 } skv_call_id;
 
+/* What stands in front of a message to a recipient, where an answer is several:
+ *
+ *     [ turn_end ] [ turn_begin ] to NAME end
+ */
+typedef struct skv_reply_address {
+    const char *turn_end, *turn_begin, *to, *end;
+} skv_reply_address;
+
 /* NULL: there is no such mark. */
 typedef struct skv_reply_form {
     const char *name;
@@ -45,8 +53,13 @@ typedef struct skv_reply_form {
     const char *name_key, *args_key;     /* members of an OBJECT, as the model writes them */
     const char *key, *value, *value_end; /* around a parameter of XML, as they are read */
     const char *behind_key;              /* what is written between its name and its value */
-    bool typed;                          /* behind_key tells texts and other values apart */
+    const char *typed, *text_type;       /* of behind_key: a type is told, and it is a text */
     bool alone;                          /* every call has an open and a close of its own */
+    bool tight;                          /* no line ends stand between the marks of XML */
+    bool escaped;                        /* names of parameters are XML's: &amp; and &quot; */
+    bool cdata;                          /* texts may stand in <![CDATA[...]]> */
+    const char *front[2];                /* that may stand in front of `open` */
+    const skv_reply_address *address;    /* in front of every message */
     const char *signs[3];                /* a template of this form has all of them */
     skv_call_spelling spelling;
     skv_call_id own_id;
@@ -61,6 +74,19 @@ typedef struct skv_thought_form {
 /** NULL for SKV_CALLS_NONE. */
 const skv_reply_form *skv_reply_form_at(skv_call_syntax syntax);
 const skv_thought_form *skv_thought_form_at(skv_thought_marks marks);
+
+/* What a message of Harmony with a call has around its recipient. */
+#define SKV_HARMONY_CHANNEL "<|channel|>commentary "
+#define SKV_HARMONY_FORMAT " <|constrain|>json"
+
+/** Whether its messages are those of gpt-oss; form NULL: false. */
+bool skv_reply_form_is_harmony(const skv_reply_form *form);
+
+/** The name in prefix NAME id ID; NULL: the prefix is missing. */
+const char *skv_reply_name_in(const skv_reply_form *form, const char *text, size_t n,
+                              size_t *n_name);
+/** Whether `open` and `close` stand around objects that have no marks of their own. */
+bool skv_reply_form_has_objects(const skv_reply_form *form);
 
 /** How many bytes have been looked at for marks and blanks, each as often as it was. */
 size_t skv_reply_looked(const skv_reply *reply);

@@ -3,14 +3,21 @@
 
 #include <string.h>
 
+enum { NAME_BYTES_MAX = 256, BLANKS_MAX = 8 };
+
 void skv_frame_init(skv_frame_filter *filter, const skv_reply_options *options,
-                    skv_reply_frame frame, const skv_buf *empty)
+                    const skv_reply_form *form, const skv_buf *empty)
 {
-    *filter = (skv_frame_filter){.frame = frame,
-                                 .lead = frame.lead,
+    const bool messages = form && form->spelling == SKV_SPELL_MESSAGE;
+    const skv_reply_address *address = form ? form->address : NULL;
+    const skv_reply_frame none = {.lead = NULL};
+    *filter = (skv_frame_filter){.frame = messages || address ? none : options->frame,
+                                 .address = address,
+                                 .first = true,
                                  .held = *empty,
                                  .tell = options->tell,
                                  .user = options->user};
+    filter->lead = filter->frame.lead;
 }
 
 void skv_frame_release(skv_frame_filter *filter)
@@ -90,10 +97,74 @@ static void take_tail(skv_frame_filter *f)
     drop(f, i);
 }
 
+/* `to` NAME, if it stands here: PART: more has to come. */
+static match take_recipient(const skv_reply_address *a, const char *text, size_t n, size_t *at)
+{
+    const size_t n_blank = blanks(text + *at, n - *at);
+    size_t k = *at + n_blank;
+    if (n_blank > BLANKS_MAX) return MATCH_NO;
+    if (k == n) return MATCH_PART;
+    const match found = match_mark(text + k, n - k, a->to);
+    if (found != MATCH_WHOLE) return found;
+    k += strlen(a->to);
+    const size_t from = k;
+    while (k < n && text[k] != a->end[0] && text[k] != '\n') k++;
+    if (k - from > NAME_BYTES_MAX) return MATCH_NO;
+    *at = k;
+    return k < n ? MATCH_WHOLE : MATCH_PART;
+}
+
+/* What stands in front of a message, at text[0..*n_read). At the beginning of an answer, whose turn
+ * the prompt has begun, it is a recipient; later the marks of a turn are. */
+static match match_address(const skv_frame_filter *f, const char *text, size_t n, size_t *n_read)
+{
+    const skv_reply_address *a = f->address;
+    const char *const turn[] = {a->turn_end, a->turn_begin};
+    size_t k = 0;
+    for (size_t i = 0; i < 2; i++) {
+        const match found = match_mark(text + k, n - k, turn[i]);
+        if (found == MATCH_PART) return MATCH_PART;
+        if (found == MATCH_WHOLE) k += strlen(turn[i]);
+    }
+    const bool in_turn = k > 0;
+    if (!in_turn && !f->first) return MATCH_NO;
+    const match to = take_recipient(a, text, n, &k);
+    if (to == MATCH_PART || (to == MATCH_NO && !in_turn)) return to;
+    const match found = match_mark(text + k, n - k, a->end);
+    *n_read = k + strlen(a->end);
+    return found;
+}
+
+/* Tells all but a possible beginning of an address, and drops whole ones. */
+static void take_addresses(skv_frame_filter *f)
+{
+    const char *text = f->held.data;
+    const size_t n = f->held.size;
+    size_t from = 0, i = 0;
+    while (i < n) {
+        size_t n_read = 1;
+        const char *at = f->first ? text : memchr(text + i, '<', n - i);
+        i = at ? (size_t)(at - text) : n;
+        const match found = at ? match_address(f, at, n - i, &n_read) : MATCH_NO;
+        if (!at || found == MATCH_PART) break;
+        if (found == MATCH_WHOLE) {
+            tell_text(f, text + from, i - from);
+            from = i = i + n_read;
+        } else if (!f->first) {
+            i++;
+        }
+        f->first = false;
+    }
+    tell_text(f, text + from, i - from);
+    drop(f, i);
+}
+
 static void take_text(skv_frame_filter *f)
 {
     if (f->held.size == 0 || (f->lead && !take_lead(f))) return;
-    if (f->frame.tail) {
+    if (f->address) {
+        take_addresses(f);
+    } else if (f->frame.tail) {
         take_tail(f);
     } else {
         tell_text(f, f->held.data, f->held.size);
@@ -117,8 +188,9 @@ void skv_frame_tell(skv_frame_filter *f, const skv_reply_piece *piece)
     if (piece->kind != SKV_REPLY_TEXT) {
         drop_part(f);
         f->lead = piece->kind == SKV_REPLY_THOUGHT ? f->frame.behind : NULL;
+        f->first = true;
         f->tell(f->user, piece);
-    } else if (!f->lead && !f->frame.tail) {
+    } else if (!f->lead && !f->frame.tail && !f->address) {
         f->tell(f->user, piece);
     } else {
         skv_buf_append(&f->held, piece->text, piece->n);

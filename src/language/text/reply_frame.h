@@ -9,18 +9,22 @@
 
 #include "base/buf.h"
 #include "skv/reply.h"
+#include "text/reply_form.h"
 
 typedef struct skv_frame_filter {
-    skv_reply_frame frame; /* borrowed texts */
-    const char *lead;      /* that may come now; NULL: none */
-    skv_buf held;          /* text that was not told */
+    skv_reply_frame frame;            /* borrowed texts */
+    const char *lead;                 /* that may come now; NULL: none */
+    const skv_reply_address *address; /* in front of messages, instead of a frame; NULL: none */
+    bool first;                       /* no text came yet, so an address may be a recipient alone */
+    skv_buf held;                     /* text that was not told */
     skv_reply_fn *tell;
     void *user; /* for tell */
 } skv_frame_filter;
 
-/** empty: a buffer to begin with. Of the options, `tell` counts. */
+/** empty: a buffer to begin with. Of the options, `tell` and the frame count; the form tells
+ * whether there is one. */
 void skv_frame_init(skv_frame_filter *filter, const skv_reply_options *options,
-                    skv_reply_frame frame, const skv_buf *empty);
+                    const skv_reply_form *form, const skv_buf *empty);
 void skv_frame_release(skv_frame_filter *filter);
 void skv_frame_tell(skv_frame_filter *filter, const skv_reply_piece *piece);
 /** Nothing comes any more: tells what is held, but for marks that were cut off. */

@@ -294,12 +294,27 @@ static bool put_typed(const char *text, size_t n, unsigned types, skv_buf *out)
     return (opened & known) && skv_raw_put_loose("", text, n, "", out);
 }
 
+/* Whether a value is a text in such marks, which are taken off. */
+static bool take_cdata(const char **text, size_t *n)
+{
+    static const char begin[] = "<![CDATA[", end[] = "]]>";
+    const size_t n_begin = sizeof begin - 1, n_end = sizeof end - 1;
+    if (*n < n_begin + n_end || memcmp(*text, begin, n_begin) != 0 ||
+        memcmp(*text + *n - n_end, end, n_end) != 0) {
+        return false;
+    }
+    *text += n_begin;
+    *n -= n_begin + n_end;
+    return true;
+}
+
 void skv_raw_put_value(const skv_reply_form *form, const char *text, size_t n, unsigned types,
                        skv_buf *out)
 {
     const size_t n_behind = strlen(form->behind_key);
     const bool lines = n_behind > 0 && form->behind_key[n_behind - 1] == '\n';
-    const bool is_text = types == SKV_TYPE_STRING;
+    const bool in_cdata = form->cdata && take_cdata(&text, &n);
+    const bool is_text = in_cdata || types == SKV_TYPE_STRING;
     /* Line ends that belong to the marks. GLM has one in front of the mark of a value. */
     if (lines && n > 0 && text[0] == '\n') text++, n--;
     if (lines && n > 0 && text[n - 1] == '\n') n--;

@@ -61,6 +61,13 @@ static void skip_blanks(xml *x)
     x->scan->n_looked += x->scan->pos - from;
 }
 
+/* The first place of the mark in text[0..n); n: nowhere. */
+static size_t cut_at(const xml *x, size_t n, const char *mark)
+{
+    const xml front = {.form = x->form, .scan = x->scan, .text = x->text, .n = n};
+    return find(&front, 0, mark);
+}
+
 static bool read_name(xml *x)
 {
     const char *separator = x->form->separator;
@@ -75,6 +82,7 @@ static bool read_name(xml *x)
     if (to > NAME_BYTES_MAX) return stop(x, SKV_RAW_BAD);
     if (to == x->n) return stop(x, SKV_RAW_MORE);
     x->scan->pos = to + strlen(separator);
+    if (x->form->id) to = cut_at(x, to, x->form->id);
     while (from < to && is_blank(x->text[from])) from++;
     while (from < to && is_blank(x->text[to - 1])) to--;
     if (from == to) return stop(x, SKV_RAW_BAD);
@@ -175,8 +183,8 @@ static unsigned types_of(const skv_reply_options *options, const skv_reply_form 
 {
     const char *key = text + scan->key.from;
     const xml head = {.scan = scan, .text = text, .n = scan->key.to};
-    if (form->typed && find(&head, scan->key.from, "string=\"") < head.n) {
-        const bool is_text = find(&head, scan->key.from, "string=\"true\"") < head.n;
+    if (form->typed && find(&head, scan->key.from, form->typed) < head.n) {
+        const bool is_text = find(&head, scan->key.from, form->text_type) < head.n;
         return is_text ? SKV_TYPE_STRING : (SKV_TYPE_ANY & ~SKV_TYPE_STRING) | SKV_TYPE_QUOTED;
     }
     if (!options->types) return 0;
@@ -184,7 +192,27 @@ static unsigned types_of(const skv_reply_options *options, const skv_reply_form 
                           scan->name.to - scan->name.from, key, n_key);
 }
 
-/* KEY" string="true">, KEY">, KEY>, KEY</arg_key> */
+/* A parameter's name as JSON. */
+static void put_key(const skv_reply_form *form, const char *text, size_t n, skv_buf *args)
+{
+    static const char *const entities[][2] = {{"&amp;", "&"}, {"&quot;", "\""}};
+    for (size_t i = 0, k; i < n; i += k) {
+        const char *shown = text + i;
+        size_t n_shown = k = 1;
+        for (size_t e = 0; form->escaped && e < 2; e++) {
+            const size_t n_entity = strlen(entities[e][0]);
+            if (n - i < n_entity || memcmp(text + i, entities[e][0], n_entity) != 0) continue;
+            shown = entities[e][1];
+            k = n_entity;
+        }
+        while (!form->escaped && i + k < n) k++, n_shown++;
+        while (form->escaped && shown == text + i && i + k < n && text[i + k] != '&')
+            k++, n_shown++;
+        skv_buf_json_text(args, shown, n_shown);
+    }
+}
+
+/* KEY" string="true">, KEY" type="string", KEY">, KEY>, KEY</arg_key> */
 static void put_parameter(const skv_reply_options *options, const skv_reply_form *form,
                           skv_raw_scan *scan, const char *text, skv_buf *args)
 {
@@ -196,7 +224,7 @@ static void put_parameter(const skv_reply_options *options, const skv_reply_form
     const unsigned types = types_of(options, form, scan, text, n_key);
     if (args->data[args->size - 1] != '{') skv_buf_byte(args, ',');
     skv_buf_byte(args, '"');
-    skv_buf_json_text(args, text + key->from, n_key);
+    put_key(form, text + key->from, n_key, args);
     skv_buf_text(args, "\":");
     skv_raw_put_value(form, text + scan->value.from, scan->value.to - scan->value.from, types,
                       args);

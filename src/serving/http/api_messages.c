@@ -14,17 +14,22 @@ static json_t *translate(exchange *ex, const json_t *asked, api_error *error)
 /* ---- pieces ---- */
 
 /* Tokens that came from the prefix cache are counted apart, and those that it has got from this
- * prompt: blocks are whole. */
+ * prompt, by their lifetime: blocks are whole, and what no mark keeps is kept as by the short one.
+ */
 static void write_usage(const answer *a, skv_buf *out)
 {
     skv_job_stats stats;
     generation_stats(&a->g, &stats);
     const size_t n_read = stats.cached_tokens, n_left = stats.prompt_tokens - n_read;
     const size_t n_made = stats.kept_tokens > n_read ? stats.kept_tokens - n_read : 0;
+    const size_t n_long = stats.kept_long_tokens > n_read ? stats.kept_long_tokens - n_read : 0;
     skv_buf_printf(out,
                    "{\"input_tokens\":%zu,\"cache_creation_input_tokens\":%zu,"
+                   "\"cache_creation\":{\"ephemeral_5m_input_tokens\":%zu,"
+                   "\"ephemeral_1h_input_tokens\":%zu},"
                    "\"cache_read_input_tokens\":%zu,\"output_tokens\":%zu}",
-                   n_left - n_made, n_made, n_read, stats.completion_tokens);
+                   n_left - n_made, n_made, n_made - n_long, n_long, n_read,
+                   stats.completion_tokens);
 }
 
 static const char *stop_reason(const answer *a)

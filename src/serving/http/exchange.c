@@ -97,7 +97,8 @@ static void add_length(skv_buf *out, exchange *ex, const exchange_response *r)
 
 static void add_changes(skv_buf *out, const prompt_report *report)
 {
-    const bool any = report->n_stripped > 0 || report->sorted || report->n_kept > 0;
+    const bool any =
+        report->n_stripped > 0 || report->sorted || report->n_kept > 0 || report->effort;
     if (!any) return;
     skv_buf_text(out, "x-swiftkv-prompt: ");
     prompt_report_tell(report, out);

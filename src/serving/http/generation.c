@@ -283,6 +283,7 @@ void generation_stats(const generation *g, skv_job_stats *out)
         out->prompt_tokens += one.prompt_tokens;
         out->cached_tokens += one.cached_tokens;
         out->kept_tokens += one.kept_tokens;
+        out->kept_long_tokens += one.kept_long_tokens;
         add_miss(&out->miss, &one.miss);
         out->prefilled_tokens += one.prefilled_tokens;
         out->completion_tokens += one.completion_tokens;

@@ -351,6 +351,9 @@ void prompt_report_tell(const prompt_report *report, skv_buf *out)
     const size_t before = out->size;
     if (report->n_stripped > 0) skv_buf_printf(out, "strip=%zu", report->n_stripped);
     if (report->sorted) skv_buf_printf(out, "%ssort=tools", out->size > before ? ", " : "");
-    if (report->n_kept == 0) return;
-    skv_buf_printf(out, "%skeep-thoughts=%zu", out->size > before ? ", " : "", report->n_kept);
+    if (report->n_kept > 0) {
+        skv_buf_printf(out, "%skeep-thoughts=%zu", out->size > before ? ", " : "", report->n_kept);
+    }
+    if (!report->effort) return;
+    skv_buf_printf(out, "%seffort=%s", out->size > before ? ", " : "", report->effort);
 }

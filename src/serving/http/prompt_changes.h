@@ -1,6 +1,6 @@
 /*
- * Changes to prompts that the operator has asked for, so that more of each prompt equals an earlier
- * one: lines of system text that differ in every request leave it, tools get one order, and
+ * Changes to prompts. The operator asks for most of them, so that more of each prompt equals an
+ * earlier one: lines of system text that differ in every request leave it, tools get one order, and
  * thoughts stay in the history. Every response tells which were made. A function that returns false
  * needed memory or work that the budget does not have.
  */
@@ -17,9 +17,10 @@
 typedef struct prompt_report {
     size_t n_stripped, n_kept; /* lines of system text, and thoughts */
     bool sorted;               /* tools and schemas */
+    const char *effort; /* that the template got instead of the request's; NULL: nothing else */
 } prompt_report;
 
-/** "strip=1, sort=tools, keep-thoughts=2"; "": nothing. */
+/** "strip=1, sort=tools, keep-thoughts=2, effort=high"; "": nothing. */
 void prompt_report_tell(const prompt_report *report, skv_buf *out);
 
 typedef struct line_pattern line_pattern;

@@ -204,10 +204,19 @@ bool tool_message_tidy(const exchange *ex, json_t *message, size_t i, api_error 
 
 /** Whether a template renders nothing of the tools that it is given, or fails over them. */
 bool tool_template_ignores(const skv_vocab *vocab, const char *text, size_t n);
-/** The form of its calls: `signs`, which its text suggests, unless only another form's reader
- * reads its calls. */
+/** The form of its calls: `signs`, which its text suggests, unless another form's reader leaves
+ * less of its calls as text. */
 skv_call_syntax tool_template_calls(const skv_vocab *vocab, const char *text, size_t n,
                                     skv_call_syntax signs);
+enum { EFFORTS_ALL = 0x3f };
+
+/** The variable that tells it how much the model shall think. */
+const char *tool_template_effort_var(const char *text);
+/** The words that it takes for this variable, as bits for tool_template_effort. */
+unsigned tool_template_efforts(const skv_vocab *vocab, const char *text, size_t n);
+/** The word that it takes instead of this one, the nearest, the greater of two; the word itself
+ * where it is taken or not known; NULL: it takes none. */
+const char *tool_template_effort(unsigned efforts, const char *word);
 /** The marks around the thoughts that it writes; NONE: it writes none, or with other marks. */
 skv_thought_marks tool_template_thoughts(const skv_vocab *vocab, const char *text, size_t n);
 /** The text that it puts around an answer. */

@@ -71,6 +71,7 @@ typedef struct tool_habits {
     bool short_ids;     /* it refuses ids but of nine letters and digits */
     bool loses_calls;   /* it leaves calls out */
     bool loses_results; /* it leaves results out */
+    bool loses_orphans; /* it leaves results out whose calls are not in the history */
     bool one_call;      /* of several calls in one message it writes the first, or refuses them */
 } tool_habits;
 
@@ -109,6 +110,7 @@ typedef struct server_model {
     char template_error[SKV_ERROR_TEXT_MAX]; /* why it cannot be read; "": it can */
     size_t n_template;
     skv_reply_format reply_format;      /* of the answers to it */
+    unsigned efforts;                   /* that the template takes: tool_template_effort */
     bool knows_developer;               /* the template writes messages of that role */
     bool generic_tools;                 /* the template has none that are known: tool_generic.c */
     tool_habits habits;                 /* of the template, where there are */

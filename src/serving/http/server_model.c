@@ -55,8 +55,10 @@ static void choose_generic_tools(const server_options *o, server_model *model)
     const skv_vocab *vocab = model->vocab;
     model->generic_tools = false;
     model->habits = (tool_habits){false};
+    model->efforts = EFFORTS_ALL;
     if (!model->template_text || !vocab || model->template_error[0]) return;
     model->habits = tool_template_habits(vocab, model->template_text, model->n_template);
+    model->efforts = tool_template_efforts(vocab, model->template_text, model->n_template);
     if (o->tool_format) return;
     format->calls =
         tool_template_calls(vocab, model->template_text, model->n_template, format->calls);

@@ -12,7 +12,10 @@
 typedef struct history {
     const exchange *ex; /* borrowed */
     json_t *messages;   /* borrowed */
-    bool results;       /* whether they become texts, and so do calls in the general form */
+    bool calls;         /* whether they become texts */
+    bool results;       /* the same of results, and calls are in the general form */
+    bool orphans;       /* the same of results without calls in front of them */
+    bool called;        /* the last message has calls, or is a result of such */
     size_t i_next, n_kept;
     api_error *error;
 } history;
@@ -147,15 +150,17 @@ static bool plain_calls(history *h, skv_buf *text, json_t *message)
            json_object_del(message, "tool_calls") == 0;
 }
 
-/* Calls become texts, and results do unless the template writes them. */
+/* Calls and results become texts unless the template writes them. */
 static bool plain_message(history *h)
 {
     json_t *message = json_array_get(h->messages, h->i_next);
-    const bool calls = json_object_get(message, "tool_calls");
-    const bool result = h->results && json_text_is(json_object_get(message, "role"), "tool");
+    const bool has_calls = json_object_get(message, "tool_calls"), calls = has_calls && h->calls;
+    const bool of_tool = json_text_is(json_object_get(message, "role"), "tool");
+    const bool result = of_tool && !has_calls && (h->results || (h->orphans && !h->called));
+    h->called = has_calls || (of_tool && h->called);
     skv_buf text = request_text(h->ex);
     bool ok = request_work(h->ex, 1, "messages", h->error);
-    if (ok && !calls && result) {
+    if (ok && result) {
         ok = join_results(h, &text);
     } else if (ok) {
         ok = !calls || plain_calls(h, &text, message);
@@ -166,14 +171,19 @@ static bool plain_message(history *h)
     return ok;
 }
 
+static bool plain_all(history *h)
+{
+    while (h->i_next < json_array_size(h->messages)) {
+        if (!plain_message(h)) return false;
+    }
+    json_array_cut(h->messages, h->n_kept);
+    return true;
+}
+
 static bool plain_history(const exchange *ex, json_t *messages, bool results, api_error *error)
 {
-    history h = {.ex = ex, .messages = messages, .results = results, .error = error};
-    while (h.i_next < json_array_size(messages)) {
-        if (!plain_message(&h)) return false;
-    }
-    json_array_cut(messages, h.n_kept);
-    return true;
+    history h = {.ex = ex, .messages = messages, .calls = true, .results = results, .error = error};
+    return plain_all(&h);
 }
 
 /* The text goes after an existing system message, or becomes one. */
@@ -233,6 +243,11 @@ bool tool_generic_plain(const exchange *ex, json_t *messages, bool results, api_
 bool tool_generic_history(const exchange *ex, json_t *messages, api_error *error)
 {
     const tool_habits *habits = &ex->model->habits;
-    if (!habits->loses_calls && !habits->loses_results) return true;
-    return plain_history(ex, messages, habits->loses_results, error);
+    history h = {.ex = ex,
+                 .messages = messages,
+                 .calls = habits->loses_calls || habits->loses_results,
+                 .results = habits->loses_results,
+                 .orphans = habits->loses_orphans,
+                 .error = error};
+    return (!h.calls && !h.orphans) || plain_all(&h);
 }

@@ -2,6 +2,7 @@
  * Finds out how a chat template treats tools by rendering small conversations: a template reveals
  * nothing of itself but its text.
  */
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,6 +83,22 @@ static bool shows_second(const probed *p, const char *id)
     return shows;
 }
 
+/* Whether a result at the beginning, as clients leave it that cut long histories, is not written.
+ * A template that refuses it is asked again with the result as a text. */
+static bool loses_orphans(const probed *p, const char *id)
+{
+    char vars[1024];
+    (void)snprintf(vars, sizeof vars,
+                   "{\"messages\":[{\"role\":\"tool\",\"tool_call_id\":\"%s\",\"name\":"
+                   "\"skv_probe\",\"content\":\"skv_result\"},{\"role\":\"assistant\","
+                   "\"content\":\"x\"},{\"role\":\"user\",\"content\":\"x\"}],%s}",
+                   id, PROBE);
+    char *shown = render(p, vars);
+    const bool loses = shown && !strstr(shown, "skv_result");
+    skv_text_free(shown);
+    return loses;
+}
+
 bool tool_template_ignores(const skv_vocab *vocab, const char *text, size_t n)
 {
     const probed p = {vocab, {text, n}};
@@ -114,10 +131,66 @@ tool_habits tool_template_habits(const skv_vocab *vocab, const char *text, size_
     }
     habits.loses_calls = shown && !strstr(shown, "skv_value");
     habits.loses_results = shown && !strstr(shown, "skv_result");
+    habits.loses_orphans = shown && loses_orphans(&p, habits.short_ids ? short_id : long_id);
     habits.one_call =
         shown && !habits.loses_calls && !shows_second(&p, habits.short_ids ? short_id : long_id);
     skv_text_free(shown);
     return habits;
+}
+
+/* ---- how much it lets a model think ---- */
+
+/* From little to much. */
+static const char *const effort_words[] = {"minimal", "low", "medium", "high", "xhigh", "max"};
+enum { N_EFFORTS = sizeof effort_words / sizeof effort_words[0] };
+
+const char *tool_template_effort_var(const char *text)
+{
+    static const char *const names[] = {"reasoning_effort", "thinking_effort",
+                                        "reasoning_strength"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strstr(text, names[i])) return names[i];
+    }
+    return names[0];
+}
+
+/* Whether the template renders a question with this word; NULL: without one. */
+static bool takes_effort(const probed *p, const char *name, const char *word)
+{
+    char vars[1024], effort[64] = "";
+    if (word) (void)snprintf(effort, sizeof effort, "\"%s\":\"%s\",", name, word);
+    (void)snprintf(vars, sizeof vars,
+                   "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
+                   "\"enable_thinking\":true,%s%s}",
+                   effort, PROBE);
+    char *shown = render(p, vars);
+    skv_text_free(shown);
+    return shown;
+}
+
+unsigned tool_template_efforts(const skv_vocab *vocab, const char *text, size_t n)
+{
+    const probed p = {vocab, {text, n}};
+    const char *name = tool_template_effort_var(text);
+    unsigned efforts = 0;
+    if (!strstr(text, name) || !takes_effort(&p, name, NULL)) return EFFORTS_ALL;
+    for (unsigned i = 0; i < N_EFFORTS; i++) {
+        if (takes_effort(&p, name, effort_words[i])) efforts |= 1U << i;
+    }
+    return efforts;
+}
+
+const char *tool_template_effort(unsigned efforts, const char *word)
+{
+    size_t at = 0;
+    while (at < N_EFFORTS && strcmp(word, effort_words[at]) != 0) at++;
+    if (at == N_EFFORTS) return word;
+    for (size_t away = 0; away < N_EFFORTS; away++) {
+        const size_t more = at + away;
+        if (more < N_EFFORTS && (efforts >> more & 1U)) return effort_words[more];
+        if (away <= at && (efforts >> (at - away) & 1U)) return effort_words[at - away];
+    }
+    return NULL;
 }
 
 /* ---- around answers ---- */
@@ -245,7 +318,7 @@ void answer_frame_release(answer_frame *frame)
 typedef struct read_call {
     bool named, ended, bad;
     char arguments[64]; /* without blanks */
-    size_t n;
+    size_t n, n_text;   /* bytes of text around it */
 } read_call;
 
 static void take_piece(void *user, const skv_reply_piece *piece)
@@ -264,14 +337,15 @@ static void take_piece(void *user, const skv_reply_piece *piece)
         break;
     case SKV_REPLY_CALL_END: call->ended = true; break;
     case SKV_REPLY_CALL_BAD: call->bad = true; break;
-    case SKV_REPLY_TEXT:
+    case SKV_REPLY_TEXT: call->n_text += piece->n; break;
     case SKV_REPLY_THOUGHT:
     case SKV_REPLY_CALL_ID: break;
     }
 }
 
-/* Whether the form's reader finds the call of render_call in a text. */
-static bool reads(skv_call_syntax calls, const char *text)
+/* Whether the form's reader finds the call of render_call in a text; *n_text: what else it finds.
+ */
+static bool reads(skv_call_syntax calls, const char *text, size_t *n_text)
 {
     static const char *const names[] = {"skv_probe"};
     read_call call = {0};
@@ -285,10 +359,13 @@ static bool reads(skv_call_syntax calls, const char *text)
     if (status == SKV_OK) status = skv_reply_push(reply, text, strlen(text), NULL);
     if (status == SKV_OK) status = skv_reply_finish(reply, NULL);
     skv_reply_free(reply);
+    *n_text = call.n_text;
     return status == SKV_OK && call.named && call.ended && !call.bad &&
            strcmp(call.arguments, "{\"skv_key\":\"skv_value\"}") == 0;
 }
 
+/* A reader that does without some marks finds the calls of a related form too, but takes their
+ * other marks for text. */
 skv_call_syntax tool_template_calls(const skv_vocab *vocab, const char *text, size_t n,
                                     skv_call_syntax signs)
 {
@@ -296,9 +373,13 @@ skv_call_syntax tool_template_calls(const skv_vocab *vocab, const char *text, si
     skv_call_syntax found = signs;
     char *shown = render_call(&p, short_id);
     const char *from = shown ? strstr(shown, "skv_question") : NULL;
-    if (from && strstr(from, "skv_value") && (signs == SKV_CALLS_NONE || !reads(signs, from))) {
-        for (int i = SKV_CALLS_COUNT - 1; i > SKV_CALLS_NONE; i--) {
-            if (reads((skv_call_syntax)i, from)) found = (skv_call_syntax)i;
+    if (from && strstr(from, "skv_value")) {
+        size_t least = SIZE_MAX, n_text;
+        if (signs != SKV_CALLS_NONE && reads(signs, from, &n_text)) least = n_text;
+        for (int i = SKV_CALLS_NONE + 1; i < SKV_CALLS_COUNT; i++) {
+            if (!reads((skv_call_syntax)i, from, &n_text) || n_text >= least) continue;
+            found = (skv_call_syntax)i;
+            least = n_text;
         }
     }
     skv_text_free(shown);

@@ -18,9 +18,9 @@ enum {
 };
 
 static const char *const names[SKV_MISS_COUNT] = {
-    [SKV_MISS_NONE] = "none",       [SKV_MISS_NEW] = "new",   [SKV_MISS_TEXT] = "text",
-    [SKV_MISS_EVICTED] = "evicted", [SKV_MISS_FORM] = "form", [SKV_MISS_BLOCK] = "block",
-    [SKV_MISS_OFF] = "off"};
+    [SKV_MISS_NONE] = "none",       [SKV_MISS_NEW] = "new",     [SKV_MISS_TEXT] = "text",
+    [SKV_MISS_EVICTED] = "evicted", [SKV_MISS_STATE] = "state", [SKV_MISS_FORM] = "form",
+    [SKV_MISS_BLOCK] = "block",     [SKV_MISS_OFF] = "off"};
 
 const char *skv_miss_name(skv_miss miss)
 {
@@ -41,12 +41,13 @@ static void pin(skv_scheduler *s, const skv_job *job, size_t n, double seconds, 
     skv_past_prompts_pin(&s->past, job->owner, &(skv_past_pin){.n = n, .end = end, .key = key});
 }
 
-/* Pins the beginnings that a job names: up to the token that spells the last byte of each. */
-static void pin_beginnings(skv_scheduler *s, const skv_lane *lane)
+/* Pins the beginnings that a job names: up to the token that spells the last byte of each. Returns
+ * the length of the longest that is pinned for long. */
+static size_t pin_beginnings(skv_scheduler *s, const skv_lane *lane)
 {
     const skv_job_params *p = &lane->job->params;
     bool pinned[SKV_JOB_PINS] = {false};
-    size_t n_seen = 0, n_left = p->n_pins;
+    size_t n_seen = 0, n_left = p->n_pins, n_long = 0;
     skv_buf text;
     skv_buf_init(&text, TEXT_BYTES_MAX);
     for (size_t n = 1; n <= lane->n_prompt && n_left > 0; n++) {
@@ -56,23 +57,30 @@ static void pin_beginnings(skv_scheduler *s, const skv_lane *lane)
         for (size_t i = 0; i < p->n_pins; i++) {
             if (pinned[i] || (n_seen < p->pins[i].n_bytes && n < lane->n_prompt)) continue;
             pin(s, lane->job, n, p->pins[i].seconds, 0);
+            if (p->pins[i].seconds >= SKV_PIN_LONG_SECONDS) n_long = n;
             pinned[i] = true;
             n_left--;
         }
     }
     skv_buf_release(&text);
+    return n_long;
 }
 
 void skv_worker_note_prompt(skv_scheduler *s, const skv_lane *lane, size_t n)
 {
     skv_job *job = lane->job;
+    const double seconds = job->params.pin_seconds;
     if (lane->i_answer > 0 || n < lane->n_prompt) return;
+    const size_t n_kept = lane->n_prompt / SKV_PAGE_ROWS * SKV_PAGE_ROWS;
+    const bool known = skv_past_prompts_add(&s->past, job->owner, job->domain, lane->ids, n);
+    const bool begins = known && n == lane->n_prompt; /* the answer's end has its pins from here */
+    const size_t n_pinned = begins ? pin_beginnings(s, lane) : 0;
+    if (known) pin(s, job, n, seconds, job->params.pin_key);
+    const size_t n_long = begins && seconds >= SKV_PIN_LONG_SECONDS ? n_kept : n_pinned;
     pthread_mutex_lock(&job->lock);
-    job->stats.kept_tokens = lane->n_prompt / SKV_PAGE_ROWS * SKV_PAGE_ROWS;
+    job->stats.kept_tokens = n_kept;
+    if (begins) job->stats.kept_long_tokens = skv_min_size(n_long, n_kept);
     pthread_mutex_unlock(&job->lock);
-    if (!skv_past_prompts_add(&s->past, job->owner, job->domain, lane->ids, n)) return;
-    if (n == lane->n_prompt) pin_beginnings(s, lane); /* the answer's end has them from here */
-    pin(s, job, n, job->params.pin_seconds, job->params.pin_key);
 }
 
 void skv_worker_touch_pinned(skv_scheduler *s)
@@ -121,12 +129,17 @@ void skv_worker_explain(skv_scheduler *s, skv_lane *lane, size_t n_usable, size_
 {
     const skv_past_prompt *with;
     skv_job *job = lane->job;
+    const size_t n_rows =
+        looked && s->engine->states.n > 0
+            ? skv_prefix_index_rows(s->prefix, job->domain, lane->ids, n_usable, NULL)
+            : 0;
     const skv_begun_prompt begun = {.owner = job->owner,
                                     .domain = job->domain,
                                     .ids = lane->ids,
                                     .n = lane->n_prompt,
                                     .n_usable = n_usable,
                                     .n_found = n_found,
+                                    .n_rows = n_rows,
                                     .looked = looked};
     skv_cache_miss miss = skv_past_prompts_explain(&s->past, &begun, &with);
     if (with && s->vocab && s->options.tell_miss_texts) {

@@ -338,6 +338,9 @@ skv_cache_miss skv_past_prompts_explain(const skv_past_prompts *all, const skv_b
     if (!b->looked) {
         out.reason = SKV_MISS_OFF;
         out.lost_tokens = n_same;
+    } else if (b->n_rows > b->n_found) {
+        out.reason = SKV_MISS_STATE;
+        out.lost_tokens = b->n_rows - b->n_found;
     } else if (n_same > b->n_found) {
         out.reason = SKV_MISS_EVICTED;
         out.lost_tokens = n_same - b->n_found;

@@ -1,0 +1,236 @@
+/*
+ * The emulated device of emulated_device.c: activations are bfloat16, memory is its own, and it
+ * promises only that it repeats. Its operations are held against plain C, its models against the
+ * processor by tolerance, and what it does not promise is refused by name.
+ */
+#include "guarded_backend.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "check_backend.h"
+#include "engine/engine.h"
+#include "open_engine.h"
+#include "skv/tools.h"
+
+enum { N_PROMPT = 150, N_SCORED = 12, VOCAB_MAX = 1024 };
+
+#define MODELS SKV_TEST_DATA "/models/"
+
+static void its_operations_are_right(void **state)
+{
+    (void)state;
+    skv_pool *pool;
+    skv_backend *be;
+    assert_int_equal(skv_pool_create(1, &pool, NULL), SKV_OK);
+    const skv_backend_options options = {
+        .device = "emulated", .threads = pool, .level = SKV_CPU_LEVEL_BEST};
+    assert_int_equal(skv_backend_create(&options, &be, NULL), SKV_OK);
+    assert_string_equal(be->name, "emulated");
+    assert_int_equal(skv_check_backend(be, 5, stdout), 0);
+    be->free(be);
+    skv_pool_free(pool);
+}
+
+/* ---- models ---- */
+
+typedef struct method {
+    const char *name, *model;
+    const char *eviction, *pruning, *adapters;
+    double most; /* root mean square of the difference of logits, of their deviation; 0: NEAR */
+} method;
+
+/* About thirty numbers in a row of operations are rounded to 2^-9 of themselves, which adds up to
+ * 2^-9 sqrt(30); layers make three times as much of it. */
+#define NEAR 0.033
+
+/* The adapter is so large that weights of bfloat16 alone change logits by 0.15 on the processor;
+ * and H2O keeps other rows where two have nearly as many votes. */
+static const method methods[] = {
+    {.name = "dense", .model = MODELS "llama3-v5"},
+    {.name = "SwiftKV", .model = MODELS "llama-swiftkv-g1"},
+    {.name = "AcrossKV", .model = MODELS "llama-swiftkv-g2"},
+    {.name = "sliding windows", .model = MODELS "gemma3-v5"},
+    {.name = "per-layer embeddings", .model = MODELS "gemma4-e2b"},
+    {.name = "mixture of experts", .model = MODELS "mixtral-v5"},
+    {.name = "mixture beside a dense block", .model = MODELS "gemma4-moe"},
+    {.name = "hybrid", .model = MODELS "qwen3-5"},
+    {.name = "LoRA",
+     .model = MODELS "llama3-v5",
+     .adapters = "wide=" SKV_TEST_DATA "/lora/wide",
+     .most = 0.3},
+    {.name = "SnapKV", .model = MODELS "llama3-v5", .eviction = "snapkv:40,8,5"},
+    {.name = "H2O", .model = MODELS "llama-swiftkv-g1", .eviction = "h2o:40", .most = 0.1},
+    {.name = "KV Prediction", .model = SKV_TEST_DATA "/kvpred/qwen3-c"},
+    {.name = "random pruning", .model = MODELS "qwen3-v5", .pruning = "random:0.5"},
+};
+
+static skv_engine *open_on(const method *m, const char *device)
+{
+    skv_engine_options o = skv_engine_options_default();
+    skv_error err;
+    o.threads = 1;
+    o.device = device;
+    o.weights = SKV_WEIGHTS_F32;
+    o.context = 256;
+    o.step_tokens = m->pruning ? N_PROMPT : 64;
+    o.adapters = m->adapters;
+    if (m->pruning) assert_true(skv_pruning_parse(m->pruning, &o.pruning));
+    if (m->eviction) {
+        assert_int_equal(skv_eviction_parse(m->eviction, &o.eviction, &err), SKV_OK);
+    }
+    return open_or_fail(m->model, &o);
+}
+
+typedef struct row {
+    float *at; /* [n] */
+    size_t n;
+} row;
+
+/* Logits of a prompt's last token, and of the N_SCORED that follow one by one. */
+static void copy_logits(void *user, size_t i_span, size_t i_token, const float *logits)
+{
+    row *to = user;
+    (void)i_span;
+    (void)i_token;
+    memcpy(to->at, logits, to->n * sizeof *logits);
+}
+
+static void run(skv_engine *engine, float *logits)
+{
+    int32_t ids[N_PROMPT + N_SCORED];
+    const size_t V = skv_engine_vocab(engine);
+    skv_error err;
+    make_repeating_ids(ids, N_PROMPT + N_SCORED, V);
+    skv_sequence *s = new_sequence(engine);
+    const skv_prompt_options options = {.logits = logits};
+    if (skv_prompt(engine, s, ids, N_PROMPT, &options, &err) != SKV_OK) fail_msg("%s", err.text);
+    for (size_t i = 0; i < N_SCORED; i++) {
+        const skv_span span = {s, ids + N_PROMPT + i, 1, SKV_WANT_LAST};
+        row to = {logits + (i + 1) * V, V};
+        assert_int_equal(skv_step(engine, &span, 1, copy_logits, &to, &err), SKV_OK);
+    }
+    skv_sequence_free(s);
+}
+
+/* Root mean square of a - b, as a part of the deviation of b. */
+static double difference(const float *a, const float *b, size_t n)
+{
+    double mean = 0, between = 0, own = 0;
+    for (size_t i = 0; i < n; i++) mean += (double)b[i] / (double)n;
+    for (size_t i = 0; i < n; i++) {
+        between += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        own += ((double)b[i] - mean) * ((double)b[i] - mean);
+    }
+    return sqrt(between / own);
+}
+
+static void its_models_are_near(void **state)
+{
+    (void)state;
+    static float logits[3][(N_SCORED + 1) * VOCAB_MAX];
+    size_t n_wrong = 0;
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        const method *m = &methods[i];
+        skv_engine *own = open_on(m, "emulated"), *cpu = open_on(m, NULL);
+        const size_t n = (N_SCORED + 1) * skv_engine_vocab(cpu);
+        assert_true(n <= sizeof logits[0] / sizeof *logits[0]);
+        assert_string_equal(own->be->name, "emulated");
+        run(own, logits[0]);
+        run(own, logits[1]);
+        run(cpu, logits[2]);
+        const double off = difference(logits[0], logits[2], n);
+        const bool near = off > 0 && off < (m->most > 0 ? m->most : NEAR); /* 0: none is rounded */
+        print_message("%-32s %.4f%s\n", m->name, off, near ? "" : " <-");
+        assert_memory_equal(logits[0], logits[1], n * sizeof(float)); /* it repeats */
+        n_wrong += !near;
+        skv_engine_close(own);
+        skv_engine_close(cpu);
+    }
+    assert_int_equal(n_wrong, 0);
+}
+
+/* ---- what it refuses ---- */
+
+static void refuses(const char *model, const skv_engine_options *options, skv_status want,
+                    const char *why)
+{
+    skv_engine *engine = NULL;
+    skv_error err = {0};
+    assert_int_equal(skv_engine_open(model, options, &engine, &err), want);
+    if (strncmp(err.text, why, strlen(why)) != 0) fail_msg("%s", err.text);
+}
+
+static void what_it_does_not_promise_is_refused(void **state)
+{
+    (void)state;
+    const char *model = MODELS "llama-swiftkv-g1";
+    skv_engine_options plain = skv_engine_options_default(), o;
+    skv_error err;
+    plain.device = "emulated";
+    plain.context = 64;
+    o = plain;
+    o.batch_invariant = true;
+    refuses(model, &o, SKV_UNSUPPORTED,
+            "device that only repeats, batch invariance: the device's results of a row depend");
+    o = plain;
+    o.prompt_only = true;
+    refuses(model, &o, SKV_UNSUPPORTED, "device that only repeats, serve --role read: keys and");
+    for (size_t i = 0; i < 2; i++) {
+        o = plain;
+        assert_int_equal(skv_speculation_parse(i ? "text:4" : "auto", &o.speculation, &err),
+                         SKV_OK);
+        refuses(model, &o, SKV_UNSUPPORTED,
+                i ? "speculate text, device that only repeats: a draft's tokens would not"
+                  : "speculate auto, device that only repeats: a draft's tokens would not");
+    }
+    o = plain;
+    o.weights = SKV_WEIGHTS_INT4;
+    o.f32_activations = true;
+    refuses(model, &o, SKV_UNSUPPORTED, "device emulated: codes of weights beside rows of f32");
+    skv_engine *engine = open_or_fail(model, &plain);
+    assert_int_equal(skv_boundary_row_bytes(engine), 0); /* deep rows are stored as they are */
+    skv_engine_stats stats;
+    skv_engine_get_stats(engine, &stats);
+    assert_string_equal(stats.device, "emulated");
+    skv_engine_close(engine);
+}
+
+/* ---- memory ---- */
+
+static void it_has_memory_of_its_own(void **state)
+{
+    (void)state;
+    const char *model = MODELS "llama3-v5";
+    skv_engine_options o = skv_engine_options_default();
+    skv_memory_plan own, cpu;
+    skv_error err;
+    o.context = 128;
+    o.threads = 1;
+    assert_int_equal(skv_memory_plan_make(model, &o, 0, &cpu, &err), SKV_OK);
+    assert_int_equal(cpu.host_needed + cpu.host_available, 0);
+    o.device = "emulated";
+    assert_int_equal(skv_memory_plan_make(model, &o, 0, &own, &err), SKV_OK);
+    assert_true(own.host_needed > 0 && own.needed > own.host_needed);
+    assert_int_equal(own.needed + own.host_needed, cpu.needed); /* each byte is in one of them */
+    emulated_device_has(own.needed);
+    assert_int_equal(skv_memory_plan_make(model, &o, 0, &own, &err), SKV_OK);
+    assert_true(own.fits && own.available == own.needed);
+    skv_engine_close(open_or_fail(model, &o));
+    emulated_device_has(own.needed - 1);
+    refuses(model, &o, SKV_MEMORY, "memory of device emulated: weights ");
+    assert_int_equal(skv_memory_plan_make(model, &o, 0, &own, &err), SKV_OK);
+    assert_true(!own.fits && own.context_max < 128);
+    emulated_device_has((size_t)1 << 36);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(its_operations_are_right),
+        cmocka_unit_test(its_models_are_near),
+        cmocka_unit_test(what_it_does_not_promise_is_refused),
+        cmocka_unit_test(it_has_memory_of_its_own),
+    };
+    return cmocka_run_group_tests_name("guarded emulated", tests, NULL, NULL);
+}
