@@ -157,8 +157,7 @@ static const cli_command_row rows[CLI_COMMAND_COUNT] = {
                    "Trains a byte-level BPE with single digits on generated documents "
                    "and texts, and writes tokenizer.json and tokenizer_config.json "
                    "with a chat template to the folder OUT."},
-    [CLI_DEVICES] = {"devices", "", 0, 0, cli_run_devices,
-                     "where models can be computed (--device)",
+    [CLI_DEVICES] = {"devices", "", 0, 0, cli_run_devices, "where models can be computed",
                      "Lists the devices that this build knows: what it finds of each, its memory "
                      "and how much of it this process may take, or why it cannot be used. A device "
                      "whose results are not exact in every way is refused where that would change "

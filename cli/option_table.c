@@ -542,8 +542,8 @@ static const cli_option rows[] = {
     OPTION(RUNS | ON(TUNE), "--ctx", "N", SIZE, context, 1, TOKENS_MAX,
            .help = "most tokens of a sequence "
                    "(the model's context, at most " SKV_TEXT_OF(SKV_CONTEXT_DEFAULT) ")"),
-    OPTION(RUNS | ON(TUNE) | ON(TRANSFORM) | ON(INFO) | ON(DOCTOR), "--device", "NAME", TEXT,
-           device, .help = "where to compute (cpu): swiftkv devices lists what there is"),
+    OPTION(RUNS | ON(TUNE) | ON(INFO) | ON(DOCTOR), "--device", "NAME", TEXT, device,
+           .help = "where to compute (cpu): swiftkv devices lists what there is"),
     OPTION(RUNS | ON(TUNE) | ON(TRANSFORM), "--cpu", "best|ref|avx2|avxvnni|avx512|amx|neon", WORD,
            cpu, .help = "instruction set"),
     OPTION(RUNS | ON(TUNE), "--chunk", "N", SIZE, step_tokens, 1, 1 << 20,

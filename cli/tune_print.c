@@ -69,6 +69,7 @@ static void put_methods(line *l, const cli_options *o)
         put_option(l, "--evict", how);
     }
     put_size(l, "--threads", o->threads);
+    if (o->device) put_option(l, "--device", o->device);
     if (strcmp(o->cpu, "best") != 0) put_option(l, "--cpu", o->cpu);
     put_size(l, "--chunk", o->step_tokens);
 }

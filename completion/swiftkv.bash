@@ -9,7 +9,7 @@ _swiftkv_options() {
     similarity) echo '--text --threads --weights --kv --prefill --prune --ffn-skip --early-exit --lora --ctx
         --device --cpu --chunk --evict --snapkv --svg --json --download --help' ;;
     transform) echo '--text --kv-layers --group --keep-layers --exit-words --init --tokens --ridge --ridge-to
-        --seq --threads --weights --lora --device --cpu --download --help' ;;
+        --seq --threads --weights --lora --cpu --download --help' ;;
     quantize) echo '--weights --group --text --method --threads --download --help' ;;
     generate) echo '-p --file --ids-file --parse-special -n --temp --top-k --top-p --min-p --repeat-penalty
         --presence-penalty --frequency-penalty --repeat-last-n --seed --stop --ignore-eos --json-object
@@ -158,7 +158,7 @@ _swiftkv() {
     local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} values
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        values='generate chat serve load simulate score tokenize render cache info similarity transform bench compare eval tune distill train documents vocab quantize doctor --help --version'
+        values='generate chat serve load simulate score tokenize render cache info similarity transform bench compare eval tune distill train documents vocab quantize devices doctor --help --version'
     elif values=$(_swiftkv_values "$command" "${COMP_WORDS[COMP_CWORD - 1]}"); then
         :
     elif [[ $word == -* ]]; then

@@ -144,8 +144,8 @@ typedef struct skv_engine_options {
      * The memory figures are those of this process. NULL, or a team of one: the whole model is
      * here. */
     const skv_team *team;
-    /* Bytes of weights, KV cache and workspace, of a device's own memory if it has some; 0: what is
-     * available. */
+    /* Bytes of weights, KV cache and workspace, of a device's own memory if it has some; 0: all
+     * that is available. */
     size_t memory_max;
     size_t *memory_needed;   /* receives how many these are, also if they do not fit; may be NULL */
     uint64_t random_seed;    /* for the random weights of presets and for random pruning */

@@ -5,7 +5,7 @@
 #ifndef SKV_ENGINE_DEVICE_H
 #define SKV_ENGINE_DEVICE_H
 
-#include "backend/backend.h"
+#include "backend/devices.h"
 #include "engine/second_model.h"
 
 typedef struct skv_engine_room {

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "backend/devices.h"
 #include "base/system.h"
 #include "check_backend.h"
 

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "backend/devices.h"
 #include "base/rng.h"
 #include "kv/kv_cache.h"
 

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "backend/backend.h"
+#include "backend/devices.h"
 #include "base/rng.h"
 #include "check_scan.h"
 

@@ -8,6 +8,7 @@ SKV_CALL_CASES is the number of cases of a template (default: 12), SKV_TEST_SEED
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import unittest
@@ -26,6 +27,10 @@ except ImportError:
 
 TOOL = Path(os.environ.get("SKV_BUILD", ROOT / "build")) / "tests" / "tool_reply"
 CASES = int(os.environ.get("SKV_CALL_CASES", 12))
+
+
+# What stands in front of calls and is no part of them: a thought that is none, the frame of a text, an address.
+THOUGHT = r"^\s*(<think>)?\s*</(\w+:)?think(:\w+)?>\s*|^.*(?=<\|open\|>tools)|^ to=f<\|message\|>"
 
 
 class Tool:
@@ -134,6 +139,47 @@ class RoundTest(unittest.TestCase):
                     elif "call" in kinds:
                         self.assertEqual(kinds[-1], "bad")
                         self.assertTrue(text[:n].rstrip().endswith(dict(pieces)["bad"].rstrip()))
+
+
+    def test_what_is_slightly_wrong(self):
+        """Without its first mark, with another one than the last, or with null for arguments, a call is that call or a text
+        that lacks nothing."""
+        schema = {"type": "object", "properties": {"s": {"type": "string"}, "n": {"type": "integer"}}}
+        n_calls = {}
+        for template in TEMPLATES:
+            form = self.tool.ask(template, calls=[])["format"] if template.exists() else "none"
+            if form == "none":
+                continue
+            for arguments in ({"s": "a, b", "n": 12}, {}):
+                prompt, text = self.written(template, schema, arguments)
+                if text is None:
+                    continue
+                text = re.sub(THOUGHT, "", text)
+                first = re.match(r"\s*(<[^<>]+>|\[[A-Z_]+\])", text)
+                last = re.search(r"(<[^<>]+>|\])\s*$", text)
+                wrong = {"first": text[first.end():] if first else None, "last": text[:last.start()] if last else None,
+                         "null": re.sub(r"\{\}", "null", text) if not arguments and "{}" in text else None,
+                         "other": text[:last.start()] + "<|other|>" if last else None}  # fmt: skip
+                for kind, said in wrong.items():
+                    for step in (1, 1 << 20) if said else ():
+                        with self.subTest(template=template.stem, kind=kind, text=said, step=step):
+                            n_calls[kind] = n_calls.get(kind, 0) + self.check_wrong(template, prompt, said, schema, arguments, step)
+        if len(TEMPLATES) > 20:
+            self.assertTrue(all(n_calls.get(kind, 0) > 20 for kind in ("first", "last", "null")), n_calls)
+
+    def check_wrong(self, template, prompt, text, schema, arguments, step):
+        """Whether it was read as a call."""
+        pieces = self.read(template, prompt, text, schema, step)["pieces"]
+        kinds = [kind for kind, _ in pieces]
+        if "end" in kinds:
+            self.assertEqual(json.loads(dict(pieces)["arguments"]), arguments, pieces)
+            return True
+        if "call" in kinds:  # told, and then taken back with all of its text
+            self.assertEqual(kinds[-1], "bad", pieces)
+            return False
+        told = "".join(said for kind, said in pieces)
+        self.assertEqual(re.sub(r"\s", "", told), re.sub(r"\s", "", text), pieces)
+        return False
 
 
 if __name__ == "__main__":

@@ -369,12 +369,48 @@ static void test_stop(void **state)
     }
 }
 
+/* SentencePiece writes the whole text anew: asked to stop, it does so long before the end. */
+static void test_stop_early(void **state)
+{
+    enum { MOST = 2 << 20 };
+    static const size_t kinds[] = {5, 6, 10}; /* with blanks, which are written one by one */
+    size_t n_files = 0;
+    (void)state;
+    for (size_t i = 0; i < N_FILES; i++) {
+        skv_tokenizer *t = open_file(files[i]);
+        for (size_t k = 0; t->spm.active && k < 3; k++) {
+            text from = make_text(kinds[k], 4 * (size_t)MOST);
+            int n_asked = 1;
+            skv_error err = {0};
+            skv_account *account = NULL;
+            assert_int_equal(skv_account_create(SIZE_MAX, &account, NULL), SKV_OK);
+            skv_budget budget = budget_of(account, after_some, &n_asked);
+            skv_ids ids = {.budget = &budget};
+            const skv_encode_options options = {.budget = &budget, .max_ids = 1000};
+            const skv_status status =
+                skv_tokenizer_encode(t, from.data, from.n, options, &ids, &err);
+            assert_int_equal(status, SKV_CANCELLED);
+            if (skv_account_peak(account) > MOST) {
+                fail_msg("%s, text %zu: %zu bytes held", files[i], kinds[k],
+                         skv_account_peak(account));
+            }
+            skv_ids_release(&ids);
+            skv_account_free(account);
+            skv_free(from.data);
+        }
+        n_files += t->spm.active;
+        skv_tokenizer_free(t);
+    }
+    assert_true(n_files >= 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_windows), cmocka_unit_test(test_first_ids),
-        cmocka_unit_test(test_margins), cmocka_unit_test(test_unigram),
-        cmocka_unit_test(test_memory),  cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_windows),    cmocka_unit_test(test_first_ids),
+        cmocka_unit_test(test_margins),    cmocka_unit_test(test_unigram),
+        cmocka_unit_test(test_memory),     cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_stop_early),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,7 @@ SCRIPT = ROOT / "script/test"
 REPORT = ROOT / "tools/test_report.py"
 STAGES = re.search(r"^stages='(.*)'$", SCRIPT.read_text(), re.M)[1].split()
 ALWAYS = {"release", "format", "tidy", "docs"}
-ELSEWHERE = {"avx2", "neon", "portable", "macos", "package", "fuzz"}
+ELSEWHERE = {"avx2", "neon", "cuda", "portable", "macos", "package", "fuzz"}
 TARGETS = sorted(path.stem.removeprefix("fuzz_") for path in (ROOT / "fuzz").glob("fuzz_*.c"))
 
 

@@ -137,6 +137,11 @@ def flat(conversation):
     return [{**m, "content": m.get("content") if isinstance(m.get("content"), str) else "x"} for m in conversation]
 
 
+def files(conversation):
+    """Texts beside the one around a gap: as many as there are messages."""
+    return [{"filename": "f", "text": m["content"]} for m in flat(conversation)]
+
+
 ENDPOINTS = {
     "/v1/completions": lambda c: {"prompt": text_of(c), "max_tokens": 1},
     "/completion": lambda c: {"prompt": pieces(c), "n_predict": 1},
@@ -150,7 +155,18 @@ ENDPOINTS = {
     "/v1/responses": lambda c: {"input": list(items(c)), "max_output_tokens": 1},
     "/api/chat": lambda c: {"messages": flat(c), "stream": False, "options": {"num_predict": 1}},
     "/api/generate": lambda c: {"prompt": text_of(c), "stream": False, "options": {"num_predict": 1}},
+    "/completions": lambda c: {"prompt": [text_of(c)], "n_predict": 1},
+    "/infill": lambda c: {"input_prefix": text_of(c), "input_extra": files(c), "n_predict": 1},
+    "/embedding": lambda c: {"content": text_of(c)},
+    "/api/embeddings": lambda c: {"prompt": text_of(c)},
+    "/detokenize": lambda c: {"tokens": [5] * (len(text_of(c)) // 2)},
+    "/v1/rerank": lambda c: {"query": "q", "documents": [f["text"] for f in files(c)]},
+    "/v1/chat/completions/input_tokens": lambda c: {"messages": c},
+    "/v1/responses/input_tokens": lambda c: {"input": list(items(c))},
+    "/api/show": lambda c: {"model": text_of(c), "options": flat(c)},
+    "/slots/0?action=save": lambda c: {"filename": "a", "prompt": text_of(c), "messages": c},
 }
+OTHER_NAMES = {"/v1/reranking"}  # of one in the table
 
 
 @functools.lru_cache(maxsize=4)  # of up to 30 MiB
@@ -207,6 +223,9 @@ class Bounded(base.ServerTest):
 
     @classmethod
     def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.words = (*cls.words, "--slot-save-path", folder.name)
         super().setUpClass()
         cls.idle = warm(cls.server, 512)
 
@@ -228,7 +247,7 @@ class Bounded(base.ServerTest):
             t.join()
         took, n_bytes = cpu_seconds(process) - before, sum(len(body) for _, body in requests)
         self.assertEqual(len(statuses), len(requests))
-        self.assertLessEqual(set(statuses), {200, 400, 413, 429, 503}, requests[0][0])
+        self.assertLessEqual(set(statuses), {200, 400, 404, 409, 413, 429, 503}, requests[0][0])
         self.assertLessEqual(resident(process, "VmHWM"), sanitizer.resident(self.idle + int(1.1 * MEMORY * MIB)))
         most = SECONDS_AT_LEAST + SECONDS_A_MIB * n_bytes / MIB
         self.assertLessEqual(took, sanitizer.seconds(most), [(path, len(body)) for path, body in requests])
@@ -254,6 +273,12 @@ class AccountsTest(Bounded):
                 self.run_at_once(*[(path, body_of(path, shape, n))] * at_once)
                 count(at_once)
         self.quiet()
+
+    def test_the_table_has_every_endpoint(self):
+        paths = self.server.ask("GET", "/openapi.json")[2]["paths"]
+        posts = {path for path, methods in paths.items() if "post" in methods}
+        known = {"/slots/{slot}" if path.startswith("/slots/") else path for path in ENDPOINTS}
+        self.assertEqual(posts, known | OTHER_NAMES | {"/read"})  # ReaderTest
 
     def test_large_bodies(self):
         """8 MiB in every shape; text that exceeds the context is refused as such and not read to its end."""
@@ -341,6 +366,64 @@ class AccountsTest(Bounded):
         finally:
             type(self).server = mine
             server.stop()
+
+
+class ReaderTest(Bounded):
+    """A server that reads prompts for others."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        key = pathlib.Path(folder.name) / "key"
+        key.write_text("0123456789abcdef" * 4)
+        key.chmod(0o600)
+        cls.words = (*Bounded.words, "--role", "read", "--cache-store", "redis://localhost:1", "--cache-key-file", key)
+        base.ServerTest.setUpClass.__func__(cls)
+        cls.idle = resident(cls.server.process, "VmRSS") + 4 * 512 * 2048  # all keys and values
+
+    def test_every_shape(self):
+        n, at_once = (NIGHTLY[0] * MIB, NIGHTLY[1]) if NIGHTLY else (MIB, 2)
+        for body in ({"prompt": [5] * (n // 2)}, {"prompt": [5] * 64, "block": "a" * n}, {"prompt": [[5]] * (n // 4)},
+                     {"prompt": "a" * n}, {"prompt": [5] * 512, "x": [{}] * (n // 3)}):  # fmt: skip
+            data = json.dumps(body, separators=(",", ":")).encode()
+            self.run_at_once(*[("/read", data)] * at_once)
+            self.run_at_once(*[("/v1/completions", data)] * at_once)  # has no such endpoint
+        self.quiet()
+
+
+class UnreadBodiesTest(unittest.TestCase):
+    """What no endpoint reads is not kept: the page and the state of a server need no key."""
+
+    def test_bodies_of_others(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:
+            keys.write("alpha")
+            keys.flush()
+            server = base.Server(MODEL, "--ctx", 512, "--memory", 64, "--max-body", 24, "--api-key-file", keys.name)
+        self.addCleanup(server.stop)
+        key = {"Authorization": "Bearer alpha"}
+        paths = server.ask("GET", "/openapi.json", headers=key)[2]["paths"]
+        reads = [path.replace("{model}", MODEL.name) for path, methods in paths.items() if "get" in methods]
+        before, n = resident(server.process, "VmRSS"), 20 * MIB
+        for path in reads:
+            head = f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {n}\r\n"
+            head += "" if path in ("/", "/health") else "Authorization: Bearer alpha\r\n"
+            with socket.create_connection(("127.0.0.1", server.port), PATIENCE) as s:
+                s.sendall(head.encode() + b"\r\n" + b"x" * (n - 1))
+                text = server.ask("GET", "/metrics", headers=key)[2]
+                self.assertLess(float(re.search(r"^swiftkv_memory_used_bytes (\S+)$", text, re.M).group(1)), MIB, path)
+                s.sendall(b"x")
+                response = http.client.HTTPResponse(s)
+                response.begin()
+                self.assertEqual(response.status, 200, path)
+                response.read()
+        self.assertLess(resident(server.process, "VmHWM") - before, sanitizer.resident(8 * MIB))
+        for body in (b"Content-Length: %d\r\n\r\n" % (25 * MIB),
+                     b"Transfer-Encoding: chunked\r\n\r\n1900000\r\n" + b"x" * (25 * MIB)):  # fmt: skip
+            with socket.create_connection(("127.0.0.1", server.port), PATIENCE) as s:
+                with contextlib.suppress(OSError):
+                    s.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n" + body)
+                self.assertIn(b" 413 ", s.recv(100))
 
 
 class Clients:
@@ -535,6 +618,49 @@ class LostCallsTest(LostCalls):
             body = json.dumps({"messages": messages, "max_tokens": 1}, separators=(",", ":")).encode()
             self.run_at_once(("/v1/chat/completions", body))
         self.quiet()
+
+
+class SchemasTest(Bounded):
+    """Parameters of functions whose calls are written one by one, and must be."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.file = tempfile.NamedTemporaryFile("w", suffix=".jinja")
+        cls.addClassCleanup(cls.file.close)
+        cls.file.write("{% for m in messages %}{{ m.content }}{% endfor %}")
+        cls.file.flush()
+        cls.words = (*Bounded.words, "--template", cls.file.name, "--tool-format", cls.form)
+        super().setUpClass()
+
+    form = "qwen3-coder"
+
+    def schemas(self, n):
+        """Of about n bytes, each."""
+        names, many = [f"p{i}" for i in range(n // 38)], [f"p{i}" for i in range(n // 60)]
+        leads = {key: {"$ref": "#/$defs/b"} for key in many}
+        union = {"anyOf": [{"anyOf": [{"type": "string"}] * 30}] * 30}
+        yield {"properties": {key: {"type": "integer"} for key in names}, "required": [f"q{i}" for i in range(n // 38)]}
+        yield {"properties": {key: {} for key in names}, "required": names}
+        yield {"properties": {key: leads[key] for key in many[:3000]}, "$defs": {"b": {"$ref": "#/" + "x" * n}}}
+        yield {"properties": leads, "$defs": {"b": union}}
+        yield {"properties": {key: leads[key] for key in many[:3000]}, "$defs": {"b": {"enum": ["a"] * (n // 4)}}}
+        yield {"properties": {"a": {"type": "string", "enum": [str(i) for i in range(n // 10)]}}}
+        yield {"properties": leads, "$defs": {"b": {"allOf": [{"$ref": "#/$defs/b"}] * 900}}}
+
+    def test_work(self):
+        n = NIGHTLY[0] * MIB if NIGHTLY else MIB
+        for schema in self.schemas(n):
+            function = {"name": "f", "parameters": {"type": "object", **schema}}
+            body = {"messages": [user("u")], "max_tokens": 1, "tool_choice": "required"}
+            body["tools"] = [{"type": "function", "function": function}]
+            data = json.dumps(body, separators=(",", ":")).encode()
+            with self.subTest(keys=list(schema), n=len(data)):
+                self.run_at_once(("/v1/chat/completions", data))
+        self.quiet()
+
+
+class PythonSchemasTest(SchemasTest):
+    form = "lfm2"
 
 
 class AnswerCallsTest(LostCalls):

@@ -232,6 +232,21 @@ class StoriesTest(ServerTest):
             self.assertEqual(list(json.loads(content)), ["a"])
         self.refuses(400, CHAT, {"messages": HELLO, "response_format": {"type": "json_schema"}}, "schema: missing")
 
+    def test_a_complete_constraint_ends_an_answer(self):
+        """ignore_eos forbids the ends as long as something else is left; behind a complete text nothing is."""
+        for wish, wanted in (({"guided_regex": "[0-9]{3}"}, "[0-9]{3}"), ({"guided_choice": ["yes", "no"]}, "yes|no"),
+                             ({"guided_grammar": 'root ::= "ab" "c"?'}, "abc"), ({"response_format": FORMAT}, r'\{\s*"a"[^}]*\}')):  # fmt: skip
+            for stream in (False, True):
+                body = {"messages": HELLO, "max_tokens": 60, "temperature": 0, "ignore_eos": True, **wish}
+                if stream:
+                    choices = [choice for chunk in self.server.chunks(CHAT, **body) for choice in chunk["choices"]]
+                    text = "".join(choice["delta"].get("content") or "" for choice in choices)
+                else:
+                    choices = self.server.post(CHAT, **body)["choices"]
+                    text = choices[0]["message"]["content"]
+                self.assertEqual(choices[-1]["finish_reason"], "stop", (wish, text))
+                self.assertRegex(text, f"^(?:{wanted})$")
+
     def test_what_cannot_be_followed(self):
         """It is refused with its place, or left out where a schema is said not to be strict."""
         odd = {"type": "object", "required": ["a"], "additionalProperties": False,

@@ -113,6 +113,33 @@ class ModelsTest(unittest.TestCase):
         self.assertEqual(self.loaded(server), {THREE.name})
         self.assertEqual(server.metrics()[f'model_loads_total{{model="{THREE.name}"}}'], 1)
 
+    def test_who_waits_sleeps(self):
+        """Requests that wait for a model look at it now and then, and do not wake each other."""
+        server = self.start("--max-loaded", 1, "--ctx", 65536, "--kv-tokens", 65536, "--connections-per-ip", 40, models=(ONE, TWO))
+        tasks = Path(f"/proc/{server.process.pid}/task")
+        connection, response = self.long_answer(server, ONE.name)
+        before, answers = set(os.listdir(tasks)), []
+        threads = [threading.Thread(target=lambda: answers.append(self.complete(server, TWO.name))) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: len(set(os.listdir(tasks)) - before) >= len(threads) and self.states(server)[TWO.name] == "waiting")
+        waiting = set(os.listdir(tasks)) - before
+        start, first = time.monotonic(), self.switches(tasks, waiting)
+        time.sleep(0.5)
+        n_looks = 10 * (time.monotonic() - start) + 1  # one each 0.1 s
+        self.assertLess(self.switches(tasks, waiting) - first, 3 * len(waiting) * n_looks)
+        response.close()
+        connection.close()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(answers), len(threads))
+
+    @staticmethod
+    def switches(tasks, names):
+        """How often threads have fallen asleep."""
+        texts = [(tasks / name / "status").read_text() for name in names if (tasks / name).exists()]
+        return sum(int(text.split("voluntary_ctxt_switches:")[1].split()[0]) for text in texts)
+
     def test_it_waits_for_memory_of_a_busy_model(self):
         server = self.start("--max-loaded", 2, "--ctx", 65536, "--kv-tokens", 65536, "--models-memory", 100, models=(ONE, TWO))
         connection, response = self.long_answer(server, ONE.name)

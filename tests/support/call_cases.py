@@ -15,6 +15,7 @@ FOLDERS = [ROOT / "../shared/assets/templates", ROOT / "tests/data/templates", *
 TEMPLATES = [path for folder in FOLDERS for path in sorted(Path(folder).glob("*.jinja"))]
 USER = {"role": "user", "content": "Q?"}
 PLAIN = "SKVPLAIN"
+HY3_END = "<｜hy_eos:opensource｜>"  # which its template writes behind the last message only if this has calls
 
 MARKS = ["<tool_call>", "</tool_call>", "<function=f>", "</function>", "<parameter=s>", "</parameter>", "<arg_key>", "</arg_key>",
          "<arg_value>", "</arg_value>", '<|"|>', "<|tool_call>", "<tool_call|>", "[TOOL_CALLS]", "[ARGS]", "<｜DSML｜invoke name=\"f\">",
@@ -113,7 +114,7 @@ def called(arguments, name="f", id="abcdefgh1"):
 
 def without_end(text, turn_end):
     """Without what ends a turn, or the last marks of it: calls may have others in front of them."""
-    if text.endswith(turn_end):
+    if not turn_end or text.endswith(turn_end):
         return text.removesuffix(turn_end)
     n = next((i for i, (x, y) in enumerate(zip(reversed(text), reversed(turn_end))) if x != y), 0)
     marks = turn_end[len(turn_end) - n:]
@@ -134,5 +135,5 @@ def text_of_call(render, arguments):
     mark = whole.rfind("<", 0, n)
     if mark > whole.rfind(">", 0, n) and n - mark < 20:
         n = mark  # the prompt goes on with another mark that begins alike
-    text, turn_end = whole[n:], plain.split(PLAIN)[-1] or "<｜hy_eos:opensource｜>"  # which Hy3 writes behind calls alone
+    text, turn_end = whole[n:], plain.split(PLAIN)[-1] or HY3_END
     return prompt[:n], re.sub(r"<\|(eom_id|calls)\|>\s*$", "", without_end(text, turn_end))  # these end answers with calls

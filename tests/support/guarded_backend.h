@@ -23,7 +23,7 @@
 
 #include <stdbool.h>
 
-#include "backend/backend.h"
+#include "backend/devices.h"
 
 /** True if `be` is such a back end. */
 bool guarded_backend_is(const skv_backend *be);

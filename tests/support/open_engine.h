@@ -26,11 +26,11 @@ static inline skv_sequence *new_sequence(skv_engine *engine)
     return sequence;
 }
 
-/** Two threads, and contexts of 256 tokens for four sequences. */
+/** One thread, and contexts of 256 tokens for four sequences. */
 static inline skv_engine_options options_for_drafts(void)
 {
     skv_engine_options options = skv_engine_options_default();
-    options.threads = 2;
+    options.threads = 1;
     options.context = 256;
     options.kv_tokens = 4 * 256;
     options.step_tokens = 128;

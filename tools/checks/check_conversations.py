@@ -22,8 +22,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/support"))
 
-from call_cases import BITS, FOLDERS  # noqa: E402
+from call_cases import BITS, FOLDERS, HY3_END  # noqa: E402
 from call_cases import TEMPLATES as EVERY  # noqa: E402
+from call_cases import without_end  # noqa: E402
 from server_process import STORIES, Server  # noqa: E402
 
 PAGE = 64  # tokens, which the cache keeps together
@@ -403,8 +404,8 @@ def a_result(draw):
 
 
 class Conversation:
-    def __init__(self, server, client, many, seed):
-        self.server, self.client, self.many, self.draw = server, client, many, random.Random(seed)
+    def __init__(self, server, client, many, seed, thinks=False):
+        self.thinks, self.server, self.client, self.many, self.draw = thinks, server, client, many, random.Random(seed)
         self.messages = [{"role": "system", "content": client.system}]
         self.known = self.n_last = 0  # tokens of the last request with its answer; of its prompt
         self.told = self.prompt = ""  # their texts
@@ -424,15 +425,13 @@ class Conversation:
         plain = self.render([*self.messages, {"role": "assistant", "content": "SKVPLAIN"}], False)
         if not prompt or not whole or not plain or not whole.startswith(prompt):
             return None
-        end = plain.split("SKVPLAIN")[-1]
-        text = whole[len(prompt):]
+        end = plain.split("SKVPLAIN")[-1] or HY3_END
+        text = without_end(whole[len(prompt):], end)
         marks = re.findall(r"<[^<>]+>", end)
-        if marks and marks[-1] in text.removesuffix(end):
+        if marks and marks[-1] in text:
             return None  # the past has several turns for it, and a model ends its answer with the first
         text = re.sub(r"<\|(eom_id|calls)\|>\s*$", "", text)  # these end an answer with calls
-        if message.get("tool_calls") and not text.endswith(end):
-            end = text[len(text.rstrip()):]
-        return text.removesuffix(end) if end else text
+        return text.rstrip() if message.get("tool_calls") and text == whole[len(prompt):] else text
 
     def plan(self, last):
         n = 0 if last else self.draw.randint(1, 3 if self.many else 1)
@@ -463,7 +462,10 @@ class Conversation:
 
     def check(self, message, answer, hits):
         calls = [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in message.get("tool_calls", ())]
-        if answer.text.strip() != message["content"].strip():
+        said = answer.text.strip()
+        if self.thinks:  # the end of a thought stands in front of the answer
+            said = said[-len(message["content"].strip()):] if message["content"].strip() else ""
+        if said != message["content"].strip():
             self.fault("text", answer.text, message["content"])
         if [(name, args) for _, name, args in answer.calls] != calls:
             self.fault("calls", answer.calls, calls)
@@ -482,7 +484,7 @@ class Conversation:
 
     def think(self, message):
         """The answer begins with a thought, where the template writes one that it is told to have."""
-        if not self.client.thinks or self.draw.random() > 0.3:
+        if self.thinks or not self.client.thinks or self.draw.random() > 0.3:
             return message
         self.more = {"chat_template_kwargs": thinking(True)}
         thinker = {**message, "reasoning_content": self.draw.choice(["Let me see.", "One, two:\n1,5 \"x\" {}"])}
@@ -533,7 +535,7 @@ class Conversation:
             call["id"] = id or call["id"]
             if id is None:
                 del call["id"]
-        self.messages.append(message)
+        self.messages.append({**message, "content": answer.text} if self.thinks else message)
         return answer
 
     def turn(self, i):
@@ -575,6 +577,37 @@ def find_template(name):
     return next(path for folder in FOLDERS for path in [Path(folder) / f"{name}.jinja"] if path.exists())
 
 
+def drive(template, thinks, args):
+    """Holds a template's conversations, and returns the faults; None: its prompts open a thought. thinks: thoughts are text
+    to the server, so that answers can be forced behind such prompts too."""
+    server = Server(STORIES, "--ctx", 65536, "--kv-tokens", 131072, "--name", "m", "--template", find_template(template),
+                    "--chat-template-kwargs", json.dumps(thinking(False)), *(["--reasoning-format", "none"] if thinks else []))  # fmt: skip
+    bad = 0
+    try:
+        if not thinks and thinks_anyway(server):
+            return None
+        many = not one_call_alone(server)
+        for name in args.client.split(","):
+            client = CLIENTS[name](f"http://127.0.0.1:{server.port}", Script())
+            talk = Conversation(server, client, many, args.seed, thinks)
+            try:
+                for i in range(args.turns):
+                    talk.turn(i)
+            except Exception as e:  # whatever a client makes of it: the conversation has ended there
+                talk.fault("the conversation ended", type(e).__name__, e)
+            client.close()
+            print(f"{template}, {name}: {args.turns} turns, {talk.n_requests} requests, {talk.n_refused} refused, {talk.n_plain} calls that cannot be forced, {talk.n_thoughts} thoughts, {talk.n_pictures} pictures, {talk.n_prompt} tokens of prompts, "
+                  f"{talk.n_cached:.0f} cached, {talk.n_rewritten} times the past was written otherwise, {len(talk.misses)} misses, {len(talk.faults)} faults{', in an opened thought' if thinks else ''}", flush=True)
+            for one in talk.misses[:5]:
+                print("    miss: request {}: {:.0f} of {} cached, prompt {}".format(*one))
+            for one in talk.faults[:5]:
+                print("    fault:", *(str(part)[:300] for part in one))
+            bad += len(talk.faults)
+    finally:
+        server.stop()
+    return bad
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--turns", type=int, default=30)
@@ -584,31 +617,8 @@ def main():
     args = parser.parse_args()
     bad = 0
     for template in [path.stem for path in EVERY] if args.template == "all" else args.template.split(","):
-        server = Server(STORIES, "--ctx", 65536, "--kv-tokens", 131072, "--name", "m", "--template", find_template(template),
-                        "--chat-template-kwargs", json.dumps(thinking(False)))  # fmt: skip
-        try:
-            if thinks_anyway(server):
-                print(f"{template}: left out, its prompts open a thought whatever is asked", flush=True)
-                continue
-            many = not one_call_alone(server)
-            for name in args.client.split(","):
-                client = CLIENTS[name](f"http://127.0.0.1:{server.port}", Script())
-                talk = Conversation(server, client, many, args.seed)
-                try:
-                    for i in range(args.turns):
-                        talk.turn(i)
-                except Exception as e:  # whatever a client makes of it: the conversation has ended there
-                    talk.fault("the conversation ended", type(e).__name__, e)
-                client.close()
-                print(f"{template}, {name}: {args.turns} turns, {talk.n_requests} requests, {talk.n_refused} refused, {talk.n_plain} calls that cannot be forced, {talk.n_thoughts} thoughts, {talk.n_pictures} pictures, {talk.n_prompt} tokens of prompts, "
-                      f"{talk.n_cached:.0f} cached, {talk.n_rewritten} times the past was written otherwise, {len(talk.misses)} misses, {len(talk.faults)} faults", flush=True)
-                for one in talk.misses[:5]:
-                    print("    miss: request {}: {:.0f} of {} cached, prompt {}".format(*one))
-                for one in talk.faults[:5]:
-                    print("    fault:", *(str(part)[:300] for part in one))
-                bad += len(talk.faults)
-        finally:
-            server.stop()
+        n = drive(template, False, args)
+        bad += drive(template, True, args) if n is None else n
     sys.exit(bad > 0)
 
 

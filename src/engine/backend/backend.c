@@ -1,5 +1,5 @@
 /* The back ends by the names of their devices. */
-#include "backend/backend.h"
+#include "backend/devices.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -28,7 +28,6 @@
 #include <stdint.h>
 
 #include "base/fail.h"
-#include "base/pool.h"
 #include "base/quant.h"
 #include "base/size.h"
 #include "kernels/cpu.h"
@@ -786,32 +785,5 @@ struct skv_backend {
     void (*load_rows)(skv_backend *be, skv_weight_type type, skv_rows x, const unsigned char *host,
                       size_t n, size_t K);
 };
-
-/* ---- creating one ---- */
-
-/* A kind of back end of this build. */
-typedef struct skv_backend_kind {
-    const char *name; /* of its devices: "cpu" */
-    unsigned promises;
-    /* What it finds here: `found` gets one line, which says why it cannot be used where `false` is
-     * returned. *memory is that of the device; of the processor, that of the host. */
-    bool (*find)(char *found, size_t room, skv_bytes *memory, skv_bytes *available);
-} skv_backend_kind;
-
-/** The i-th kind, or NULL after the last. */
-const skv_backend_kind *skv_backend_kind_at(size_t i);
-/** That of a device; SKV_UNSUPPORTED lists those that there are. NULL: "cpu". */
-SKV_MUST_CHECK skv_status skv_backend_kind_of(const char *device, const skv_backend_kind **out,
-                                              skv_error *err);
-
-typedef struct skv_backend_options {
-    const char *device;  /* the name of a kind; NULL: "cpu" */
-    skv_pool *threads;   /* the host's, which "cpu" computes on; borrowed until `free` */
-    skv_cpu_level level; /* of the processor's kernels */
-} skv_backend_options;
-
-/** SKV_UNSUPPORTED: there is no such device, or it cannot be used here. */
-SKV_MUST_CHECK skv_status skv_backend_create(const skv_backend_options *options, skv_backend **out,
-                                             skv_error *err);
 
 #endif

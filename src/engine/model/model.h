@@ -9,6 +9,7 @@
 #define SKV_MODEL_H
 
 #include "backend/backend.h"
+#include "base/pool.h"
 #include "format/source.h"
 #include "format/tensor.h"
 #include "model/ranks_sum.h"

@@ -33,7 +33,7 @@ typedef enum skv_call_id {
     SKV_ID_MEMBER  /* "id" of the object, behind its arguments */
 } skv_call_id;
 
-/* What stands in front of a message to a recipient, where an answer is several:
+/* The text in front of a message to a recipient, where an answer is several:
  *
  *     [ turn_end ] [ turn_begin ] to NAME end
  */
@@ -164,7 +164,8 @@ void skv_raw_drop_doubled(skv_buf *args, size_t begin);
 
 struct json_t; /* of jansson */
 
-/** What "$ref" of a schema leads to inside `root`; NULL: nothing. */
-const struct json_t *skv_schema_target(const struct json_t *root, const struct json_t *schema);
+/** What "$ref" of a schema leads to inside `root`; NULL: nothing, or no work is left for it. */
+const struct json_t *skv_schema_target(const struct json_t *root, const struct json_t *schema,
+                                       skv_budget *budget);
 
 #endif

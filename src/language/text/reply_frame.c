@@ -114,7 +114,7 @@ static match take_recipient(const skv_reply_address *a, const char *text, size_t
     return k < n ? MATCH_WHOLE : MATCH_PART;
 }
 
-/* What stands in front of a message, at text[0..*n_read). At the beginning of an answer, whose turn
+/* The text in front of a message, at text[0..*n_read). At the beginning of an answer, whose turn
  * the prompt has begun, it is a recipient; later the marks of a turn are. */
 static match match_address(const skv_frame_filter *f, const char *text, size_t n, size_t *n_read)
 {

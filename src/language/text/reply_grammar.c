@@ -69,9 +69,15 @@ static void add_until(skv_buf *out, const char *mark)
 /* A function as its grammar needs it. */
 typedef struct function {
     json_t *schema; /* borrowed, of its parameters; NULL: any object */
-    bool loose;     /* what a grammar cannot follow of it is left out */
+    bool loose;     /* parts of it that a grammar cannot follow are left out */
     skv_budget *budget;
+    json_t *required; /* owned, the names of the parameters that must be there, as keys */
+    size_t n_bytes;   /* of `required`, counted in the budget */
 } function;
+
+/* Units of work: to find a name in an object, and for each value of a list. */
+enum { FIND_WORK = 16, VALUE_WORK = 2 };
+enum { REQUIRED_BYTES = 96 /* of a key of an object, beside its text */ };
 
 static void end_schema(skv_buf *out, bool loose)
 {
@@ -130,11 +136,12 @@ static bool list_values(const function *f, const json_t *schema, size_t depth, j
     json_t *only = json_object_get(schema, "const");
     size_t i;
     if (depth == 0 || json_array_size(out) > LISTED_MAX) return false;
+    if (!skv_budget_work(f->budget, FIND_WORK + VALUE_WORK * json_array_size(values))) return false;
     if (only) return json_array_append(out, only) == 0;
     if (json_array_size(values) > 0) {
         return json_array_extend(out, (json_t *)(uintptr_t)values) == 0;
     }
-    const json_t *target = skv_schema_target(f->schema, schema);
+    const json_t *target = skv_schema_target(f->schema, schema, f->budget);
     if (target) return list_values(f, target, depth - 1, out);
     for (size_t k = 0; k < 2; k++) {
         const json_t *all = json_object_get(schema, unions[k]);
@@ -249,15 +256,31 @@ static void add_parameter(skv_buf *out, const skv_reply_form *form, const functi
     end_parameter(out, form);
 }
 
-static bool is_required(const json_t *schema, const char *key)
+/* Counts work and memory for each name; text that they do not fit beside fails. */
+static void read_required(skv_buf *out, function *f)
 {
-    const json_t *required = json_object_get(schema, "required"), *one;
+    const json_t *one;
     size_t i;
-    json_array_foreach(required, i, one)
+    f->required = json_object();
+    out->failed = out->failed || !f->required;
+    json_array_foreach(json_object_get(f->schema, "required"), i, one)
     {
-        if (json_is_string(one) && strcmp(json_string_value(one), key) == 0) return true;
+        const size_t n = json_string_length(one);
+        if (out->failed) return;
+        if (!json_is_string(one)) continue;
+        out->failed = !skv_budget_work(f->budget, FIND_WORK + n / 4) ||
+                      !skv_budget_take(f->budget, REQUIRED_BYTES + n);
+        if (out->failed) return;
+        f->n_bytes += REQUIRED_BYTES + n;
+        out->failed =
+            json_object_setn_new(f->required, json_string_value(one), n, json_true()) != 0;
     }
-    return false;
+}
+
+static void release_required(function *f)
+{
+    json_decref(f->required);
+    skv_budget_give(f->budget, f->n_bytes);
 }
 
 /* key=VALUE, key:VALUE; the values are JSON, which both spellings can be read as. */
@@ -275,17 +298,21 @@ static void add_argument(skv_buf *out, const skv_reply_form *form, const functio
 }
 
 /* All arguments of a function, those that must be there first. */
-static void add_arguments(skv_buf *out, const skv_reply_form *form, const function *f)
+static void add_arguments(skv_buf *out, const skv_reply_form *form, function *f)
 {
     const char *key, *comma = form->spelling == SKV_SPELL_GEMMA ? "," : ", ";
     const bool xml = form->spelling == SKV_SPELL_XML;
     json_t *property, *all = json_object_get(f->schema, "properties");
     size_t n_required = 0;
+    read_required(out, f);
     skv_buf_byte(out, '[');
     for (int optional = 0; optional < 2; optional++) {
         json_object_foreach(all, key, property)
         {
-            if (is_required(f->schema, key) == (optional == 1)) continue;
+            const bool fits = skv_budget_work(f->budget, FIND_WORK + strlen(key) / 4);
+            if (!fits || out->failed) break;
+            const bool needed = json_object_get(f->required, key);
+            if (needed == (optional == 1)) continue;
             if (optional) skv_buf_text(out, "{\"repeat\":");
             if (xml) {
                 add_parameter(out, form, f, key, property);
@@ -299,6 +326,7 @@ static void add_arguments(skv_buf *out, const skv_reply_form *form, const functi
         }
     }
     skv_buf_text(out, "\"\"]");
+    release_required(f);
 }
 
 /* The id that stands between a name and its arguments: an index, or nine digits. */
@@ -358,9 +386,9 @@ static skv_status add_call(skv_buf *out, const skv_reply_form *form, const json_
                            skv_error *err)
 {
     const char *name = json_string_value(json_object_get(tool, "name"));
-    const function f = {.schema = json_object_get(tool, "parameters"),
-                        .loose = json_is_true(json_object_get(tool, "loose")),
-                        .budget = out->budget};
+    function f = {.schema = json_object_get(tool, "parameters"),
+                  .loose = json_is_true(json_object_get(tool, "loose")),
+                  .budget = out->budget};
     SKV_REQUIRE(name, err, SKV_ARGUMENT, "tools: one has no name");
     add_head(out, form, name);
     switch (form->spelling) {
@@ -501,7 +529,7 @@ static skv_status add_bare(skv_buf *out, const skv_reply_rules *rules, const skv
     return SKV_OK;
 }
 
-/* The rest of a thought, its end, and the blanks that models write behind it: parts of a list. */
+/* The rest of a thought, its end, and the blanks that models write after it: parts of a list. */
 static void add_thought(skv_buf *out, skv_reply_format format)
 {
     const char *end = skv_thought_form_at(format.thinks)->end;
@@ -588,7 +616,7 @@ static void write_until(const skv_reply_rules *rules, const char *mark, size_t n
     skv_buf_release(&token);
 }
 
-/* Writes what stands between MARK_BEGIN and MARK_END as parts. */
+/* Writes the text between MARK_BEGIN and MARK_END as parts. */
 static void name_tokens(const skv_reply_rules *rules, const skv_buf *in, skv_buf *out)
 {
     for (size_t i = 0; i < in->size; i++) {
@@ -610,7 +638,7 @@ static void name_tokens(const skv_reply_rules *rules, const skv_buf *in, skv_buf
     out->failed = out->failed || in->failed;
 }
 
-/* The tools; *n_bytes is what they count for in the budget. */
+/* The tools; *n_bytes is their share of the budget. */
 static skv_status load_tools(const skv_reply_rules *rules, skv_budget *budget, json_t **out,
                              size_t *n_bytes, skv_error *err)
 {

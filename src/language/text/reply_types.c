@@ -7,6 +7,8 @@
 
 /* Of one parameter: what lies deeper, or behind more schemas, is of any type. */
 enum { DEPTH_MAX = 16, SCHEMAS_MAX = 1024 };
+/* Units of work: to read a schema, and to look up a $ref. */
+enum { SCHEMA_WORK = 8, REF_WORK = 16 };
 
 typedef struct walk {
     const json_t *root;
@@ -69,10 +71,12 @@ static unsigned types_listed(walk *w, const json_t *values)
     return types;
 }
 
-const json_t *skv_schema_target(const json_t *root, const json_t *schema)
+const json_t *skv_schema_target(const json_t *root, const json_t *schema, skv_budget *budget)
 {
-    const char *at = json_string_value(json_object_get(schema, "$ref"));
+    const json_t *ref = json_object_get(schema, "$ref");
+    const char *at = json_string_value(ref);
     if (!at || at[0] != '#') return NULL;
+    if (!skv_budget_work(budget, REF_WORK + json_string_length(ref) / 4)) return NULL;
     for (at++; root && at[0] == '/';) {
         const char *name = ++at;
         while (*at != 0 && *at != '/') at++;
@@ -86,6 +90,7 @@ static unsigned types_of_any(walk *w, const json_t *schemas)
     const json_t *one;
     size_t i;
     unsigned types = 0;
+    if (!skv_budget_work(w->budget, json_array_size(schemas))) return SKV_TYPE_ANY;
     json_array_foreach(schemas, i, one) types |= types_of(w, one);
     return types;
 }
@@ -95,6 +100,7 @@ static unsigned types_of_all(walk *w, const json_t *schemas)
     const json_t *one;
     size_t i;
     unsigned types = SKV_TYPE_ANY;
+    if (!skv_budget_work(w->budget, json_array_size(schemas))) return SKV_TYPE_ANY;
     json_array_foreach(schemas, i, one) types &= types_of(w, one);
     return types;
 }
@@ -103,12 +109,12 @@ static unsigned types_of(walk *w, const json_t *schema)
 {
     static const char *const unions[] = {"anyOf", "oneOf"};
     const bool reads = json_is_object(schema) && w->depth < DEPTH_MAX && w->n_seen < SCHEMAS_MAX;
-    if (!reads || !skv_budget_work(w->budget, 1)) return SKV_TYPE_ANY;
+    if (!reads || !skv_budget_work(w->budget, SCHEMA_WORK)) return SKV_TYPE_ANY;
     w->n_seen++;
     unsigned types = SKV_TYPE_ANY;
     const json_t *type = json_object_get(schema, "type"), *values = json_object_get(schema, "enum"),
                  *only = json_object_get(schema, "const"),
-                 *target = skv_schema_target(w->root, schema);
+                 *target = skv_schema_target(w->root, schema, w->budget);
     w->depth++;
     if (type) types &= types_named(w, type);
     if (json_is_array(values)) types &= types_listed(w, values);

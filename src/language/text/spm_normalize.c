@@ -1,10 +1,13 @@
 /* SentencePiece's normalisation (character map, spaces, the dummy prefix), and back. */
 #include <string.h>
 
+#include "base/budget_mem.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "text/normalize.h"
 #include "text/tokenizer_impl.h"
+
+enum { LOOK_BYTES = 64 << 10 /* of text, between two looks at the budget */ };
 
 #define META_SPACE "\xe2\x96\x81"  /* U+2581 */
 #define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
@@ -103,9 +106,20 @@ static size_t next_piece(const skv_spm_rules *rules, const char *text, size_t n,
     return length;
 }
 
+/* Whether the work may go on, which is asked now and then. */
+static bool goes_on(skv_buf *out, size_t at, size_t *looked)
+{
+    if (at - *looked >= LOOK_BYTES) {
+        *looked = at;
+        out->failed = out->failed || !skv_budget_look(out->budget);
+    }
+    return !out->failed;
+}
+
 static void put_escaped(const skv_spm_rules *rules, const char *text, size_t n, skv_buf *out)
 {
-    for (size_t i = 0; i < n;) {
+    size_t looked = 0;
+    for (size_t i = 0; i < n && goes_on(out, i, &looked);) {
         const char *space = rules->escape ? memchr(text + i, ' ', n - i) : NULL;
         size_t end = !space ? n : (size_t)(space - text);
         skv_buf_append(out, text + i, end - i);
@@ -132,7 +146,8 @@ static bool is_plain(const skv_spm_rules *rules)
 static void normalize_pieces(const skv_spm_rules *rules, const char *text, size_t n, skv_buf *out)
 {
     bool after_space = rules->merge_spaces;
-    for (size_t i = 0; i < n;) {
+    size_t looked = 0;
+    for (size_t i = 0; i < n && goes_on(out, i, &looked);) {
         const char *to = text;
         size_t n_to = 0;
         i += next_piece(rules, text + i, n - i, &to, &n_to);
@@ -147,10 +162,10 @@ static void normalize_pieces(const skv_spm_rules *rules, const char *text, size_
 }
 
 /* Returns the offset after the leading spaces, as the map sees them. */
-static size_t leading_spaces(const skv_spm_rules *rules, const char *text, size_t n)
+static size_t leading_spaces(const skv_spm_rules *rules, const char *text, size_t n, skv_buf *out)
 {
-    size_t at = 0;
-    while (at < n) {
+    size_t at = 0, looked = 0;
+    while (at < n && goes_on(out, at, &looked)) {
         const char *to = text;
         size_t n_to = 0, length = next_piece(rules, text + at, n - at, &to, &n_to);
         if (n_to != 1 || to[0] != ' ') break;
@@ -162,7 +177,8 @@ static size_t leading_spaces(const skv_spm_rules *rules, const char *text, size_
 bool skv_spm_normalize(const skv_spm_rules *rules, const char *text, size_t n, skv_buf *out)
 {
     const char *space = rules->escape ? META_SPACE : " ";
-    size_t skip = rules->merge_spaces ? leading_spaces(rules, text, n) : 0, start = out->size, bad;
+    size_t skip = rules->merge_spaces ? leading_spaces(rules, text, n, out) : 0, start = out->size,
+           bad;
     text += skip;
     n -= skip;
     if (n == 0) return skv_buf_text(out, "");

@@ -3,11 +3,12 @@
 
 #include <string.h>
 
+#include "base/budget_mem.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "text/tokenizer_impl.h"
 
-enum { TEXT_SHOWN = 24 };
+enum { TEXT_SHOWN = 24, LOOK_BYTES = 64 << 10 /* of text, between two looks at the budget */ };
 
 /* One call of skv_tokenizer_encode. */
 typedef struct encoder {
@@ -86,9 +87,14 @@ static skv_status encode_spm(encoder *e, const char *text, size_t n, skv_error *
     n = e->spm.size;
     /* The unigram model sees user-defined pieces itself, with a score that always wins. */
     bool by_pieces = rules->user_defined.n_strings > 0 && e->t->model == SKV_MODEL_BPE;
-    size_t done = 0;
+    size_t done = 0, looked = 0;
     for (size_t i = 0; by_pieces && i < n;) {
         uint32_t id;
+        if (i - looked >= LOOK_BYTES) {
+            looked = i;
+            if (!skv_budget_look(e->options.budget))
+                return skv_budget_check(e->options.budget, "tokenizer", err);
+        }
         size_t length = skv_trie_longest(&rules->user_defined, text + i, n - i, &id);
         if (length == 0) {
             i++;

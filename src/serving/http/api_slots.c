@@ -118,8 +118,9 @@ static void begin_reply(const slot_request *r, skv_buf *out)
 static bool save(slot_request *r, skv_buf *out, api_error *error)
 {
     size_t n;
+    int32_t *ids;
     const uint64_t begun_ns = skv_now_ns();
-    int32_t *ids = slots_copy(r->ex, r->i, &n);
+    if (!slots_copy(r->ex, r->i, &ids, &n, error)) return false;
     skv_buf text = request_text(r->ex);
     skv_buf_printf(&text, "{\"swiftkv_slot\":%d,\"model\":", VERSION);
     out_json_str(&text, r->ex->model->name);
@@ -127,8 +128,7 @@ static bool save(slot_request *r, skv_buf *out, api_error *error)
     for (size_t i = 0; i < n; i++) skv_buf_printf(&text, i > 0 ? ",%d" : "%d", ids[i]);
     skv_buf_text(&text, "]}\n");
     free(ids);
-    bool ok = n > 0 || api_fail(error, 400, NULL, "slot %zu has no prompt of this key", r->i);
-    if (ok && text.failed) ok = request_lacks(r->ex, "slot", error);
+    bool ok = !text.failed || request_lacks(r->ex, "slot", error);
     if (ok && !write_file(r->path, &text)) {
         ok = api_fail(error, 500, NULL, "Unable to save slot: %s", strerror(errno));
     }

@@ -194,10 +194,11 @@ static bool add_body(exchange *ex, const char *data, size_t n)
     if (n > most - ex->n_body) {
         return api_fail(&ex->refusal, 413, NULL, "the body exceeds the limit of %zu bytes", most);
     }
-    if (!reserve_body(ex, n)) return false;
-    memcpy(ex->body + ex->n_body, data, n);
+    const bool keeps = strcmp(ex->route->method, "POST") == 0; /* no other route reads it */
+    if (keeps && !reserve_body(ex, n)) return false;
+    if (keeps) memcpy(ex->body + ex->n_body, data, n);
     ex->n_body += n;
-    ex->body[ex->n_body] = 0;
+    if (keeps) ex->body[ex->n_body] = 0;
     return true;
 }
 

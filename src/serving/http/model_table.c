@@ -304,9 +304,11 @@ bool model_take(exchange *ex, server_model *model, api_error *error)
     const bool waits = model->state != MODEL_READY;
     model->n_waiting++;
     while (ok && model->state != MODEL_READY) {
-        if (model->wanted_ns == 0) model->wanted_ns = skv_now_ns();
-        memory_pass(ex); /* it needs no more for now */
-        (void)pthread_cond_broadcast(&server->changed);
+        memory_pass(ex);             /* it needs no more for now */
+        if (model->wanted_ns == 0) { /* told once: it wakes all that wait too */
+            model->wanted_ns = skv_now_ns();
+            (void)pthread_cond_broadcast(&server->changed);
+        }
         const struct timespec end = server_time_in(LIMIT_MODEL_LOOK_SECONDS);
         (void)skv_cond_wait_until(&server->changed, &server->lock, &end);
         if (model->state != MODEL_READY) give_sign(ex, &told_ns);

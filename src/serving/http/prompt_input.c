@@ -439,33 +439,6 @@ static bool cut_at_mark(rendered_text *rendered, const char *mark, api_error *er
                     "continue_final_message: the chat template does not write the last message");
 }
 
-/* How much the model shall think, by the name and in a word that the template takes: agents send
- * words that the user never chose. */
-static bool name_effort(const exchange *ex, json_t *vars, api_error *error)
-{
-    static const char name[] = "reasoning_effort";
-    const char *asked = json_string_value(json_object_get(vars, name));
-    if (!asked) return true;
-    const char *own = tool_template_effort_var(ex->model->template_text);
-    const char *word = tool_template_effort(ex->model->efforts, asked);
-    if (!word || strcmp(word, asked) != 0) ex->changes->effort = word ? word : "default";
-    if (!word) return json_object_del(vars, name) == 0;
-    return (strcmp(own, name) != 0 && json_object_get(vars, own)) ||
-           set_new(vars, own, json_string(word), error);
-}
-
-/* Variables by the names and in the words of the template: what most call enable_thinking, some
- * call `thinking`. */
-static bool name_vars(const exchange *ex, json_t *vars, api_error *error)
-{
-    const json_t *thinks = json_object_get(vars, "enable_thinking");
-    if (json_is_boolean(thinks) && !json_object_get(vars, "thinking") &&
-        !set_new(vars, "thinking", json_boolean(json_is_true(thinks)), error)) {
-        return false;
-    }
-    return name_effort(ex, vars, error);
-}
-
 /* Variables that transformers gives a template as None if they are missing. */
 static const char *const nones[] = {"tools", "documents"};
 enum { N_NONES = sizeof nones / sizeof nones[0] };
@@ -520,7 +493,7 @@ static bool make_vars(const exchange *ex, const json_t *body, json_t *vars, bool
     bool begins_answer = !*continues;
     if (!json_body_flag(body, "add_generation_prompt", &begins_answer, error)) return false;
     return add_defaults(ex, body, vars, error) && add_kwargs(ex, body, vars, error) &&
-           name_vars(ex, vars, error) && tool_request_vars(ex, body, vars, error) &&
+           tool_template_name_vars(ex, vars, error) && tool_request_vars(ex, body, vars, error) &&
            add_nones(vars, error) &&
            set_new(vars, "add_generation_prompt", json_boolean(begins_answer), error);
 }

@@ -210,13 +210,11 @@ skv_call_syntax tool_template_calls(const skv_vocab *vocab, const char *text, si
                                     skv_call_syntax signs);
 enum { EFFORTS_ALL = 0x3f };
 
-/** The variable that tells it how much the model shall think. */
-const char *tool_template_effort_var(const char *text);
-/** The words that it takes for this variable, as bits for tool_template_effort. */
+/** The words that it takes for how much the model shall think, as bits. */
 unsigned tool_template_efforts(const skv_vocab *vocab, const char *text, size_t n);
-/** The word that it takes instead of this one, the nearest, the greater of two; the word itself
- * where it is taken or not known; NULL: it takes none. */
-const char *tool_template_effort(unsigned efforts, const char *word);
+/** Gives variables the names and words that the template takes: those for whether and how much the
+ * model shall think. */
+bool tool_template_name_vars(const exchange *ex, json_t *vars, api_error *error);
 /** The marks around the thoughts that it writes; NONE: it writes none, or with other marks. */
 skv_thought_marks tool_template_thoughts(const skv_vocab *vocab, const char *text, size_t n);
 /** The text that it puts around an answer. */

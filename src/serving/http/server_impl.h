@@ -110,7 +110,7 @@ typedef struct server_model {
     char template_error[SKV_ERROR_TEXT_MAX]; /* why it cannot be read; "": it can */
     size_t n_template;
     skv_reply_format reply_format;      /* of the answers to it */
-    unsigned efforts;                   /* that the template takes: tool_template_effort */
+    unsigned efforts;                   /* that the template takes: tool_template_efforts */
     bool knows_developer;               /* the template writes messages of that role */
     bool generic_tools;                 /* the template has none that are known: tool_generic.c */
     tool_habits habits;                 /* of the template, where there are */

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "request_budget.h"
+
 typedef struct slot {
     const server_model *model;
     uint64_t tenant;
@@ -73,16 +75,31 @@ void slots_put(const exchange *ex, size_t i, skv_id_piece ids, skv_id_piece more
     pthread_mutex_unlock(&slots->lock);
 }
 
-int32_t *slots_copy(const exchange *ex, size_t i, size_t *n)
+static size_t length_at(const exchange *ex, size_t i)
 {
     slot_table *slots = ex->server->slots;
     pthread_mutex_lock(&slots->lock);
     const slot *s = find(ex, i);
-    int32_t *copy = s ? malloc(s->n * sizeof *copy) : NULL;
-    *n = copy ? s->n : 0;
-    if (copy) memcpy(copy, s->ids, s->n * sizeof *copy);
+    const size_t n = s ? s->n : 0;
     pthread_mutex_unlock(&slots->lock);
-    return copy;
+    return n;
+}
+
+bool slots_copy(const exchange *ex, size_t i, int32_t **ids, size_t *n, api_error *error)
+{
+    slot_table *slots = ex->server->slots;
+    const size_t most = length_at(ex, i);
+    *ids = NULL;
+    *n = 0;
+    if (!request_hold(ex, most * sizeof **ids, "slot", error)) return false;
+    pthread_mutex_lock(&slots->lock);
+    const slot *s = find(ex, i);
+    const bool fits = s && s->n <= most; /* a longer one came meanwhile */
+    if (fits) *ids = malloc(s->n * sizeof **ids);
+    if (*ids) *n = s->n;
+    if (*ids) memcpy(*ids, s->ids, s->n * sizeof **ids);
+    pthread_mutex_unlock(&slots->lock);
+    return *ids || api_fail(error, 400, NULL, "slot %zu has no prompt of this key", i);
 }
 
 size_t slots_erase(const exchange *ex, size_t i)

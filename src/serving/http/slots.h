@@ -17,9 +17,9 @@ void slots_close(slot_table *slots);
 /** Remembers ids [n] and more [n_more] for a request's key; without memory for them the slot is
  * empty. */
 void slots_put(const exchange *ex, size_t i, skv_id_piece ids, skv_id_piece more);
-/** A copy of the prompt that the request's key has there, to be freed; NULL with *n 0: none, or
- * no memory. */
-int32_t *slots_copy(const exchange *ex, size_t i, size_t *n);
+/** A copy of the prompt that the request's key has there, to be freed; the request's budget counts
+ * it. False with an error: there is none, or no memory. */
+bool slots_copy(const exchange *ex, size_t i, int32_t **ids, size_t *n, api_error *error);
 /** Forgets it; returns how many ids there were. */
 size_t slots_erase(const exchange *ex, size_t i);
 

@@ -144,7 +144,7 @@ tool_habits tool_template_habits(const skv_vocab *vocab, const char *text, size_
 static const char *const effort_words[] = {"minimal", "low", "medium", "high", "xhigh", "max"};
 enum { N_EFFORTS = sizeof effort_words / sizeof effort_words[0] };
 
-const char *tool_template_effort_var(const char *text)
+static const char *effort_var(const char *text)
 {
     static const char *const names[] = {"reasoning_effort", "thinking_effort",
                                         "reasoning_strength"};
@@ -171,7 +171,7 @@ static bool takes_effort(const probed *p, const char *name, const char *word)
 unsigned tool_template_efforts(const skv_vocab *vocab, const char *text, size_t n)
 {
     const probed p = {vocab, {text, n}};
-    const char *name = tool_template_effort_var(text);
+    const char *name = effort_var(text);
     unsigned efforts = 0;
     if (!strstr(text, name) || !takes_effort(&p, name, NULL)) return EFFORTS_ALL;
     for (unsigned i = 0; i < N_EFFORTS; i++) {
@@ -180,7 +180,9 @@ unsigned tool_template_efforts(const skv_vocab *vocab, const char *text, size_t 
     return efforts;
 }
 
-const char *tool_template_effort(unsigned efforts, const char *word)
+/* The word that the template takes instead of this one, the nearest, the greater of two; the word
+ * itself where it is taken or not known; NULL: it takes none. */
+static const char *take_effort(unsigned efforts, const char *word)
 {
     size_t at = 0;
     while (at < N_EFFORTS && strcmp(word, effort_words[at]) != 0) at++;
@@ -191,6 +193,36 @@ const char *tool_template_effort(unsigned efforts, const char *word)
         if (away <= at && (efforts >> (at - away) & 1U)) return effort_words[at - away];
     }
     return NULL;
+}
+
+static bool set_var(json_t *vars, const char *name, json_t *value, api_error *error)
+{
+    return json_object_set_new(vars, name, value) == 0 || api_fail(error, 503, NULL, "no memory");
+}
+
+/* How much the model shall think. Agents send words that the user never chose. */
+static bool name_effort(const exchange *ex, json_t *vars, api_error *error)
+{
+    static const char name[] = "reasoning_effort";
+    const char *asked = json_string_value(json_object_get(vars, name));
+    if (!asked) return true;
+    const char *own = effort_var(ex->model->template_text);
+    const char *word = take_effort(ex->model->efforts, asked);
+    if (!word || strcmp(word, asked) != 0) ex->changes->effort = word ? word : "default";
+    if (!word) return json_object_del(vars, name) == 0;
+    const bool has = strcmp(own, name) != 0 && json_object_get(vars, own);
+    return has || set_var(vars, own, json_string(word), error);
+}
+
+/* What most templates call enable_thinking, some call `thinking`. */
+bool tool_template_name_vars(const exchange *ex, json_t *vars, api_error *error)
+{
+    const json_t *thinks = json_object_get(vars, "enable_thinking");
+    if (json_is_boolean(thinks) && !json_object_get(vars, "thinking") &&
+        !set_var(vars, "thinking", json_boolean(json_is_true(thinks)), error)) {
+        return false;
+    }
+    return name_effort(ex, vars, error);
 }
 
 /* ---- around answers ---- */

@@ -3,6 +3,7 @@
 #define SKV_CPU_BACKEND_H
 
 #include "backend/cpu/cpu_state.h"
+#include "backend/devices.h"
 
 /* cpu_backend.c */
 SKV_MUST_CHECK skv_status skv_backend_cpu_create(const skv_backend_options *options,

@@ -1,0 +1,76 @@
+/*
+ * The driver of NVIDIA's GPUs, libcuda, opened at run time: building needs no header and no library
+ * of CUDA, and one program serves machines with and without a GPU. Only what is used is declared,
+ * as libcuda.so.1 exports it.
+ */
+#ifndef SKV_BACKEND_CUDA_API_H
+#define SKV_BACKEND_CUDA_API_H
+
+#include <stddef.h>
+
+#include "base/fail.h"
+
+typedef int skv_cu_result; /* 0: success */
+typedef int skv_cu_device;
+typedef unsigned long long skv_cu_address; /* of the device's memory */
+typedef struct CUctx_st *skv_cu_context;
+typedef struct CUmod_st *skv_cu_module;
+typedef struct CUfunc_st *skv_cu_function;
+typedef struct CUstream_st *skv_cu_stream;
+
+/* Numbers of attributes: of a device, and of a kernel. */
+enum {
+    SKV_CU_MAJOR = 75,
+    SKV_CU_MINOR = 76,
+    SKV_CU_SHARED_MAX = 97, /* bytes that a block may ask for */
+    SKV_CU_KERNEL_SHARED = 8
+};
+
+enum { SKV_CU_OUT_OF_MEMORY = 2 }; /* a result */
+enum { SKV_CU_OWN_STREAM = 1 };    /* does not wait for the default one */
+
+/* X(member, exported name, arguments) */
+#define SKV_CUDA_FUNCTIONS(X)                                                                      \
+    X(init, "cuInit", (unsigned))                                                                  \
+    X(error_text, "cuGetErrorString", (skv_cu_result, const char **))                              \
+    X(device_count, "cuDeviceGetCount", (int *))                                                   \
+    X(device_get, "cuDeviceGet", (skv_cu_device *, int))                                           \
+    X(device_name, "cuDeviceGetName", (char *, int, skv_cu_device))                                \
+    X(device_attribute, "cuDeviceGetAttribute", (int *, int, skv_cu_device))                       \
+    X(context_retain, "cuDevicePrimaryCtxRetain", (skv_cu_context *, skv_cu_device))               \
+    X(context_release, "cuDevicePrimaryCtxRelease_v2", (skv_cu_device))                            \
+    X(context_set, "cuCtxSetCurrent", (skv_cu_context))                                            \
+    X(module_load, "cuModuleLoadData", (skv_cu_module *, const void *))                            \
+    X(module_unload, "cuModuleUnload", (skv_cu_module))                                            \
+    X(module_function, "cuModuleGetFunction", (skv_cu_function *, skv_cu_module, const char *))    \
+    X(function_set, "cuFuncSetAttribute", (skv_cu_function, int, int))                             \
+    X(memory_new, "cuMemAlloc_v2", (skv_cu_address *, size_t))                                     \
+    X(memory_free, "cuMemFree_v2", (skv_cu_address))                                               \
+    X(put, "cuMemcpyHtoDAsync_v2", (skv_cu_address, const void *, size_t, skv_cu_stream))          \
+    X(get, "cuMemcpyDtoHAsync_v2", (void *, skv_cu_address, size_t, skv_cu_stream))                \
+    X(fill, "cuMemsetD8Async", (skv_cu_address, unsigned char, size_t, skv_cu_stream))             \
+    X(stream_create, "cuStreamCreate", (skv_cu_stream *, unsigned))                                \
+    X(stream_destroy, "cuStreamDestroy_v2", (skv_cu_stream))                                       \
+    X(stream_wait, "cuStreamSynchronize", (skv_cu_stream))                                         \
+    X(launch, "cuLaunchKernel",                                                                    \
+      (skv_cu_function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,      \
+       skv_cu_stream, void **, void **))
+
+typedef struct skv_cuda_api {
+    void *library;
+#define X(member, name, arguments) skv_cu_result(*member) arguments;
+    SKV_CUDA_FUNCTIONS(X)
+#undef X
+} skv_cuda_api;
+
+/** Opens the driver and starts it. SKV_UNSUPPORTED says what is missing. */
+SKV_MUST_CHECK skv_status skv_cuda_api_open(skv_cuda_api *api, skv_error *err);
+/** After everything that was made through it; also of one that could not be opened. */
+void skv_cuda_api_close(skv_cuda_api *api);
+
+/** SKV_OK for 0, SKV_MEMORY where the device has no more, else SKV_IO: "what: the driver's words".
+ */
+SKV_MUST_CHECK skv_status skv_cuda_check(const skv_cuda_api *api, skv_cu_result result,
+                                         const char *what, skv_error *err);
+
+#endif

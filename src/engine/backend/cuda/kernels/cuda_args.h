@@ -1,0 +1,240 @@
+/*
+ * What each kernel takes: one struct, passed by value. The host (C11), nvcc (C++) and the emulated
+ * build of the tests (C11) read this file, so it has plain types alone. Pointers are the device's.
+ *
+ * Keys and values lie in pages, byte for byte as kernels/kv_page.h says. A sequence has one table
+ * of 32-bit numbers: its pages by bundle, and for each track how many rows it has lost.
+ */
+#ifndef SKV_BACKEND_CUDA_ARGS_H
+#define SKV_BACKEND_CUDA_ARGS_H
+
+#include <stdint.h>
+
+enum { SKV_CUDA_PAGE_ROWS = 64, SKV_CUDA_HEAD_DIM_MAX = 256 };
+
+/* Types of numbers in rows. */
+enum { SKV_CUDA_F32, SKV_CUDA_BF16, SKV_CUDA_E4M3 };
+
+/* Types of pages: those of skv_kv_type. */
+enum { SKV_CUDA_KV_BF16 = 1, SKV_CUDA_KV_FP8 = 2, SKV_CUDA_KV_INT8 = 3 };
+
+/* Row i begins at element i * ld. */
+typedef struct skv_cuda_rows {
+    void *at;         /* NULL: there are none */
+    uint32_t ld;      /* elements */
+    uint32_t type;    /* SKV_CUDA_F32, .. */
+    uint32_t aligned; /* every row begins at a multiple of 8 elements */
+} skv_cuda_rows;
+
+/* y[i] = norm(x[rows[i]]), or with `sum` (sum[i] + norm(x[rows[i]])) * factor. y may be x, and sum.
+ */
+typedef struct skv_cuda_norm_args {
+    skv_cuda_rows y, x;   /* [n_rows, n], [*, n] */
+    skv_cuda_rows sum;    /* [n_rows, n] or none */
+    const uint32_t *rows; /* [n_rows]; NULL: i */
+    skv_cuda_rows weight; /* f32 [1, n] or none */
+    float *scales;        /* [n_rows], which this writes: y is E4M3 and n a multiple of 8 */
+    uint32_t n;
+    uint32_t normed; /* 0: there is no norm, so y is x rounded */
+    float eps, offset, factor;
+} skv_cuda_norm_args;
+
+enum {
+    SKV_CUDA_COPY, /* y[i] = x[rows[i]] * factor */
+    SKV_CUDA_ADD,  /* y[i] += x[rows[i]] * factor */
+    SKV_CUDA_CAP   /* y[i] = factor * tanh(x[rows[i]] / factor) */
+};
+
+/* Embedding, gathering, copies between types, sums, and what is done to each element alone. */
+typedef struct skv_cuda_move_args {
+    skv_cuda_rows y, x;   /* [n_rows, n], [*, n] */
+    const uint32_t *rows; /* [n_rows]; NULL: i. Then y may be x */
+    uint32_t n;
+    uint32_t op; /* SKV_CUDA_COPY, .. */
+    float factor;
+} skv_cuda_move_args;
+
+enum { SKV_CUDA_SILU, SKV_CUDA_GELU, SKV_CUDA_CLAMPED, SKV_CUDA_RELU2 };
+
+/* y[i] = act(x[i, 0..n)) * x[i, n..2n); RELU2: max(x[i, 0..n), 0)^2 */
+typedef struct skv_cuda_glu_args {
+    skv_cuda_rows y, x; /* [n_rows, n], [n_rows, 2 n] or [n_rows, n] */
+    uint32_t n;
+    uint32_t act;       /* SKV_CUDA_SILU, .. */
+    float limit, alpha; /* of CLAMPED */
+} skv_cuda_glu_args;
+
+typedef struct skv_cuda_argmax_args {
+    const float *x; /* [n_rows, ld] */
+    uint32_t *at;   /* [n_rows]: the first of the largest */
+    uint32_t n, ld;
+} skv_cuda_argmax_args;
+
+/* ---- keys and values ---- */
+
+/* A head of a slot. */
+typedef struct skv_cuda_track {
+    uint32_t pages;   /* where the pages of its bundle begin in a table */
+    uint32_t dropped; /* where a table says how many rows the head has lost */
+    uint32_t offset;  /* bytes from the beginning of a page to its rows: a multiple of 16 */
+} skv_cuda_track;
+
+/* A slot: page p is pool + p * page_bytes. */
+typedef struct skv_cuda_kv {
+    unsigned char *pool;
+    const skv_cuda_track *tracks; /* [KV heads] */
+    uint32_t page_bytes;          /* a multiple of 16 */
+    uint32_t type;                /* SKV_CUDA_KV_BF16, .. */
+} skv_cuda_kv;
+
+/* A row of a step. */
+typedef struct skv_cuda_step_row {
+    const uint32_t *table; /* of its sequence */
+    uint32_t place;        /* in it, evicted rows included */
+} skv_cuda_step_row;
+
+typedef struct skv_cuda_angles {
+    const float *cosine, *sine; /* [T, n] */
+    uint32_t n;                 /* half as many as numbers of a head that are rotated; may be 0 */
+} skv_cuda_angles;
+
+typedef struct skv_cuda_head_norm {
+    const float *weight; /* [head_dim]; NULL: no norm */
+    float eps, offset;
+} skv_cuda_head_norm;
+
+/* Norm and rotation of q, in place, and of k; k and v go to their pages. A warp takes a head of a
+ * row: n_heads of q, then n_kv_heads of k, then as many of v. */
+typedef struct skv_cuda_place_args {
+    skv_cuda_rows q, k, v;         /* bf16 [n_q, ..], [T, ..]; v may be k */
+    const uint32_t *rows;          /* [n_q]: the step's rows that q has; NULL: i */
+    const skv_cuda_step_row *step; /* [T] */
+    skv_cuda_angles q_angles, k_angles;
+    skv_cuda_head_norm q_norm, k_norm;
+    skv_cuda_kv kv;
+    uint32_t n_q, n_rows; /* rows of q; T */
+    uint32_t n_heads, n_kv_heads, n_copies, head_dim;
+    float v_eps; /* of v's norm, which has no weight; 0: none */
+} skv_cuda_place_args;
+
+/* ---- attention ---- */
+
+/* n_q consecutive tokens of a sequence; n_past rows of it are before them, evicted ones included.
+ */
+typedef struct skv_cuda_item {
+    const uint32_t *table;
+    uint32_t row0, n_q, n_past;
+} skv_cuda_item;
+
+/* A block of an item's (token, query head) pairs, of one KV head: from pair `row` on, which is
+ * token row / n_group and query head row % n_group. */
+typedef struct skv_cuda_block {
+    uint32_t item, row;
+} skv_cuda_block;
+
+/* out, q: bf16, aligned. attention_decode makes portions where n_splits > 1, which attention_merge
+ * joins: block z takes the pages [z * n_pages, ..). */
+typedef struct skv_cuda_attention_args {
+    skv_cuda_rows out, q;         /* [n_rows, n_heads * head_dim] */
+    const skv_cuda_item *items;   /* [n_items] */
+    const skv_cuda_block *blocks; /* blockIdx.x */
+    const float *sinks;           /* [n_heads] or NULL */
+    skv_cuda_kv kv;
+    uint32_t n_heads, n_group, head_dim;
+    uint32_t window; /* 0: none */
+    float scale, softcap;
+    float *part_o;  /* [n_rows, n_heads, n_splits, head_dim] */
+    float *part_ml; /* [n_rows, n_heads, n_splits, 2]: largest score, sum of weights */
+    uint32_t n_pages, n_splits;
+} skv_cuda_attention_args;
+
+/* Votes of the tokens [first, first + n) of an item, as skv_votes_args has them. */
+typedef struct skv_cuda_votes_args {
+    skv_cuda_item item;
+    skv_cuda_rows q; /* bf16 [*, n_heads * head_dim]: the item begins at row0 */
+    skv_cuda_kv kv;
+    const float *sinks; /* [n_heads] or NULL */
+    float *norms;       /* [n, n_heads]: log2 of the sum of a token's exponentials */
+    float *votes;       /* [heads, votes_ld] */
+    uint32_t first, n;
+    uint32_t votes_ld, by_query_head;
+    uint32_t n_heads, n_group, head_dim;
+    uint32_t window; /* 0: none */
+    float scale, softcap;
+} skv_cuda_votes_args;
+
+/* ---- the kernels ---- */
+
+/* Those of one size of heads. */
+#define SKV_CUDA_ATTENTION(X, Dh)                                                                  \
+    X(skv_attention_prompt_##Dh##_bf16, skv_cuda_attention_args, 128)                              \
+    X(skv_attention_prompt_##Dh##_fp8, skv_cuda_attention_args, 128)                               \
+    X(skv_attention_prompt_##Dh##_int8, skv_cuda_attention_args, 128)                              \
+    X(skv_attention_decode_##Dh##_bf16, skv_cuda_attention_args, 128)                              \
+    X(skv_attention_decode_##Dh##_fp8, skv_cuda_attention_args, 128)                               \
+    X(skv_attention_decode_##Dh##_int8, skv_cuda_attention_args, 128)
+
+/* X(name, struct, threads of a block). Sizes of heads ascend. */
+#define SKV_CUDA_KERNELS(X)                                                                        \
+    X(skv_norm_rows, skv_cuda_norm_args, 256)                                                      \
+    X(skv_move_rows, skv_cuda_move_args, 128)                                                      \
+    X(skv_glu_rows, skv_cuda_glu_args, 256)                                                        \
+    X(skv_argmax_rows, skv_cuda_argmax_args, 256)                                                  \
+    X(skv_place_heads, skv_cuda_place_args, 128)                                                   \
+    X(skv_attention_merge, skv_cuda_attention_args, 128)                                           \
+    X(skv_vote_norms, skv_cuda_votes_args, 128)                                                    \
+    X(skv_vote_sums, skv_cuda_votes_args, 64)                                                      \
+    SKV_CUDA_ATTENTION(X, 32)                                                                      \
+    SKV_CUDA_ATTENTION(X, 64)                                                                      \
+    SKV_CUDA_ATTENTION(X, 80)                                                                      \
+    SKV_CUDA_ATTENTION(X, 96)                                                                      \
+    SKV_CUDA_ATTENTION(X, 128)                                                                     \
+    SKV_CUDA_ATTENTION(X, 256)
+
+typedef enum skv_cuda_kernel {
+#define X(name, args, threads) SKV_CUDA_##name,
+    SKV_CUDA_KERNELS(X)
+#undef X
+        SKV_CUDA_KERNEL_COUNT
+} skv_cuda_kernel;
+
+/* ---- the shapes of attention's tiles ---- */
+
+enum {
+    SKV_CUDA_ROWS_SHARED = 64, /* bytes of shared memory of kernels of rows and votes' reductions */
+    SKV_CUDA_DECODE_ROWS = 16, /* pairs of a block of attention_decode */
+    SKV_CUDA_SHARED_MAX = 99 * 1024 /* what a block may have on every card from sm_86 on */
+};
+
+/* Rows of tiles have whole groups of 8 chunks of 16 bytes, so that they can be swizzled. */
+#define SKV_CUDA_STRIDE(Dh) (((Dh) / 8 + 7) / 8 * 8)
+/* Pairs of a block of attention_prompt, and cached rows of its tiles: long heads take half. */
+#define SKV_CUDA_PROMPT_ROWS(Dh) ((Dh) > 128 ? 64 : 128)
+#define SKV_CUDA_PROMPT_KEYS(Dh) ((Dh) > 128 ? 32 : 64)
+/* Tiles that a warp of attention_decode has under way or in use. */
+#define SKV_CUDA_DECODE_STAGES(Dh) ((Dh) > 128 ? 1 : 3)
+
+static inline uint32_t skv_cuda_prompt_shared(uint32_t head_dim, uint32_t type)
+{
+    const uint32_t row = SKV_CUDA_STRIDE(head_dim) * 16, keys = SKV_CUDA_PROMPT_KEYS(head_dim);
+    const uint32_t q = SKV_CUDA_PROMPT_ROWS(head_dim) * row, tile = 2 * keys * row;
+    if (type == SKV_CUDA_KV_BF16) return q + 2 * tile;
+    return q + tile + 2 * (2 * keys * head_dim + 2 * keys) + 2 * keys * 4;
+}
+
+static inline uint32_t skv_cuda_decode_shared(uint32_t head_dim, uint32_t type)
+{
+    const uint32_t tile = 2 * 16 * SKV_CUDA_STRIDE(head_dim) * 16;
+    const uint32_t stages = SKV_CUDA_DECODE_STAGES(head_dim), merge = 4 * 16 * (head_dim + 2) * 4;
+    const uint32_t run = type == SKV_CUDA_KV_BF16 ? 4 * stages * tile
+                                                  : 4 * (tile + stages * (2 * 16 * head_dim + 32));
+    return run > merge ? run : merge;
+}
+
+/* A token's query heads of one KV head, as f32, and room for reductions. */
+static inline uint32_t skv_cuda_votes_shared(uint32_t head_dim, uint32_t n_group)
+{
+    return SKV_CUDA_ROWS_SHARED + n_group * head_dim * 4;
+}
+
+#endif

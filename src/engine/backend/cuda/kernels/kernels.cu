@@ -1,0 +1,4 @@
+/* The kernels, for nvcc. */
+#include "gpu.inc"
+
+#include "all_kernels.inc"

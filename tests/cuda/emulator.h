@@ -1,0 +1,212 @@
+/*
+ * An emulated GPU: the primitives of src/engine/backend/cuda/kernels for the host, in place of
+ * gpu.inc. The kernels' sources are the same.
+ *
+ * Blocks run one after the other, and the threads of a block are fibers. What a warp does together
+ * (shuffles, ldmatrix, mma, barriers) happens when its 32 lanes have all arrived at it, and it is
+ * an error when they arrive at different places. Between two such places a lane runs alone, so a
+ * missing barrier is found by running lanes and warps in another order. Shared memory is NaNs at
+ * the start of a block and has exactly the size that was asked for. cp.async makes its target NaN
+ * at once, and copies when the lane waits for its group. What is wrong ends the program with a
+ * line.
+ *
+ * It cannot see races between blocks, nor a store just before an ldmatrix without skv_sync_warp,
+ * since its ldmatrix is a meeting point: compute-sanitizer on a GPU does.
+ */
+#ifndef SKV_TESTS_EMULATOR_H
+#define SKV_TESTS_EMULATOR_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "backend/cuda/kernels/cuda_args.h"
+
+typedef struct emu_index {
+    unsigned x, y, z;
+} emu_index;
+
+typedef enum emu_op {
+    EMU_SHFL = 1,
+    EMU_MMA,
+    EMU_LDMATRIX,
+    EMU_LDMATRIX_TRANS,
+    EMU_SYNC_WARP,
+    EMU_SYNC
+} emu_op;
+
+/* What a lane brings to what its warp does together, and takes from it. */
+typedef struct emu_exchange {
+    float f[4];
+    uint32_t u[6];
+    const void *address;
+} emu_exchange;
+
+/* The lane that runs. */
+extern _Thread_local emu_index emu_thread, emu_block, emu_grid, emu_threads;
+extern _Thread_local unsigned char *emu_shared;
+
+/** Returns when all lanes of the warp are here; `where` is a source line, the same for all. */
+void emu_together(emu_op op, int where, unsigned extra, emu_exchange *x);
+/** From NULL: zeros. */
+void emu_copy_async(void *to, const void *from);
+void emu_copy_commit(void);
+void emu_copy_wait(unsigned n_left);
+_Noreturn void emu_fail(const char *what);
+
+/* ---- launches ---- */
+
+/* In which order lanes and warps run between two meeting points. */
+typedef enum emu_order { EMU_FORWARDS, EMU_BACKWARDS, EMU_IN_TURN, EMU_ORDER_COUNT } emu_order;
+
+/** Of what is launched from now on. */
+void emu_set_order(emu_order order);
+
+/** Runs run(args) as each thread of each block. */
+void emu_launch(void (*run)(const void *args), const void *args, emu_index grid, unsigned threads,
+                size_t shared_bytes);
+
+/** How many cycles ldmatrix has lost so far to rows that meet in a bank. */
+unsigned long long emu_bank_conflicts(void);
+
+/* ---- what kernels call ---- */
+
+#define threadIdx emu_thread
+#define blockIdx emu_block
+#define gridDim emu_grid
+#define blockDim emu_threads
+
+#define SKV_KERNEL(name, args_type, threads, min_blocks) static void name(const args_type a)
+#define SKV_DEVICE static inline __attribute__((unused))
+#define SKV_SHARED(name) unsigned char *const name = emu_shared
+#define SKV_UNROLL
+
+#define skv_sync() emu_together(EMU_SYNC, __LINE__, 0, &(emu_exchange){.f = {0}})
+#define skv_sync_warp() emu_together(EMU_SYNC_WARP, __LINE__, 0, &(emu_exchange){.f = {0}})
+
+SKV_DEVICE uint32_t skv_shfl_xor_u32(uint32_t x, uint32_t mask)
+{
+    emu_exchange e = {.u = {x}};
+    emu_together(EMU_SHFL, 0, mask, &e);
+    return e.u[0];
+}
+
+SKV_DEVICE float skv_from_bits(uint32_t u)
+{
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+SKV_DEVICE uint32_t skv_bits(float x)
+{
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+
+SKV_DEVICE float skv_shfl_xor(float x, uint32_t mask)
+{
+    return skv_from_bits(skv_shfl_xor_u32(skv_bits(x), mask));
+}
+
+SKV_DEVICE float skv_exp2(float x)
+{
+    return exp2f(x);
+}
+
+SKV_DEVICE float skv_log2(float x)
+{
+    return log2f(x);
+}
+
+SKV_DEVICE float skv_rsqrt(float x)
+{
+    return 1.0f / sqrtf(x);
+}
+
+SKV_DEVICE uint32_t emu_bf16(float x)
+{
+    const uint32_t u = skv_bits(x);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return 0x7fffu;
+    return (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
+}
+
+SKV_DEVICE uint32_t skv_pack_bf16(float lo, float hi)
+{
+    return emu_bf16(lo) | emu_bf16(hi) << 16;
+}
+
+typedef struct skv_u4 {
+    uint32_t at[4];
+} skv_u4;
+
+SKV_DEVICE void emu_aligned(const void *p, uintptr_t n)
+{
+    if ((uintptr_t)p % n != 0) emu_fail("an address that is not aligned");
+}
+
+SKV_DEVICE skv_u4 skv_load16(const void *p)
+{
+    emu_aligned(p, 16);
+    return *(const skv_u4 *)p;
+}
+
+SKV_DEVICE void skv_store16(void *p, skv_u4 x)
+{
+    emu_aligned(p, 16);
+    *(skv_u4 *)p = x;
+}
+
+SKV_DEVICE void skv_store8(void *p, uint32_t x, uint32_t y)
+{
+    emu_aligned(p, 8);
+    ((uint32_t *)p)[0] = x;
+    ((uint32_t *)p)[1] = y;
+}
+
+SKV_DEVICE void skv_mma_bf16(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
+{
+    emu_exchange e = {.u = {a[0], a[1], a[2], a[3], b0, b1}};
+    memcpy(e.f, c, sizeof e.f);
+    emu_together(EMU_MMA, 0, 0, &e);
+    memcpy(c, e.f, sizeof e.f);
+}
+
+SKV_DEVICE void skv_ldmatrix(uint32_t *r, const void *row)
+{
+    emu_exchange e = {.address = row};
+    emu_together(EMU_LDMATRIX, 0, 0, &e);
+    memcpy(r, e.u, 4 * sizeof *r);
+}
+
+SKV_DEVICE void skv_ldmatrix_trans(uint32_t *r, const void *row)
+{
+    emu_exchange e = {.address = row};
+    emu_together(EMU_LDMATRIX_TRANS, 0, 0, &e);
+    memcpy(r, e.u, 4 * sizeof *r);
+}
+
+SKV_DEVICE void skv_cp_async16(void *to, const void *from, int there)
+{
+    emu_aligned(to, 16);
+    emu_aligned(from, 16);
+    emu_copy_async(to, there ? from : NULL);
+}
+
+#define skv_cp_async_commit() emu_copy_commit()
+#define skv_cp_async_wait(n) emu_copy_wait((unsigned)(n))
+
+SKV_DEVICE void skv_e4m3_to_bf16(uint32_t codes, uint32_t *y)
+{
+    float x[4];
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint32_t c = codes >> 8 * i & 0xffu;
+        x[i] = skv_from_bits((c & 0x80u) << 24 | (c & 0x7fu) << 20) * 0x1p120f;
+    }
+    y[0] = skv_pack_bf16(x[0], x[1]);
+    y[1] = skv_pack_bf16(x[2], x[3]);
+}
+
+#endif

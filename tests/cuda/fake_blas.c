@@ -1,0 +1,168 @@
+/*
+ * libcublasLt.so.13 for machines without a GPU: what cuda_blas.h declares, for bf16, in plain C. It
+ * refuses what cuBLASLt would: rows that are not aligned, a matrix that is shorter than its rows, a
+ * product by another shape than the one that was asked for. What is left at the end is a fault.
+ */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "backend/cuda/cuda_blas.h"
+#include "base/float16.h"
+
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
+
+enum { INVALID = 7 };
+
+typedef struct layout {
+    int type;
+    uint64_t n, n_vectors; /* numbers of a vector, and vectors: columns */
+    int64_t ld;
+} layout;
+
+static int n_left;
+
+__attribute__((destructor)) static void check_end(void)
+{
+    if (n_left == 0) return;
+    (void)fprintf(stderr, "fake cuBLASLt: %d descriptions are left\n", n_left);
+    abort();
+}
+
+static void *new_thing(size_t n_bytes)
+{
+    void *at = calloc(1, n_bytes);
+    if (!at) abort();
+    n_left++;
+    return at;
+}
+
+static int free_thing(void *at)
+{
+    if (!at) return INVALID;
+    free(at);
+    n_left--;
+    return 0;
+}
+
+int cublasLtCreate(skv_blas_handle *out)
+{
+    *out = new_thing(1);
+    return 0;
+}
+
+int cublasLtDestroy(skv_blas_handle handle)
+{
+    return free_thing(handle);
+}
+
+/* Its contents: whether A is transposed. */
+int cublasLtMatmulDescCreate(skv_blas_desc *out, int compute, int scale)
+{
+    if (compute != SKV_BLAS_COMPUTE_F32 || scale != SKV_BLAS_F32) return INVALID;
+    *out = new_thing(sizeof(int));
+    return 0;
+}
+
+int cublasLtMatmulDescDestroy(skv_blas_desc desc)
+{
+    return free_thing(desc);
+}
+
+int cublasLtMatmulDescSetAttribute(skv_blas_desc desc, int attribute, const void *value, size_t n)
+{
+    if (attribute != SKV_BLAS_DESC_TRANS_A || n != sizeof(int)) return INVALID;
+    *(int *)desc = *(const int *)value;
+    return 0;
+}
+
+int cublasLtMatrixLayoutCreate(skv_blas_layout *out, int type, uint64_t n, uint64_t n_vectors,
+                               int64_t ld)
+{
+    if (n == 0 || n_vectors == 0 || ld < (int64_t)n) return INVALID;
+    layout *l = new_thing(sizeof *l);
+    *l = (layout){.type = type, .n = n, .n_vectors = n_vectors, .ld = ld};
+    *out = l;
+    return 0;
+}
+
+int cublasLtMatrixLayoutDestroy(skv_blas_layout at)
+{
+    return free_thing(at);
+}
+
+int cublasLtMatmulPreferenceCreate(skv_blas_preference *out)
+{
+    *out = new_thing(1);
+    return 0;
+}
+
+int cublasLtMatmulPreferenceDestroy(skv_blas_preference preference)
+{
+    return free_thing(preference);
+}
+
+int cublasLtMatmulPreferenceSetAttribute(skv_blas_preference preference, int attribute,
+                                         const void *value, size_t n)
+{
+    const size_t wanted = attribute == SKV_BLAS_PREFERENCE_WORKSPACE ? 8 : 4;
+    return preference && value && n == wanted ? 0 : INVALID;
+}
+
+static bool is_product(const layout *a, const layout *b, const layout *d)
+{
+    const int64_t size = d->type == SKV_BLAS_F32 ? 4 : 2;
+    return a->type == SKV_BLAS_BF16 && b->type == SKV_BLAS_BF16 && a->n == b->n &&
+           a->n_vectors == d->n && b->n_vectors == d->n_vectors && a->ld * 2 % 16 == 0 &&
+           b->ld * 2 % 16 == 0 && d->ld * size % 16 == 0;
+}
+
+/* The algorithm remembers the shape it was chosen for. */
+int cublasLtMatmulAlgoGetHeuristic(skv_blas_handle handle, skv_blas_desc desc, skv_blas_layout a,
+                                   skv_blas_layout b, skv_blas_layout c, skv_blas_layout d,
+                                   skv_blas_preference preference, int n, skv_blas_found *out,
+                                   int *n_found)
+{
+    const layout *la = a, *lb = b;
+    if (!handle || !desc || c != d || !preference || n < 1) return INVALID;
+    if (*(int *)desc != SKV_BLAS_TRANSPOSED || !is_product(a, b, d)) return SKV_BLAS_NOT_SUPPORTED;
+    *out = (skv_blas_found){.algorithm = {{la->n, la->n_vectors, lb->n_vectors}}};
+    *n_found = 1;
+    return 0;
+}
+
+static float at_bf16(const void *at, uint64_t i)
+{
+    return skv_float_of_bf16(((const uint16_t *)at)[i]);
+}
+
+int cublasLtMatmul(skv_blas_handle handle, skv_blas_desc desc, const void *alpha, const void *A,
+                   skv_blas_layout a, const void *B, skv_blas_layout b, const void *beta,
+                   const void *C, skv_blas_layout c, void *D, skv_blas_layout d,
+                   const skv_blas_algorithm *algorithm, void *workspace, size_t n_workspace,
+                   skv_cu_stream stream)
+{
+    const layout *w = a, *x = b, *y = d;
+    const bool aligned = ((uintptr_t)A | (uintptr_t)B | (uintptr_t)D) % 16 == 0;
+    const float factor = *(const float *)beta;
+    if (!handle || !desc || !workspace || n_workspace == 0 || !stream) return INVALID;
+    if (!aligned || C != D || c != d || *(const float *)alpha != 1) return INVALID;
+    if (algorithm->data[0] != w->n || algorithm->data[1] != w->n_vectors ||
+        algorithm->data[2] != x->n_vectors) {
+        return INVALID;
+    }
+    for (uint64_t i = 0; i < y->n * y->n_vectors; i++) {
+        const uint64_t row = i / y->n, column = i % y->n;
+        const uint64_t to = row * (uint64_t)y->ld + column;
+        float sum = 0;
+        for (uint64_t k = 0; k < w->n; k++) {
+            sum += at_bf16(A, column * (uint64_t)w->ld + k) * at_bf16(B, row * (uint64_t)x->ld + k);
+        }
+        if (y->type == SKV_BLAS_BF16) {
+            ((uint16_t *)D)[to] = skv_bf16_of_float(sum);
+        } else {
+            ((float *)D)[to] = factor != 0 ? ((float *)D)[to] + sum : sum;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,53 @@
+/*
+ * The kernels of the CUDA back end on the emulated GPU, with its lanes and warps in three orders:
+ * which order finds a missing barrier depends on the barrier. cuda_driver is the same on a GPU.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "cuda_case.h"
+
+_Static_assert((int)SKV_CUDA_KV_BF16 == (int)SKV_KV_TYPE_BF16, "types of pages are kv_page.h's");
+_Static_assert((int)SKV_CUDA_KV_FP8 == (int)SKV_KV_TYPE_FP8, "types of pages are kv_page.h's");
+_Static_assert((int)SKV_CUDA_KV_INT8 == (int)SKV_KV_TYPE_INT8, "types of pages are kv_page.h's");
+_Static_assert((int)SKV_CUDA_PAGE_ROWS == (int)SKV_PAGE_ROWS, "rows of a page are kv_page.h's");
+
+static void test_rows(void **state)
+{
+    (void)state;
+    assert_int_equal(cuda_run(check_cuda_rows, 100), 0);
+}
+
+static void test_place(void **state)
+{
+    (void)state;
+    assert_int_equal(cuda_run(check_cuda_place, 200), 0);
+}
+
+/* Rows of tiles are swizzled so that ldmatrix loses no cycle to them. */
+static void test_attention(void **state)
+{
+    (void)state;
+    assert_int_equal(cuda_run(check_cuda_attention, 300), 0);
+    assert_int_equal(device_bank_conflicts(), 0);
+}
+
+static void test_votes(void **state)
+{
+    (void)state;
+    assert_int_equal(cuda_run(check_cuda_votes, 400), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_place),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_votes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Plants bugs in the kernels for GPUs, one at a time: does the emulated GPU find each of them?
+
+    tools/checks/check_cuda_bugs.py [-j JOBS] [NUMBER ...]
+
+Builds tests/cuda with AddressSanitizer for each bug, with kernels of two sizes of heads, and runs its
+tests, in all three orders of lanes and warps. Prints how each was found; exits with 1 if one was not.
+"""
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+KERNELS = "src/engine/backend/cuda/kernels"
+PROMPT, DECODE, ATTENTION = "attention_prompt.inc", "attention_decode.inc", "attention.inc"
+ROWS, PLACE, VOTES, ARGS = "rows.inc", "place.inc", "votes.inc", "cuda_args.h"
+SIZES = {"80", "256"}  # rows of tiles with room between them, and tiles of half a page
+ARRIVED = "skv_sync(); /* the tile is there, and the other stage is free */"
+BUGS = [  # (the fault, the file, what is replaced, by what)
+    ("no barrier after the wait for a tile", PROMPT, ARRIVED, ""),
+    ("no wait for a tile", PROMPT, "skv_cp_async_wait(0);\n        " + ARRIVED, ARRIVED),
+    ("a wait that leaves one group", PROMPT, "skv_cp_async_wait(0);\n        " + ARRIVED,
+     "skv_cp_async_wait(1);\n        " + ARRIVED),
+    ("no barrier after widening", PROMPT, "scales);\n            skv_sync();", "scales);"),
+    ("the next tile to the stage in use", PROMPT, "staged + (stage ^ 1) * STAGE", "staged + stage * STAGE"),
+    ("values of rows beyond the end are read", PROMPT, "first + r < v->end", "1"),
+    ("one row too many is seen", ATTENTION, "if (r >= see ||", "if (r > see ||"),
+    ("a window that is one row too long", ATTENTION, "r + v->window < see", "r + v->window + 1 < see"),
+    ("rows that are lost are counted", ATTENTION, "item.n_past - v.head.dropped", "item.n_past"),
+    ("another swizzle when keys are read", PROMPT, "skv_ldmatrix(b, keys + AT(r, c))",
+     "skv_ldmatrix(b, keys + AT(r, c ^ 1))"),
+    ("the swizzle meets banks twice", PROMPT, "((c) ^ ((r) & 7))", "((c) ^ ((r) & 3))"),
+    ("a ring without its barrier", DECODE, "STAGES - 2 : 0);\n        skv_sync_warp();", "STAGES - 2 : 0);"),
+    ("a ring with a wait too few", DECODE, "skv_cp_async_wait(STAGES > 1 ? STAGES - 2 : 0)",
+     "skv_cp_async_wait(STAGES - 1)"),
+    ("queries are overwritten before they are read", DECODE, "skv_sync(); /* and have been read */", ""),
+    ("no barrier before sums are written", DECODE, "skv_sync(); /* all rings are free */", ""),
+    ("no barrier before sums are joined", DECODE, "(DH + 2));\n    skv_sync();", "(DH + 2));"),
+    ("no barrier after a warp has widened", DECODE, "tiles);\n        skv_sync_warp();", "tiles);"),
+    ("shared memory is 16 bytes too small", ARGS, "return run > merge ? run : merge;",
+     "return (run > merge ? run : merge) - 16;"),
+    ("a portion without its sink", ATTENTION, "sum = skv_sink(a.sinks, head, most)", "sum = 0"),
+    ("the sum of a block without a barrier", ROWS, "= x;\n    skv_sync();\n    float sum", "= x;\n    float sum"),
+    ("scratch of a sum is used again too early", ROWS, "sum += shared[i];\n    skv_sync();", "sum += shared[i];"),
+    ("a row is read beyond its end", ROWS, "i + j < n ? skv_load1", "i + j <= n ? skv_load1"),
+    ("a row is written beyond its end", ROWS, "j < 8 && i + j < n", "j < 8 && i + j <= n"),
+    ("an address that is not aligned", ROWS, "skv_store16((uint16_t *)y->at + at, lo)",
+     "skv_store16((uint16_t *)y->at + at + 1, lo)"),
+    ("rotation without its barrier", PLACE, "skv_sync_warp();\n", "\n"),
+    ("a barrier that half a warp meets", PLACE, "skv_sync_warp();\n",
+     "if (threadIdx.x % 32 < 16) skv_sync_warp();\n"),
+    ("votes read queries before they are there", VOTES, "n_group, q);\n        skv_sync();", "n_group, q);"),
+    ("votes overwrite queries that are read", VOTES, "        skv_sync();\n        vote_queries", "        vote_queries"),
+    ("votes of the first token's window", VOTES, "a->first + j + 1", "a->first + 1"),
+]
+FLAGS = "-std=c11 -D_POSIX_C_SOURCE=200809L -O1 -g1 -w -fsanitize=address -fno-common".split()
+LIBRARY = ["src/base/rng.c", "src/engine/kernels/kv_page.c"]
+ROOMS = ["src", "src/engine", "src/base", "tests/support"]  # where headers are found
+
+
+def keep_sizes(folder):
+    """Leaves out the kernels and cases of other sizes of heads, which take longest to compile."""
+    def keep(match):
+        return match.group(0) if match.group(1) in SIZES else ""
+
+    def dims(match):
+        return "dims[] = {" + ", ".join(d for d in match.group(1).split(", ") if d in SIZES) + "}"
+
+    for path, pattern, replace in (
+        (folder / KERNELS / "all_kernels.inc", r'#define DH (\d+)\n#include "attention_size.inc"\n', keep),
+        (folder / KERNELS / ARGS, r" *SKV_CUDA_ATTENTION\(X, (\d+)\) *\\?\n", keep),
+        (folder / "tests/cuda/check_cuda_kernels_attention.c", r"dims\[\] = \{([^}]*)\}", dims),
+    ):
+        path.write_text(re.sub(pattern, replace, path.read_text()))
+    path = folder / "tests/cuda/check_cuda_kernels_attention.c"
+    first, second = sorted(SIZES, key=int)
+    text = path.read_text().replace("prompt_64_bf16", f"prompt_{second}_bf16").replace("i < 6;", "i < 2;")
+    path.write_text(re.sub(r"(prompt|decode)_32_bf16", rf"\1_{first}_bf16", text))
+
+
+def build_and_run(folder):
+    """(whether the tests passed, what they printed)"""
+    tests = [p for p in (folder / "tests/cuda").glob("*.c") if not re.search("driver|blas", p.name)]
+    sources = [*sorted(str(p) for p in tests), *(str(ROOT / s) for s in LIBRARY)]
+    rooms = [f"-I{base / room}" for base in (folder, ROOT) for room in ROOMS]
+    program = folder / "test"
+    subprocess.run(["gcc", *FLAGS, *rooms, "-o", program, *sources, "-lcmocka", "-lm"], check=True)
+    done = subprocess.run(["timeout", "300", program], capture_output=True, text=True, check=False)
+    return done.returncode == 0, done.stdout + done.stderr
+
+
+def how_found(text):
+    if match := re.search(r"emulated GPU: (.*?) \(block", text):
+        return match.group(1)
+    if match := re.search(r"AddressSanitizer: ([\w-]+)", text):
+        return match.group(1)
+    return "wrong results"
+
+
+def try_bug(bug):
+    """(the fault, whether it was found, how)"""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for part in (KERNELS, "tests/cuda"):
+            shutil.copytree(ROOT / part, folder / part)
+        keep_sizes(folder)
+        if bug:
+            path = folder / KERNELS / bug[1]
+            text = path.read_text()
+            if text.count(bug[2]) == 0:
+                return bug[0], False, "it is not planted: the code has changed"
+            path.write_text(text.replace(bug[2], bug[3], 1))
+        passed, text = build_and_run(folder)
+    if not bug:
+        return "no bug", passed, "passes" if passed else text[-2000:]
+    return bug[0], not passed, "" if passed else how_found(text)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-j", type=int, default=2, help="how many at a time")
+    parser.add_argument("number", type=int, nargs="*", help="of a bug, from 1 on; 0: none, which must pass")
+    arguments = parser.parse_args()
+    numbers = arguments.number or range(len(BUGS) + 1)
+    with ThreadPoolExecutor(arguments.j) as threads:
+        n_good = 0
+        for what, good, how in threads.map(lambda i: try_bug(BUGS[i - 1] if i else None), numbers):
+            print(f"{'ok' if good else 'MISSED':7} {what:48} {how}", flush=True)
+            n_good += good
+    print(f"{n_good} of {len(numbers)} as they should be")
+    return 0 if n_good == len(numbers) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
