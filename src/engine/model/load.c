@@ -395,7 +395,7 @@ static skv_status count_bytes(skv_loader *ld, const skv_load_job *job, skv_error
     return SKV_OK;
 }
 
-/* What its tables of embeddings take in the back end. */
+/* Bytes of its tables of embeddings in the back end. */
 static skv_bytes count_tables(const skv_config *c, const skv_backend *be,
                               const skv_load_options *options)
 {
