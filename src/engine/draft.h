@@ -20,9 +20,16 @@
  * values of all layers are in the cache: a step that begins with their tokens goes on at layer
  * l. Any other change of the sequence forgets them. */
 typedef struct skv_ready_rows {
-    size_t n;
-    float *x; /* [SKV_DRAFT_MAX + 1, D], owned: the residual stream at boundary l; NULL: none */
+    size_t n, n_columns; /* n_columns: D */
+    skv_backend *be;     /* borrowed */
+    skv_area *x; /* [SKV_DRAFT_MAX + 1, D], owned: the residual stream at boundary l; NULL: none */
 } skv_ready_rows;
+
+/** Those from row i on. */
+static inline skv_rows skv_ready_rows_from(const skv_ready_rows *ready, size_t i)
+{
+    return (skv_rows){ready->x, i * ready->n_columns, ready->n_columns};
+}
 
 /* The step that drafts are for. */
 typedef struct skv_draft_step {

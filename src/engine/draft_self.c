@@ -22,7 +22,7 @@
 /* A row on its way, of one sequence. */
 typedef struct drafted_row {
     skv_draft_request *request;
-    float *x;     /* [D]: where its residual stream is kept */
+    skv_rows x;   /* [1, D]: where its residual stream is kept */
     int32_t best; /* the exit's most likely token */
     bool sure;    /* of it, as the request wants */
 } drafted_row;
@@ -57,11 +57,9 @@ static void stop_at_boundary(void *user, skv_pass *p, size_t i_layer)
     const size_t D = p->c->hidden;
     if (i_layer != p->f->plan->stack_boundary) return;
     assert(p->n_alive == d->n_rows);
-    const skv_mapped x = p->be->map(p->be, p->ws->x, d->n_rows, D, SKV_MAP_READ);
     for (size_t i = 0; i < d->n_rows; i++) {
-        memcpy(d->rows[i].x, x.at + i * x.ld, D * sizeof *x.at);
+        p->be->copy_rows(p->be, d->rows[i].x, skv_rows_from(p->ws->x, i, 0), 1, D);
     }
-    p->be->unmap(p->be, x);
     if (d->asks) ask_exit(p, d);
     skv_pass_keep(p, 0);
 }
@@ -75,7 +73,7 @@ static bool add_row(drafting *d, skv_draft_request *r)
     if (skv_kv_cache_grow(&s->cache, at + 1, NULL) != SKV_OK) return false;
     e->spans[d->n_rows] = skv_step_span(s, s->ids + at, 1, at);
     d->rows[d->n_rows++] =
-        (drafted_row){.request = r, .x = s->drafter->ready.x + n_ready * e->config->hidden};
+        (drafted_row){.request = r, .x = skv_ready_rows_from(&s->drafter->ready, n_ready)};
     d->asks = d->asks || r->n < s->drafter->most;
     return true;
 }

@@ -13,7 +13,7 @@ void skv_drafter_free(skv_drafter *d)
     if (!d) return;
     if (d->text) d->text->free(d->state);
     if (d->model && d->model->is_apart) skv_kv_cache_release(&d->cache);
-    skv_free(d->ready.x);
+    if (d->ready.x) d->ready.be->areas_free(d->ready.be, &d->ready.x, 1);
     skv_free(d);
 }
 
@@ -31,8 +31,13 @@ static skv_status create_drafter(skv_drafting source, const skv_speculation *how
     d->measures = how->source == SKV_DRAFT_AUTO;
     skv_status status = SKV_OK;
     if (d->model && d->model->keeps_rows) {
-        d->ready.x = skv_alloc((SKV_DRAFT_MAX + 1) * s->engine->config->hidden, sizeof(float));
-        if (!d->ready.x) status = skv_fail(err, SKV_MEMORY, "drafts: no memory");
+        skv_backend *be = s->engine->be;
+        const skv_area_spec spec = {.kind = SKV_AREA_F32,
+                                    .n_rows = SKV_DRAFT_MAX + 1,
+                                    .n_columns = s->engine->config->hidden,
+                                    .lasts = true};
+        d->ready = (skv_ready_rows){.n_columns = spec.n_columns, .be = be};
+        status = be->areas_create(be, &spec, 1, &d->ready.x, err);
     }
     if (d->model && d->model->is_apart && status == SKV_OK) {
         const skv_engine *e = s->engine;

@@ -212,11 +212,18 @@ static void add_limits(skv_backend_limits *limits, const skv_config *c)
     }
 }
 
+static void sum_over_ranks(void *ranks, float *x, size_t n)
+{
+    skv_ranks_sum(ranks, x, n);
+}
+
 static skv_backend_limits backend_limits(const skv_engine *e)
 {
     skv_backend_limits limits = {.max_rows = e->options.step_tokens,
                                  .max_group = 1,
                                  .max_kv_rows = e->options.context,
+                                 .sum = e->ranks ? sum_over_ranks : NULL,
+                                 .sum_ctx = e->ranks,
                                  .batch_invariant = e->options.batch_invariant};
     add_limits(&limits, e->config);
     if (e->kvpred.on) add_limits(&limits, e->kvpred.auxiliary.config);
@@ -276,11 +283,11 @@ static skv_bytes count_state_bytes(const skv_engine *e)
 }
 
 /* Votes and the choice that is made of them, for one prompt as long as the context. */
-static size_t eviction_bytes(const skv_engine *e)
+static skv_bytes eviction_bytes(const skv_engine *e)
 {
     const skv_plan *plan = e->options.eviction.by_query_head ? &e->spread_plans[0] : &e->plan;
-    if (e->options.eviction.method == SKV_EVICT_NONE) return 0;
-    return 2 * skv_kv_votes_bytes(skv_kv_layout_tracks(&plan->layout), e->options.context);
+    if (e->options.eviction.method == SKV_EVICT_NONE) return (skv_bytes){0};
+    return skv_kv_votes_bytes(e->be, skv_kv_layout_tracks(&plan->layout), e->options.context);
 }
 
 static skv_status count_weights(const skv_engine *e, skv_bytes *n_bytes, skv_error *err)
@@ -300,8 +307,9 @@ static skv_status count_memory(const skv_engine *e, skv_bytes weights, skv_engin
     const skv_load_options load = load_options(e);
     const skv_backend_limits limits = backend_limits(e);
     const skv_kv_type type = kv_type(e->options.kv);
-    const size_t host = eviction_bytes(e) + skv_ranks_bytes(e->options.team, e->config->vocab);
-    *bytes = (skv_engine_bytes){.weights = weights, .workspace = {.host = host}};
+    const skv_bytes ranks = {.host = skv_ranks_bytes(e->options.team, e->config->vocab)};
+    *bytes = (skv_engine_bytes){.weights = weights,
+                                .workspace = skv_bytes_add(ranks, eviction_bytes(e))};
     bytes->workspace = skv_bytes_add(bytes->workspace,
                                      skv_workspace_bytes(e->config, e->be, e->options.step_tokens));
     bytes->workspace = skv_bytes_add(bytes->workspace, e->be->reserve_bytes(e->be, &limits));

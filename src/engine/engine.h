@@ -61,6 +61,7 @@ struct skv_sequence {
     const skv_plan *plan; /* borrowed: one of the engine's */
     bool unskipped;       /* its tokens run every layer */
     size_t max_tokens;
+    size_t i_span;      /* its span of the step that is checked */
     size_t n_seen;      /* tokens: the position of the next one */
     int32_t *ids;       /* owned, [max_tokens], mapped */
     skv_kv_cache cache; /* cache.n_rows == n_seen, except within a step */

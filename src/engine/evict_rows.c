@@ -88,8 +88,8 @@ static skv_status start_votes(skv_sequence *s, size_t n, skv_error *err)
         }
     }
     count_heads(s, n_heads);
-    skv_status status = skv_kv_votes_init(&s->votes, s->plan->n_layers, n_heads, n_slots,
-                                          skv_kv_cache_most_rows(&s->cache) + n, err);
+    skv_status status = skv_kv_votes_init(&s->votes, s->engine->be, s->plan->n_layers, n_heads,
+                                          n_slots, skv_kv_cache_most_rows(&s->cache) + n, err);
     skv_free(n_heads);
     if (status != SKV_OK) return status;
     size_t n_voters = skv_min_size(n, skv_eviction_voters(&s->eviction));

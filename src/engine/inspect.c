@@ -65,7 +65,7 @@ typedef struct attention_tap {
     const skv_sequence *sequence;
     skv_pass *pass;  /* of the step that runs */
     size_t n_past;   /* tokens before it */
-    float *votes;    /* [heads][stride], owned: by row of the head */
+    skv_area *votes; /* [heads, stride], owned: by row of the head */
     float *weights;  /* [heads][stride], owned: by position */
     size_t n_floats; /* of each */
     skv_weights_fn *on_weights;
@@ -83,7 +83,12 @@ static void vote(const attention_tap *tap, size_t i, skv_rows q, size_t j)
     const skv_pass *p = tap->pass;
     const skv_layer_shape *shape = &p->c->layers[i];
     const size_t n_rows = tap->n_past + j + 1;
-    memset(tap->votes, 0, tap->n_floats * sizeof *tap->votes);
+    const skv_rows votes = {tap->votes, 0, n_rows};
+    const skv_mapped none = p->be->map(p->be, votes, shape->n_heads, n_rows, SKV_MAP_WRITE);
+    for (size_t h = 0; h < shape->n_heads; h++) {
+        memset(none.at + h * none.ld, 0, n_rows * sizeof *none.at);
+    }
+    p->be->unmap(p->be, none);
     p->be->votes(p->be, &(skv_votes_args){
                             .step = p->ws->step,
                             .set = p->set,
@@ -97,8 +102,7 @@ static void vote(const attention_tap *tap, size_t i, skv_rows q, size_t j)
                             .scale = (float)p->c->attention_scale,
                             .softcap = (float)p->c->attention_softcap,
                             .sinks = p->m->layers[i].sinks,
-                            .votes = tap->votes,
-                            .votes_stride = n_rows,
+                            .votes = votes,
                             .by_query_head = true,
                         });
     p->work->attention +=
@@ -113,15 +117,18 @@ static void spread_rows(const attention_tap *tap, size_t i, size_t n)
     const size_t *dropped = skv_kv_cache_dropped(cache, slot);
     const size_t n_heads = tap->pass->c->layers[i].n_heads;
     const size_t n_group = n_heads / skv_pass_tracks(tap->pass, i);
+    skv_backend *be = tap->pass->be;
+    const skv_mapped votes = be->map(be, (skv_rows){tap->votes, 0, n}, n_heads, n, SKV_MAP_READ);
     memset(tap->weights, 0, tap->n_floats * sizeof *tap->weights);
     for (size_t h = 0; h < n_heads; h++) {
         const size_t head = h / n_group, track = cache->layout->track0[slot] + head;
         const size_t n_rows = n - (dropped ? dropped[head] : 0);
         for (size_t r = 0; r < n_rows; r++) {
             const size_t position = skv_kv_cache_position(cache, track, r);
-            tap->weights[h * n + position] = tap->votes[h * n + r];
+            tap->weights[h * n + position] = votes.at[h * votes.ld + r];
         }
     }
+    be->unmap(be, votes);
 }
 
 static void tell_weights(void *user, size_t i, skv_rows q, size_t n_rows)
@@ -158,13 +165,13 @@ skv_status skv_step_attention(skv_sequence *s, const int32_t *ids, size_t n,
     skv_sequence_keep_ready(s, 0);
     tap.n_past = s->n_seen;
     tap.n_floats = most_heads(e->config) * (s->n_seen + n);
-    tap.votes = skv_alloc(tap.n_floats, sizeof *tap.votes);
+    const skv_area_spec spec = {.kind = SKV_AREA_F32, .n_rows = 1, .n_columns = tap.n_floats};
+    SKV_TRY(e->be->areas_create(e->be, &spec, 1, &tap.votes, err));
     tap.weights = skv_alloc(tap.n_floats, sizeof *tap.weights);
     const skv_status status =
-        tap.votes && tap.weights
-            ? skv_engine_step(e, &span, 1, &(skv_step_sink){.tap = &hook}, err)
-            : skv_fail(err, SKV_MEMORY, "attention: no memory for %zu rows", s->n_seen + n);
-    skv_free(tap.votes);
+        tap.weights ? skv_engine_step(e, &span, 1, &(skv_step_sink){.tap = &hook}, err)
+                    : skv_fail(err, SKV_MEMORY, "attention: no memory for %zu rows", s->n_seen + n);
+    e->be->areas_free(e->be, &tap.votes, 1);
     skv_free(tap.weights);
     return status;
 }

@@ -15,12 +15,12 @@
 typedef struct reading {
     skv_sequence *s;
     const int32_t *ids;
-    size_t n;         /* tokens of the prompt */
-    size_t chunk;     /* of a step */
-    size_t deep_from; /* the first that runs SwiftKV's deep layers */
-    size_t n_bytes;   /* of x */
-    float *x;         /* owned, [n, D], mapped: the residual stream between two layers; then x_l */
-    float *deep;      /* [n - deep_from, D], after x: between two deep layers */
+    size_t n;                  /* tokens of the prompt */
+    size_t chunk;              /* of a step */
+    size_t deep_from;          /* the first that runs SwiftKV's deep layers */
+    skv_area *area;            /* owned: what the next two lie in */
+    skv_rows x;                /* [n, D]: the residual stream between two layers; then x_l */
+    skv_rows deep;             /* [n - deep_from, D], after x: between two deep layers */
     const skv_step_sink *sink; /* of the last token's logits; NULL: not wanted */
     skv_kv_choice choice;
     size_t i_slot; /* that is being filled */
@@ -66,7 +66,7 @@ bool skv_prompt_wants_layers(const skv_sequence *s, size_t n)
 }
 
 /* Tokens of `span` through layer i alone; x: their residual stream. */
-static skv_status run_span(const reading *r, size_t i, skv_forward_span *span, float *x,
+static skv_status run_span(const reading *r, size_t i, skv_forward_span *span, skv_rows x,
                            skv_error *err)
 {
     const bool last_layer = i + 1 == r->s->plan->n_layers;
@@ -90,17 +90,17 @@ static skv_status run_chunk(const reading *r, size_t i, size_t at, size_t n, skv
     size_t first = r->s->eviction.last_only ? r->n : r->s->votes.from; /* that votes everywhere */
     skv_forward_span span = skv_step_span(r->s, r->ids + at, n, at);
     span.deep_from = first > at ? skv_min_size(first - at, n) : 0;
-    return run_span(r, i, &span, r->x + at * r->s->engine->config->hidden, err);
+    return run_span(r, i, &span, skv_rows_from(r->x, at, 0), err);
 }
 
 /* Deep layer i, whose rows of keys and values are there, for those of the tokens that run it. */
 static skv_status run_deep_chunk(const reading *r, size_t i, size_t at, size_t n, skv_error *err)
 {
-    size_t first = skv_max_size(at, r->deep_from), D = r->s->engine->config->hidden;
+    size_t first = skv_max_size(at, r->deep_from);
     if (first >= at + n) return SKV_OK;
     skv_forward_span span = skv_step_span(r->s, r->ids + first, at + n - first, first);
     span.deep_from = 0;
-    return run_span(r, i, &span, r->deep + (first - r->deep_from) * D, err);
+    return run_span(r, i, &span, skv_rows_from(r->deep, first - r->deep_from, 0), err);
 }
 
 static skv_status run_layer(const reading *r, size_t i, skv_error *err)
@@ -120,9 +120,10 @@ static skv_status run_layer(const reading *r, size_t i, skv_error *err)
 /* Rows of the deep slot that layer i is the first to read; x_l is at hand. */
 static skv_status make_deep_slot(const reading *r, size_t i, skv_error *err)
 {
-    const size_t D = r->s->engine->config->hidden;
+    skv_backend *be = r->s->engine->be;
     if (i == r->s->plan->stack_boundary && r->deep_from < r->n) {
-        memcpy(r->deep, r->x + r->deep_from * D, (r->n - r->deep_from) * D * sizeof *r->x);
+        be->copy_rows(be, r->deep, skv_rows_from(r->x, r->deep_from, 0), r->n - r->deep_from,
+                      r->x.ld);
     }
     for (size_t at = 0; at < r->n; at += r->chunk) {
         const skv_forward_span span =
@@ -134,7 +135,7 @@ static skv_status make_deep_slot(const reading *r, size_t i, skv_error *err)
                                               .first_layer = i,
                                               .end_layer = i + 1,
                                               .stack_only = true,
-                                              .rows = r->x + at * D},
+                                              .rows = skv_rows_from(r->x, at, 0)},
                              err));
     }
     return SKV_OK;
@@ -192,18 +193,22 @@ static size_t find_deep_from(const reading *r)
 
 static skv_status take_memory(reading *r, skv_error *err)
 {
-    size_t D = r->s->engine->config->hidden, n_rows;
+    const size_t D = r->s->engine->config->hidden;
+    skv_backend *be = r->s->engine->be;
+    skv_area_spec spec = {.kind = SKV_AREA_F32, .n_columns = D, .lasts = true};
+    size_t n_bytes;
     r->deep_from = find_deep_from(r);
-    bool fits = skv_size_add(r->n, r->n - r->deep_from, &n_rows) &&
-                skv_size_mul(n_rows, D * sizeof *r->x, &r->n_bytes);
-    SKV_REQUIRE(fits && r->n_bytes <= skv_memory_available(), err, SKV_MEMORY,
-                "prompt: no memory for the residual stream of %zu tokens", r->n);
-    r->x = skv_map_zero(r->n_bytes);
-    SKV_REQUIRE(r->x, err, SKV_MEMORY, "prompt: no memory for the residual stream of %zu tokens",
-                r->n);
-    r->deep = r->x + r->n * D;
+    const bool counts = skv_size_add(r->n, r->n - r->deep_from, &spec.n_rows) &&
+                        skv_size_mul(spec.n_rows, D * sizeof(float), &n_bytes);
+    const skv_bytes all = counts ? be->areas_bytes(be, &spec, 1) : (skv_bytes){SIZE_MAX, SIZE_MAX};
+    const skv_bytes room = be->available(be);
+    SKV_REQUIRE(all.device <= room.device && all.host <= room.host &&
+                    be->areas_create(be, &spec, 1, &r->area, NULL) == SKV_OK,
+                err, SKV_MEMORY, "prompt: no memory for the residual stream of %zu tokens", r->n);
+    r->x = (skv_rows){r->area, 0, D};
+    r->deep = skv_rows_from(r->x, r->n, 0);
     skv_status status = skv_kv_choice_init(&r->choice, &r->s->votes, err);
-    if (status != SKV_OK) skv_unmap(r->x, r->n_bytes);
+    if (status != SKV_OK) be->areas_free(be, &r->area, 1);
     return status;
 }
 
@@ -225,6 +230,6 @@ skv_status skv_prompt_by_layers(skv_sequence *s, const int32_t *ids, size_t n,
         skv_kv_cache_drop_slots(&s->cache, r.i_slot, r.open ? n : 0, &r.choice);
     }
     skv_kv_choice_release(&r.choice, n_tracks);
-    skv_unmap(r.x, r.n_bytes);
+    s->engine->be->areas_free(s->engine->be, &r.area, 1);
     return status;
 }

@@ -14,12 +14,8 @@ static skv_status check_span(const skv_engine *e, const skv_span *spans, size_t 
 {
     const skv_span *span = &spans[i];
     const skv_sequence *s = span->sequence;
-    SKV_REQUIRE(s && s->engine == e && span->n >= 1 && span->ids, err, SKV_ARGUMENT,
-                "step: span %zu has no sequence of this engine or no tokens", i);
-    for (size_t j = 0; j < i; j++) {
-        SKV_REQUIRE(spans[j].sequence != s, err, SKV_ARGUMENT,
-                    "step: spans %zu and %zu are of one sequence", j, i);
-    }
+    SKV_REQUIRE(s->i_span == i, err, SKV_ARGUMENT, "step: spans %zu and %zu are of one sequence", i,
+                s->i_span);
     SKV_REQUIRE(!e->options.prompt_only ||
                     (span->want == SKV_WANT_NONE && !s->unskipped && !s->votes.votes),
                 err, SKV_UNSUPPORTED,
@@ -37,6 +33,12 @@ static skv_status check_spans(const skv_engine *e, const skv_span *spans, size_t
     size_t n_tokens = 0;
     SKV_REQUIRE(n_spans >= 1 && n_spans <= e->options.step_tokens, err, SKV_ARGUMENT,
                 "step: %zu spans, 1 to %zu", n_spans, e->options.step_tokens);
+    for (size_t i = 0; i < n_spans; i++) { /* of two spans of a sequence it knows the last */
+        skv_sequence *s = spans[i].sequence;
+        SKV_REQUIRE(s && s->engine == e && spans[i].n >= 1 && spans[i].ids, err, SKV_ARGUMENT,
+                    "step: span %zu has no sequence of this engine or no tokens", i);
+        s->i_span = i;
+    }
     for (size_t i = 0; i < n_spans; i++) {
         SKV_TRY(check_span(e, spans, i, err));
         SKV_REQUIRE(skv_size_add(n_tokens, spans[i].n, &n_tokens) &&
@@ -68,7 +70,7 @@ static void describe_spans(skv_engine *e, const skv_span *spans, size_t n_spans)
         if (spans[i].want == SKV_WANT_DRAFTED) {
             e->spans[i].n_undo = skv_min_size(spans[i].n - 1, e->states.max_undo);
         }
-        if (n_ready > 0) e->spans[i].x = s->drafter->ready.x;
+        if (n_ready > 0) e->spans[i].x = skv_ready_rows_from(&s->drafter->ready, 0);
         skv_step_want(&e->spans[i], spans[i].want, i);
         e->spans[i].singly = spans[i].want == SKV_WANT_DRAFTED && takes_singly(e);
         if (s->pruned) skv_pruned_mark(s);
@@ -125,9 +127,9 @@ static skv_status run_passes(skv_engine *e, const skv_span *spans, size_t n_span
     SKV_TRY(begin_together(e, spans, n_spans, err));
     for (size_t i = 0, end; i < n_spans; i = end) {
         const skv_sequence *first = spans[i].sequence;
-        const bool ready = e->spans[i].x;
+        const bool ready = e->spans[i].x.area;
         for (end = i + 1; end < n_spans && runs_with(first, spans[end].sequence); end++) {
-            if (!e->spans[end].x == ready) break;
+            if (!e->spans[end].x.area == ready) break;
         }
         const skv_step_pass pass = {.engine = e,
                                     .sequence = first,

@@ -31,7 +31,7 @@ typedef struct skv_step_pass {
     skv_workspace *ws;
     size_t first_layer, end_layer; /* as in skv_forward, and so are the next three */
     bool stack_only;
-    float *rows;
+    skv_rows rows;
     const unsigned char *saved;
 } skv_step_pass;
 

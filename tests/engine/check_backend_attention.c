@@ -189,16 +189,19 @@ void check_votes(backend_check *c)
     memory *m = check_draw_memory(c, check_draw_type(c), h.n_kv, h.head_dim);
     step *t = draw_filled(c, m, check_one_in(c, 2));
     const skv_row_set set = check_draw_set(c, t);
-    const size_t n_tracks = by_query_head ? h.n : h.n_kv, n = n_tracks * CHECK_KV_ROWS;
-    float *votes = check_host(c, n * sizeof *votes);
-    double *want = check_host(c, n * sizeof *want), *bound = check_host(c, n * sizeof *bound);
+    const size_t n_tracks = by_query_head ? h.n : h.n_kv;
+    const size_t ld = CHECK_KV_ROWS + check_below(c, 9);
+    const check_tensor votes = check_random(c, n_tracks * ld, 1);
+    double *want = check_host(c, votes.n * sizeof *want),
+           *bound = check_host(c, votes.n * sizeof *bound);
     scores *s = check_host(c, sizeof *s);
     const size_t i_item = check_below(c, t->sets[set].n_items);
     const skv_attention_item *item = &t->sets[set].items[i_item];
     const size_t first = check_below(c, item->n_q), n_q = check_between(c, 1, item->n_q - first);
     const sequence *seq = t->of[item->span];
-    for (size_t i = 0; i < n; i++) votes[i] = (float)check_below(c, 3);
-    for (size_t i = 0; i < n; i++) want[i] = (double)votes[i];
+    for (size_t i = 0; i < votes.n; i++) votes.host[i] = (float)check_below(c, 3);
+    check_put(c, votes);
+    for (size_t i = 0; i < votes.n; i++) want[i] = (double)votes.host[i];
     for (size_t j = first; j < first + n_q; j++) {
         for (size_t g = 0; g < h.n; g++) {
             const size_t end = item->n_past + j + 1 - check_dropped_of(seq, g / h.n_group);
@@ -206,7 +209,7 @@ void check_votes(backend_check *c)
             q.may = (rounding){1e-6, 0, 1e-5};
             score(&q, s);
             for (size_t r = q.begin; r < end; r++) {
-                const size_t at = (by_query_head ? g : g / h.n_group) * CHECK_KV_ROWS + r;
+                const size_t at = (by_query_head ? g : g / h.n_group) * ld + r;
                 want[at] += weight_of(s, r);
                 bound[at] += weight_error(s, &q.may) * weight_of(s, r) + 4 * CHECK_F32 * want[at];
             }
@@ -226,11 +229,8 @@ void check_votes(backend_check *c)
                                  .scale = h.scale,
                                  .softcap = h.softcap,
                                  .sinks = h.has_sinks ? check_vec(h.sinks) : (skv_vec){0},
-                                 .votes = votes,
-                                 .votes_stride = CHECK_KV_ROWS,
+                                 .votes = check_rows(votes, ld),
                                  .by_query_head = by_query_head};
     be->votes(be, &args);
-    for (size_t i = 0; i < n; i++) {
-        if (!check_number(c, i, n, (double)votes[i], want[i], bound[i])) return;
-    }
+    check_near(c, votes, want, bound);
 }

@@ -16,6 +16,7 @@ enum {
     CHECK_KV_ROWS = 300,  /* longest sequence */
     CHECK_EXPERTS = 6,    /* of a layer */
     CHECK_ACTIVE = 3,     /* most of a row */
+    CHECK_IDS = 50,       /* that a token can have */
     CHECK_STATE_DIM = 64  /* widest key or value of a state */
 };
 
@@ -98,6 +99,9 @@ skv_norm check_norm(backend_check *c, size_t n, const float **weight);
 void check_normed(const skv_norm *norm, const float *weight, const float *x, size_t n, double *out,
                   double *size);
 
+/* What stands for a sum over ranks: each number and a half of it, and its place. */
+void check_ranks_sum(void *ctx, float *x, size_t n);
+
 /* The checks, a case each. */
 void check_memory(backend_check *c);
 void check_row_operations(backend_check *c);
@@ -105,6 +109,7 @@ void check_linear(backend_check *c);
 void check_experts(backend_check *c);
 void check_saved_rows(backend_check *c);
 void check_sets(backend_check *c);
+void check_embed(backend_check *c);
 void check_embed_gate(backend_check *c);
 void check_place(backend_check *c);
 void check_attention(backend_check *c);

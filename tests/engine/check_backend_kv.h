@@ -71,6 +71,7 @@ typedef struct step {
     bool singly[SEQUENCES];
     skv_set_spec sets[SKV_SET_COUNT]; /* the lists are the host's */
     uint32_t *positions;              /* [T] or NULL */
+    int32_t *ids;                     /* [T], below CHECK_IDS */
     skv_angles_spec how[SKV_STEP_ANGLES];
     skv_angles *angles[SKV_STEP_ANGLES];
     const skv_backend_step *angles_of;

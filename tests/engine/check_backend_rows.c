@@ -236,6 +236,26 @@ static void check_softcap(backend_check *c)
     check_near(c, x, want, bound);
 }
 
+void check_ranks_sum(void *ctx, float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) x[i] = x[i] * 1.5f + (float)i * *(const float *)ctx;
+}
+
+static void check_sum(backend_check *c)
+{
+    check_begin(c, "sum");
+    const size_t n_rows = check_between(c, 1, CHECK_ROWS), n = check_between(c, 1, 200);
+    const check_tensor x = check_random(c, n_rows * n, 1);
+    double *want = check_host(c, x.n * sizeof *want), *bound = check_host(c, x.n * sizeof *bound);
+    for (size_t i = 0; i < x.n; i++) {
+        want[i] = 1.5 * (double)x.host[i] + (double)i;
+        bound[i] = 2 * CHECK_F32 * (fabs(want[i]) + (double)i);
+    }
+    skv_backend *be = check_backend_of(c);
+    be->sum(be, check_rows(x, n), n_rows, n);
+    check_near(c, x, want, bound);
+}
+
 void check_row_operations(backend_check *c)
 {
     check_norm_alone(c);
@@ -244,4 +264,5 @@ void check_row_operations(backend_check *c)
     check_glu(c);
     check_scale(c);
     check_softcap(c);
+    check_sum(c);
 }

@@ -111,6 +111,8 @@ step *check_draw_step(backend_check *c, memory *m, size_t most_past, bool drops)
             s->place[s->n_rows++] = span->n_past + j;
         }
     }
+    s->ids = check_host(c, s->n_rows * sizeof *s->ids);
+    for (size_t i = 0; i < s->n_rows; i++) s->ids[i] = (int32_t)check_below(c, CHECK_IDS);
     if (check_one_in(c, 3)) s->positions = check_ascending(c, s->n_rows, 1000);
     make_angles(c, s);
     draw_sets(c, s);
@@ -134,6 +136,7 @@ static const skv_backend_step_spec *lend(backend_check *c, const step *s)
                                   .n_spans = s->n_spans,
                                   .positions =
                                       check_list(c, s->positions, s->n_rows * sizeof *s->positions),
+                                  .ids = check_list(c, s->ids, s->n_rows * sizeof *s->ids),
                                   .n_angles = SKV_STEP_ANGLES,
                                   .angles_of = s->angles_of};
     for (size_t a = 0; a < SKV_STEP_ANGLES; a++) spec.angles[a] = s->angles[a];
@@ -272,6 +275,53 @@ skv_row_set check_draw_set(backend_check *c, step *s)
         set = SKV_SET_CHOSEN;
     }
     return s->sets[set].n_rows > 0 ? set : SKV_SET_ALL;
+}
+
+/* ---- embed ---- */
+
+/* The table's rows [row0, row0 + n). */
+static void read_table(const void *ctx, size_t row0, size_t n, float *out)
+{
+    const check_tensor *t = ctx;
+    const size_t K = t->at.ld;
+    memcpy(out, t->host + row0 * K, n * K * sizeof *out);
+}
+
+void check_embed(backend_check *c)
+{
+    skv_backend *be = check_backend_of(c);
+    if (!be->keeps_embeddings) return;
+    const size_t K = check_between(c, 1, 100), first = check_below(c, CHECK_IDS);
+    const size_t n = check_between(c, 1, CHECK_IDS - first), ld = K + check_below(c, 9);
+    check_tensor rows = check_random(c, n * K, 1);
+    rows.at.ld = K;
+    skv_embedding *table = NULL;
+    skv_error err;
+    check_begin(c, "embedding_create");
+    const skv_row_source source = {.read = read_table, .ctx = &rows, .n_rows = n};
+    const skv_row_source *lent = check_list(c, &source, sizeof source);
+    if (be->embedding_create(be, lent, K, first, &table, &err) != SKV_OK) {
+        check_same(c, err.text, "a table", 1);
+        return;
+    }
+    check_done(c);
+    step *s = check_draw_step(c, check_draw_memory(c, SKV_KV_TYPE_F32, 1, 8), 100, false);
+    check_begin_step(c, s);
+    const check_tensor x = check_random(c, s->n_rows * ld, 1);
+    const float scale = check_one_in(c, 2) ? 1 : 3.5f;
+    double *want = check_host(c, x.n * sizeof *want), *bound = check_host(c, x.n * sizeof *bound);
+    for (size_t i = 0; i < x.n; i++) {
+        const size_t id = (size_t)s->ids[i / ld], d = i % ld;
+        const bool has = id >= first && id < first + n;
+        want[i] = (double)x.host[i];
+        if (d >= K) continue;
+        want[i] = has ? (double)scale * (double)rows.host[(id - first) * K + d] : 0;
+        bound[i] = CHECK_BF16 * fabs(want[i]); /* or better */
+    }
+    check_begin(c, "embed");
+    be->embed(be, s->at, table, check_rows(x, ld), scale);
+    check_near(c, x, want, bound);
+    be->embedding_free(be, table);
 }
 
 /* ---- embed_gate ---- */

@@ -22,6 +22,7 @@
 static struct planted {
     skv_backend was;
     const skv_backend_step_spec *spec;
+    const skv_linear *const *experts;
 } planted;
 
 /* ---- faults ---- */
@@ -176,6 +177,110 @@ static void lose_a_window(skv_backend *be)
     be->attention = attend_to_everything;
 }
 
+static void count_one_voter_less(skv_backend *be, const skv_votes_args *args)
+{
+    skv_votes_args less = *args;
+    if (--less.n > 0) planted.was.votes(be, &less);
+}
+
+static void lose_a_vote(skv_backend *be)
+{
+    be->votes = count_one_voter_less;
+}
+
+static skv_status turn_experts(skv_backend *be, const skv_linear *const *w, size_t n,
+                               skv_experts **out, skv_error *err)
+{
+    const skv_linear *turned[CHECK_EXPERTS];
+    for (size_t e = 0; e < n; e++) turned[e] = w[(e + 1) % n];
+    return planted.was.experts_create(be, turned, n, out, err);
+}
+
+static void take_a_wrong_group(skv_backend *be)
+{
+    be->experts_create = turn_experts;
+}
+
+static skv_status keep_the_experts(skv_backend *be, const skv_linear *const *w, size_t n,
+                                   skv_experts **out, skv_error *err)
+{
+    planted.experts = w;
+    return planted.was.experts_create(be, w, n, out, err);
+}
+
+static void compute_by_the_kept_experts(skv_backend *be, const skv_experts_args *args)
+{
+    if (*(const skv_linear *const volatile *)planted.experts) {
+        planted.was.experts_linear(be, args);
+    }
+}
+
+static void keep_experts_too_long(skv_backend *be)
+{
+    be->experts_create = keep_the_experts;
+    be->experts_linear = compute_by_the_kept_experts;
+}
+
+static void choose_without_a_bias(skv_backend *be, const skv_route_args *args)
+{
+    skv_route_args plain = *args;
+    plain.bias = (skv_vec){NULL, 0};
+    planted.was.route(be, &plain);
+}
+
+static void lose_a_bias(skv_backend *be)
+{
+    be->route = choose_without_a_bias;
+}
+
+static void add_to_what_was_there(skv_backend *be, const skv_mix_args *args)
+{
+    skv_mix_args added = *args;
+    added.store = false;
+    planted.was.mix(be, &added);
+}
+
+static void add_where_it_stores(skv_backend *be)
+{
+    be->mix = add_to_what_was_there;
+}
+
+static void read_the_first_rows(skv_backend *be, const skv_linear_args *args)
+{
+    skv_linear_args first = *args;
+    first.step = NULL;
+    planted.was.linear(be, &first);
+}
+
+static void take_rows_of_a_wrong_set(skv_backend *be)
+{
+    be->linear = read_the_first_rows;
+}
+
+static void sum_one_row_less(skv_backend *be, skv_rows x, size_t n_rows, size_t n)
+{
+    if (n_rows > 1) planted.was.sum(be, x, n_rows - 1, n);
+}
+
+static void lose_a_row_of_a_sum(skv_backend *be)
+{
+    be->sum = sum_one_row_less;
+}
+
+static skv_status begin_with_other_ids(skv_backend *be, skv_backend_step *step,
+                                       const skv_backend_step_spec *spec, skv_error *err)
+{
+    skv_backend_step_spec other = *spec;
+    int32_t ids[CHECK_ROWS] = {0};
+    other.ids = ids;
+    return planted.was.step_begin(be, step, &other, err);
+}
+
+static void lose_ids(skv_backend *be)
+{
+    be->step_begin = begin_with_other_ids;
+}
+
 /* ---- what finds them ---- */
 
 typedef struct fault {
@@ -196,6 +301,14 @@ static const fault faults[] = {
     {"angles of another step", take_angles_of_another_step, false},
     {"a row that is not copied", forget_the_last_row, false},
     {"a window that is not looked at", lose_a_window, false},
+    {"a lost vote", lose_a_vote, false},
+    {"a wrong group of rows for an expert", take_a_wrong_group, false},
+    {"a list of experts that is kept", keep_experts_too_long, false},
+    {"a choice without its bias", lose_a_bias, false},
+    {"a sum of experts that is not stored", add_where_it_stores, false},
+    {"rows of a product from a wrong set", take_rows_of_a_wrong_set, false},
+    {"a row that is not summed over ranks", lose_a_row_of_a_sum, false},
+    {"lost ids", lose_ids, true},
 };
 
 /* In a process of its own: check_backend with this fault, or none. Wrong results go to `out`. */

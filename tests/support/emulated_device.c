@@ -53,6 +53,12 @@ static skv_bytes pool_bytes(const skv_backend *base, size_t page_bytes, size_t n
     return own(cpu->pool_bytes(cpu, page_bytes, n_pages));
 }
 
+static skv_bytes embedding_bytes(const skv_backend *base, size_t n_rows, size_t K)
+{
+    (void)base;
+    return (skv_bytes){.device = n_rows * K * sizeof(float)};
+}
+
 void guarded_emulate(guarded *g)
 {
     g->rounds = true;
@@ -64,5 +70,6 @@ void guarded_emulate(guarded *g)
     g->base.linear_bytes = linear_bytes;
     g->base.states_bytes = states_bytes;
     g->base.areas_bytes = areas_bytes;
+    g->base.embedding_bytes = embedding_bytes;
     g->base.pool_bytes = pool_bytes;
 }

@@ -407,6 +407,19 @@ static void guarded_attention(skv_backend *base, const skv_attention_args *args)
     LATER(g, attention, a);
 }
 
+/* Votes for the rows that the last token sees, which is behind n_past of its sequence. */
+static skv_rows votes_of(guarded *g, const skv_votes_args *a, const skv_table *table, size_t n_past)
+{
+    const skv_slots *slots = table->slots;
+    const size_t track0 = slots->track0[a->slot], n_tracks = slots->track0[a->slot + 1] - track0;
+    size_t n = 0;
+    for (size_t t = 0; t < n_tracks; t++) {
+        const size_t n_rows = n_past - table->dropped[track0 + t];
+        if (n_rows > n) n = n_rows;
+    }
+    return guarded_floats(g, a->votes, a->by_query_head ? a->n_heads : n_tracks, n);
+}
+
 REPLAYS(votes)
 
 static void guarded_votes(skv_backend *base, const skv_votes_args *args)
@@ -420,11 +433,11 @@ static void guarded_votes(skv_backend *base, const skv_votes_args *args)
     if (a.n == 0 || a.first + a.n > item->n_q) guarded_die("tokens that an item does not have");
     (void)guarded_slots_of(table, a.slot);
     guarded_check_seen(table, a.slot, item->n_past + a.first, a.n, a.window);
+    a.votes = votes_of(g, &a, table, item->n_past + a.first + a.n);
     a.step = a.step->inner;
     a.q = guarded_rows(g, a.q, set->n_rows, a.n_heads * a.head_dim);
     a.sinks = guarded_vec(g, a.sinks, a.n_heads);
     LATER(g, votes, a);
-    guarded_wait(g); /* the votes are the host's */
 }
 
 REPLAYS(norm)
@@ -595,8 +608,8 @@ static void guarded_free(skv_backend *base)
 {
     guarded *g = (guarded *)base;
     if (!g) return;
-    if (g->n_areas + g->n_pools + g->n_experts + g->n_slots + g->n_states + g->n_steps +
-            g->n_angles >
+    if (g->n_areas + g->n_pools + g->n_experts + g->n_tables + g->n_slots + g->n_states +
+            g->n_steps + g->n_angles >
         0)
         guarded_die("freed before its areas, pages and steps were");
     for (size_t i = 0; i < MAX_READS; i++) {
@@ -669,6 +682,7 @@ skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_bac
     guarded_add_steps(&g->base);
     guarded_add_states(&g->base);
     guarded_add_experts(&g->base);
+    guarded_add_tables(&g->base);
     if (rounds) guarded_emulate(g);
     *out = &g->base;
     return SKV_OK;

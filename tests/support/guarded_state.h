@@ -40,6 +40,13 @@ struct skv_linear {
     size_t n_rows[]; /* [n_parts] */
 };
 
+/* The processor keeps no tables of embeddings: this is one as a device has it. */
+struct skv_embedding {
+    const guarded *of;
+    size_t first_id, n_rows, K;
+    float rows[]; /* [n_rows, K] */
+};
+
 struct skv_experts {
     skv_experts *inner;
     const skv_linear *first;
@@ -102,6 +109,7 @@ struct skv_backend_step {
     const skv_angles *angles[SKV_STEP_ANGLES];
     size_t angle_columns;
     uint32_t *positions;     /* owned, [n_rows] */
+    const int32_t *ids;      /* owned, [n_rows] or NULL */
     skv_backend_span *spans; /* owned, [n_spans] */
     /* With lists that are owned; none where a set has not been described. */
     skv_set_spec sets[SKV_SET_COUNT];
@@ -182,7 +190,7 @@ struct guarded {
     size_t i_recording;
     saving *savings;        /* owned */
     skv_area *areas, *gone; /* owned */
-    size_t n_areas, n_pools, n_experts, n_slots, n_states, n_steps, n_angles;
+    size_t n_areas, n_pools, n_experts, n_tables, n_slots, n_states, n_steps, n_angles;
     mapping maps[MAX_MAPS];
     page_view views[MAX_MAPS];
     reading readings[MAX_READS];
@@ -265,6 +273,8 @@ void guarded_add_pages(skv_backend *base);
 void guarded_add_steps(skv_backend *base);
 void guarded_add_states(skv_backend *base);
 void guarded_add_experts(skv_backend *base);
+/* Those of tables of embeddings, and `sum`. */
+void guarded_add_tables(skv_backend *base);
 
 /* ---- operands ---- */
 

@@ -168,6 +168,9 @@ static void keep_description(skv_backend_step *step, const skv_backend_step_spec
     step->n_rows = T;
     step->n_angles = spec->n_angles;
     memcpy(step->angles, spec->angles, sizeof step->angles);
+    const void *ids = step->ids;
+    copy_list(&ids, spec->ids, T * sizeof *spec->ids);
+    step->ids = ids;
     free(step->positions);
     step->positions = guarded_take(T * sizeof *step->positions);
     for (size_t s = 0, row = 0; s < spec->n_spans; s++) {
@@ -272,6 +275,7 @@ static void guarded_step_free(skv_backend *base, skv_backend_step *step)
     g->cpu->step_free(g->cpu, step_of(g, step, false)->inner);
     free(step->spans);
     free(step->positions);
+    free((void *)(uintptr_t)step->ids);
     for (size_t i = 0; i < SKV_SET_COUNT; i++) end_set(&step->sets[i]);
     free(step);
     g->n_steps--;

@@ -6,8 +6,8 @@
  * MEMORY   Tensors lie in areas, and an operation names rows of one: which memory stands behind an
  *          area, and how large its elements are, only the back end knows. `map` makes rows the
  *          host's for a while. Keys and values lie in pages of a pool, which have numbers: which
- *          are free, shared or in whose sequence is the caller's to know. Lists of rows, counts and
- *          votes are the host's.
+ *          are free, shared or in whose sequence is the caller's to know. Lists of rows and counts
+ *          are the host's.
  * LISTS    Host memory that a call reads or fills is used before it returns: the caller may change
  *          it at once. Two functions fill memory later, which belongs to the back end until then:
  *          pages_read until pages_done, save_rows until step_wait.
@@ -38,6 +38,7 @@ typedef struct skv_backend skv_backend;
 typedef struct skv_area skv_area; /* memory for a tensor */
 typedef struct skv_linear skv_linear;
 typedef struct skv_experts skv_experts; /* matrices of the experts of a layer, as one argument */
+typedef struct skv_embedding skv_embedding; /* a table of embeddings, a row for each id */
 typedef struct skv_page_pool skv_page_pool;
 typedef struct skv_slots skv_slots;   /* how the KV slots of a plan lie in pages */
 typedef struct skv_table skv_table;   /* the pages of one sequence */
@@ -215,8 +216,9 @@ enum { SKV_STEP_ANGLES = 2 }; /* that a step can have */
 typedef struct skv_backend_step_spec {
     const skv_backend_span *spans; /* [n_spans], at least one */
     size_t n_spans;
-    const uint32_t *positions;                 /* [T] in place of position0 + i; NULL: those */
-    skv_set_spec sets[SKV_SET_COUNT];          /* ALL has every row; CHOSEN is not looked at */
+    const uint32_t *positions;        /* [T] in place of position0 + i; NULL: those */
+    const int32_t *ids;               /* [T], which `embed` reads; NULL: it is not called */
+    skv_set_spec sets[SKV_SET_COUNT]; /* ALL has every row; CHOSEN is not looked at */
     const skv_angles *angles[SKV_STEP_ANGLES]; /* [n_angles]: operations name them by index */
     size_t n_angles;
     /* A step under way, with rows at the same positions in sequences of the same contexts: angles
@@ -398,10 +400,9 @@ typedef struct skv_votes_args {
     size_t n_heads, head_dim;
     size_t window; /* rows that a token sees, its own included; 0: all */
     float scale, softcap;
-    skv_vec sinks; /* [n_heads] or none: what they take is nobody's vote */
-    float *votes;  /* [heads][votes_stride], the host's */
-    size_t votes_stride;
-    bool by_query_head; /* votes are kept for each query head, not for each KV head */
+    skv_vec sinks;      /* [n_heads] or none: what they take is nobody's vote */
+    skv_rows votes;     /* F32 [heads, rows of the sequence], added to */
+    bool by_query_head; /* a row of votes for each query head, not for each KV head */
 } skv_votes_args;
 
 /* y[i, :] = norm(x[i, :]) for i < n_rows; y may be x. */
@@ -557,6 +558,9 @@ typedef struct skv_backend_limits {
     size_t max_kv_rows; /* longest sequence */
     size_t max_experts; /* of a layer; 0: `route` is not called */
     size_t max_active;  /* experts of a row */
+    /* x [n] becomes its sum over ranks, the same bits on each, for `sum`; NULL: there are none. */
+    void (*sum)(void *ctx, float *x, size_t n);
+    void *sum_ctx; /* borrowed until the next `reserve` */
     /* The largest key_dim and value_dim of a scan; 0: it is not called. */
     size_t state_key_dim, state_value_dim;
     /* Results of a row do not depend, by one bit, on the rows that are computed beside it. Only
@@ -589,6 +593,10 @@ struct skv_backend {
     const char *name;  /* of the device: "cpu" */
     const char *level; /* of its kernels: "avx512" */
     unsigned promises; /* SKV_PROMISE_* */
+    /* Tables of embeddings lie here, and `embed` reads them. Else the host writes rows by `map`,
+     * and the functions of skv_embedding are NULL: where memory is the host's, a table would only
+     * be a copy of the file's pages. */
+    bool keeps_embeddings;
     void (*free)(skv_backend *be);
 
     /* -- before anything is created -- */
@@ -707,6 +715,13 @@ struct skv_backend {
     /* NULL: nothing happens. */
     void (*experts_free)(skv_backend *be, skv_experts *experts);
 
+    /* Rows of a table [source->n_rows, K], which are those of ids first_id, first_id + 1, ... */
+    skv_bytes (*embedding_bytes)(const skv_backend *be, size_t n_rows, size_t K);
+    skv_status (*embedding_create)(skv_backend *be, const skv_row_source *source, size_t K,
+                                   size_t first_id, skv_embedding **out, skv_error *err);
+    /* NULL: nothing happens. */
+    void (*embedding_free)(skv_backend *be, skv_embedding *table);
+
     /* -- states of linear attention -- */
 
     /* Memory costs nothing until it is touched. SKV_RANGE names a size that cannot be. */
@@ -728,6 +743,10 @@ struct skv_backend {
 
     /* -- operations -- */
 
+    /* x[i, :] = scale * the table's row of id i of the step, for i < T; zeros for an id that it has
+     * no row of. x is F32 [T, K]. */
+    void (*embed)(skv_backend *be, const skv_backend_step *step, const skv_embedding *table,
+                  skv_rows x, float scale);
     void (*linear)(skv_backend *be, const skv_linear_args *args);
     void (*route)(skv_backend *be, const skv_route_args *args);
     void (*experts_linear)(skv_backend *be, const skv_experts_args *args);
@@ -747,6 +766,9 @@ struct skv_backend {
      * afterwards. */
     void (*gather)(skv_backend *be, const skv_backend_step *step, skv_rows x, size_t n,
                    skv_row_set from, skv_row_set to);
+    /* x F32 [n_rows, n] becomes its sum over ranks; x.ld is n. A device that cannot reach the
+     * others itself waits, and calls skv_backend_limits.sum. */
+    void (*sum)(skv_backend *be, skv_rows x, size_t n_rows, size_t n);
     /* to[i, :] = from[i, :] for i < n_rows, n columns; kinds may differ. */
     void (*copy_rows)(skv_backend *be, skv_rows to, skv_rows from, size_t n_rows, size_t n);
     /* x[i, :] *= factor, for i < n_rows, n columns. */

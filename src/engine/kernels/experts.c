@@ -27,7 +27,7 @@ static void choose(const skv_experts_choice *how, const float *logits, const flo
     }
 }
 
-/* What the chosen experts count by their sigmoids. */
+/* The weights of the chosen experts by their sigmoids. */
 static void weigh_sigmoids(const skv_experts_choice *how, const float *logits,
                            const uint32_t *chosen, float *weights)
 {

@@ -1,4 +1,4 @@
-/* Which experts of a mixture a row meets, and what each counts. */
+/* Which experts of a mixture a row meets, and their weights. */
 #ifndef SKV_KERNELS_EXPERTS_H
 #define SKV_KERNELS_EXPERTS_H
 

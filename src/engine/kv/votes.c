@@ -9,33 +9,46 @@ static size_t n_tracks_of(const skv_kv_votes *votes)
     return votes->track0[votes->n_slots];
 }
 
-size_t skv_kv_votes_bytes(size_t n_tracks, size_t stride)
+static skv_area_spec area_spec(size_t n_tracks, size_t stride)
 {
-    return n_tracks * stride * sizeof(float);
+    return (skv_area_spec){
+        .kind = SKV_AREA_F32, .n_rows = n_tracks, .n_columns = stride, .lasts = true};
 }
 
-skv_status skv_kv_votes_init(skv_kv_votes *votes, size_t n_layers, const size_t *n_heads,
-                             size_t n_slots, size_t stride, skv_error *err)
+skv_bytes skv_kv_votes_bytes(const skv_backend *be, size_t n_tracks, size_t stride)
 {
-    *votes = (skv_kv_votes){.n_layers = n_layers, .n_slots = n_slots, .stride = stride};
+    const skv_area_spec spec = area_spec(n_tracks, stride);
+    const skv_bytes choice = {.host = n_tracks * stride * sizeof(uint32_t)};
+    return skv_bytes_add(be->areas_bytes(be, &spec, 1), choice);
+}
+
+skv_rows skv_kv_votes_of(const skv_kv_votes *votes, size_t slot)
+{
+    return (skv_rows){votes->votes, votes->track0[slot] * votes->stride, votes->stride};
+}
+
+skv_status skv_kv_votes_init(skv_kv_votes *votes, skv_backend *be, size_t n_layers,
+                             const size_t *n_heads, size_t n_slots, size_t stride, skv_error *err)
+{
+    *votes = (skv_kv_votes){.be = be, .n_layers = n_layers, .n_slots = n_slots, .stride = stride};
     votes->voted = skv_alloc_zero(n_layers, sizeof *votes->voted);
     votes->track0 = skv_alloc_zero(n_slots + 1, sizeof *votes->track0);
     if (votes->track0) {
         for (size_t s = 0; s < n_slots; s++) {
             votes->track0[s + 1] = votes->track0[s] + n_heads[s];
         }
-        votes->votes = skv_map_zero(skv_kv_votes_bytes(n_tracks_of(votes), stride));
+        const skv_area_spec spec = area_spec(n_tracks_of(votes), stride);
+        if (votes->voted && be->areas_create(be, &spec, 1, &votes->votes, NULL) == SKV_OK) {
+            return SKV_OK;
+        }
     }
-    if (votes->voted && votes->votes) return SKV_OK;
     skv_kv_votes_release(votes);
     return skv_fail(err, SKV_MEMORY, "eviction: no memory for the votes of %zu rows", stride);
 }
 
 void skv_kv_votes_release(skv_kv_votes *votes)
 {
-    if (votes->votes && votes->track0) {
-        skv_unmap(votes->votes, skv_kv_votes_bytes(n_tracks_of(votes), votes->stride));
-    }
+    if (votes->votes) votes->be->areas_free(votes->be, &votes->votes, 1);
     skv_free(votes->voted);
     skv_free(votes->track0);
     *votes = (skv_kv_votes){0};
@@ -67,8 +80,10 @@ static size_t least_of(const size_t *n, size_t first, size_t end)
     return least;
 }
 
-static void choose(skv_kv_votes *votes, const skv_eviction *how, size_t s, const size_t *n_rows,
-                   const size_t *last_rows, float *scratch, skv_kv_choice *out)
+/* Of slot s, whose votes are `scores`, which are overwritten. */
+static void choose(const skv_kv_votes *votes, const skv_eviction *how, size_t s,
+                   const size_t *n_rows, const size_t *last_rows, skv_mapped scores, float *scratch,
+                   skv_kv_choice *out)
 {
     size_t n_scored = 0, i_scored = 0, track0 = votes->track0[s], end = votes->track0[s + 1];
     if (last_rows[s] != SKV_SLOT_SCORED) {
@@ -86,8 +101,8 @@ static void choose(skv_kv_votes *votes, const skv_eviction *how, size_t s, const
         .n_heads = end - track0,
         .n_rows = n_rows + track0,
         .n_window = skv_min_size(how->window, least_of(n_rows, track0, end)),
-        .votes = votes->votes + track0 * votes->stride,
-        .stride = votes->stride,
+        .votes = scores.at,
+        .stride = scores.ld,
         .scratch = scratch,
     };
     skv_evict_choose(&slot, out->rows + track0 * out->stride, out->stride, out->n + track0);
@@ -111,13 +126,23 @@ static skv_status take_scratch(const skv_kv_votes *votes, float **out, skv_error
     return SKV_OK;
 }
 
+/* The votes of slots [first, end): the one wait for all that were cast. */
+static skv_mapped map_votes(const skv_kv_votes *votes, size_t first, size_t end)
+{
+    const size_t n_tracks = votes->track0[end] - votes->track0[first];
+    return votes->be->map(votes->be, skv_kv_votes_of(votes, first), n_tracks, votes->stride,
+                          SKV_MAP_BOTH);
+}
+
 skv_status skv_kv_votes_choose_slot(skv_kv_votes *votes, const skv_eviction *how, size_t slot,
                                     const size_t *n_rows, const size_t *last_rows,
                                     skv_kv_choice *out, skv_error *err)
 {
     float *scratch;
     SKV_TRY(take_scratch(votes, &scratch, err));
-    choose(votes, how, slot, n_rows, last_rows, scratch, out);
+    const skv_mapped scores = map_votes(votes, slot, slot + 1);
+    choose(votes, how, slot, n_rows, last_rows, scores, scratch, out);
+    votes->be->unmap(votes->be, scores);
     skv_free(scratch);
     return SKV_OK;
 }
@@ -132,9 +157,12 @@ skv_status skv_kv_votes_choose(skv_kv_votes *votes, const skv_eviction *how, con
         skv_kv_choice_release(out, n_tracks_of(votes));
         return status;
     }
+    const skv_mapped all = map_votes(votes, 0, votes->n_slots);
     for (size_t s = 0; s < votes->n_slots; s++) {
-        choose(votes, how, s, n_rows, last_rows, scratch, out);
+        const skv_mapped scores = {all.at + votes->track0[s] * all.ld, all.ld};
+        choose(votes, how, s, n_rows, last_rows, scores, scratch, out);
     }
+    votes->be->unmap(votes->be, all);
     skv_free(scratch);
     return SKV_OK;
 }

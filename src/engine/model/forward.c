@@ -113,20 +113,35 @@ static skv_status embed_span(embed_job *job, skv_error *err)
 static skv_status join_embeddings(const skv_pass *p, skv_error *err)
 {
     const size_t D = p->c->hidden;
-    const skv_mapped x = p->be->map(p->be, p->ws->x, p->n_rows, D, SKV_MAP_BOTH);
-    skv_ranks_sum(p->m->ranks, x.at, p->n_rows * D);
+    skv_pass_sum(p, p->ws->x, p->n_rows);
+    const skv_mapped first = p->be->map(p->be, p->ws->x, p->n_rows, 1, SKV_MAP_READ);
     bool whole = true;
-    for (size_t row = 0; row < p->n_rows; row++) whole = whole && !isnan(x.at[row * D]);
-    p->be->unmap(p->be, x);
+    for (size_t row = 0; row < p->n_rows; row++) whole = whole && !isnan(*row_at(first, row));
+    p->be->unmap(p->be, first);
     if (p->c->per_layer > 0) p->be->copy_rows(p->be, p->ws->x0, p->ws->x, p->n_rows, D);
     SKV_TRY(skv_ranks_check(p->m->ranks, err));
     SKV_REQUIRE(whole, err, SKV_IO, "embedding: a rank cannot read a row");
     return SKV_OK;
 }
 
+/* Where the back end has the tables. */
+static void embed_rows(const skv_pass *p)
+{
+    const skv_workspace *ws = p->ws;
+    skv_backend *be = p->be;
+    be->embed(be, ws->step, p->m->embedding_table, ws->x, (float)p->c->embedding_scale);
+    if (p->c->per_layer == 0) return;
+    be->copy_rows(be, ws->x0, ws->x, p->n_rows, p->c->hidden);
+    be->embed(be, ws->step, p->m->token_table, ws->embeds, (float)p->c->per_layer_scale);
+}
+
 static skv_status start_rows(const skv_pass *p, skv_error *err)
 {
     skv_status status = SKV_OK;
+    if (p->m->embedding_table) {
+        embed_rows(p);
+        return p->m->ranks ? join_embeddings(p, err) : SKV_OK;
+    }
     embed_job job = map_rows(p);
     for (size_t s = 0; s < p->f->n_spans && status == SKV_OK; s++) {
         job.span = &p->spans[s];
@@ -147,12 +162,9 @@ static void resume_rows(const skv_pass *p)
     }
     for (size_t s = 0, row = 0; s < p->f->n_spans; row += p->spans[s++].n) {
         const skv_forward_span *span = &p->spans[s];
-        const float *x = span->x ? span->x : p->f->rows;
-        assert(span->x || p->f->n_spans == 1);
-        if (!x) continue;
-        const skv_mapped to = map_to_write(p, skv_rows_from(p->ws->x, row, 0), span->n);
-        memcpy(to.at, x, span->n * D * sizeof *x);
-        p->be->unmap(p->be, to);
+        const skv_rows x = span->x.area ? span->x : p->f->rows;
+        assert(span->x.area || p->f->n_spans == 1);
+        if (x.area) p->be->copy_rows(p->be, skv_rows_from(p->ws->x, row, 0), x, span->n, D);
     }
 }
 
@@ -278,8 +290,7 @@ static void cast_votes(const skv_pass *p, size_t i, skv_rows q, size_t j)
                             .scale = (float)p->c->attention_scale,
                             .softcap = (float)p->c->attention_softcap,
                             .sinks = p->m->layers[i].sinks,
-                            .votes = votes->votes + votes->track0[slot] * votes->stride,
-                            .votes_stride = votes->stride,
+                            .votes = skv_kv_votes_of(votes, slot),
                             .by_query_head = votes->by_query_head,
                         });
     votes->voted[i] = to;
@@ -555,15 +566,6 @@ static skv_status run_layers(skv_pass *p, size_t end, skv_error *err)
     return SKV_OK;
 }
 
-/* x of the rows that are left, for the host. */
-static void read_rows(const skv_pass *p)
-{
-    const size_t D = p->c->hidden;
-    const skv_mapped x = p->be->map(p->be, p->ws->x, p->n_alive, D, SKV_MAP_READ);
-    memcpy(p->f->rows, x.at, p->n_alive * D * sizeof *x.at);
-    p->be->unmap(p->be, x);
-}
-
 static skv_status run_pass(skv_pass *p, skv_error *err)
 {
     const skv_forward *f = p->f;
@@ -574,13 +576,13 @@ static skv_status run_pass(skv_pass *p, skv_error *err)
     }
     if (f->stack_only) {
         skv_pass_make_stack(p, f->first_layer, f->end_layer,
-                            f->rows ? p->m->stack.norm : (skv_vec){0});
+                            f->rows.area ? p->m->stack.norm : (skv_vec){0});
         return SKV_OK;
     }
     tell_start(p);
     SKV_TRY(run_layers(p, f->end_layer ? f->end_layer : p->c->n_layers, err));
     if (f->end_layer) {
-        if (f->rows) read_rows(p);
+        if (f->rows.area) p->be->copy_rows(p->be, f->rows, p->ws->x, p->n_alive, p->c->hidden);
         return SKV_OK;
     }
     tell_hidden(p, p->c->n_layers);

@@ -36,8 +36,8 @@ typedef struct skv_forward_span {
     size_t deep_from; /* rows from here on run every layer, since they vote; n: none */
     size_t state;     /* of its sequence, among skv_forward.states; not read where there are none */
     size_t n_undo;    /* its last rows that a later span may take back out of the state */
-    const float *x; /* [n, D], the host's: the rows as they enter the first layer, when that is not
-                     * 0; NULL: as skv_forward.rows says */
+    skv_rows x; /* [n, D]: the rows as they enter the first layer, when that is not 0; none: as
+                 * skv_forward.rows says */
 } skv_forward_span;
 
 enum { SKV_WORKSPACE_AREAS = 11 };
@@ -68,6 +68,7 @@ typedef struct skv_workspace {
     skv_attention_item *items[SKV_SET_COUNT]; /* [T] each; not of WANTED */
     uint32_t *gathered;                       /* [T]: rows of x to keep */
     bool *unread;                             /* [T]: rows whose embedding could not be read */
+    int32_t *ids;                             /* [T]: for a back end that has the embeddings */
     uint32_t *positions;                      /* [T]: where rows have dropped out of spans */
     void *lists;                              /* owned: what the lists lie in */
     size_t list_bytes;
@@ -109,9 +110,9 @@ typedef struct skv_forward {
     size_t first_layer; /* the first to run; 0: after the embedding */
     size_t end_layer;   /* the rows stop before it, and no output is made; 0: none */
     bool stack_only; /* of layers [first_layer, end_layer) nothing but their parts of the stack */
-    float *rows; /* [T, D], the host's: of one span, x as it enters first_layer, when that is not 0,
-                  * and as it leaves the layer before end_layer; NULL: with neither. With
-                  * stack_only: x at the stack's boundary; NULL: `saved` */
+    skv_rows rows;   /* [T, D]: of one span, x as it enters first_layer, when that is not 0, and as
+                      * it leaves the layer before end_layer; none: with neither. With stack_only: x
+                      * at the stack's boundary; none: `saved` */
     const unsigned char *saved; /* [T] rows that save_rows made of it, for the stack's product */
     atomic_bool *cancel;        /* asked between layers; may be NULL */
 } skv_forward;

@@ -312,6 +312,12 @@ static skv_status visit_exit(skv_loader *ld, skv_error *err)
     return ld->visit(ld, &job, err);
 }
 
+/* The ids whose rows of the head and of the embeddings this process has. */
+static skv_ranks_ids own_ids(const skv_config *c, const skv_ranks *ranks)
+{
+    return skv_ranks_vocab(c->vocab, skv_ranks_rank(ranks), skv_ranks_size(ranks));
+}
+
 static skv_status visit_products(skv_loader *ld, skv_error *err)
 {
     const skv_config *c = ld->config;
@@ -330,9 +336,7 @@ static skv_status visit_products(skv_loader *ld, skv_error *err)
     }
     SKV_TRY(visit_stack(ld, err));
     SKV_TRY(visit_embed_parts(ld, err));
-    const skv_ranks *ranks = ld->options->ranks;
-    const skv_ranks_ids ids =
-        skv_ranks_vocab(c->vocab, skv_ranks_rank(ranks), skv_ranks_size(ranks));
+    const skv_ranks_ids ids = own_ids(c, ld->options->ranks);
     skv_load_part part = {.n_rows = ids.n, .row0 = ids.first, .n_all = c->vocab};
     ld->model->ids = ids;
     if (ld->options->prompt_only) return SKV_OK;
@@ -391,6 +395,16 @@ static skv_status count_bytes(skv_loader *ld, const skv_load_job *job, skv_error
     return SKV_OK;
 }
 
+/* Bytes of its tables of embeddings in the back end. */
+static skv_bytes count_tables(const skv_config *c, const skv_backend *be,
+                              const skv_load_options *options)
+{
+    if (!be->keeps_embeddings) return (skv_bytes){0};
+    const skv_bytes own = be->embedding_bytes(be, own_ids(c, options->ranks).n, c->hidden);
+    if (c->per_layer == 0) return own;
+    return skv_bytes_add(own, be->embedding_bytes(be, c->vocab, c->n_layers * c->per_layer));
+}
+
 skv_status skv_model_bytes(const skv_config *config, const skv_source *source, skv_backend *be,
                            const skv_load_options *options, skv_bytes *n_bytes, skv_error *err)
 {
@@ -401,7 +415,9 @@ skv_status skv_model_bytes(const skv_config *config, const skv_source *source, s
         .model = &shape, .config = config, .source = source, .be = be, .options = options};
     ld.visit = count_bytes;
     skv_status status = visit_products(&ld, err);
-    if (status == SKV_OK) *n_bytes = ld.bytes_all;
+    if (status == SKV_OK) {
+        *n_bytes = skv_bytes_add(ld.bytes_all, count_tables(config, be, options));
+    }
     skv_free(shape.layers);
     return status;
 }
@@ -557,6 +573,32 @@ static skv_status load_ropes(skv_model *model, const skv_config *c, skv_error *e
     return SKV_OK;
 }
 
+/* Rows [first_id, first_id + n) of a table of embeddings. */
+static skv_status load_table(skv_loader *ld, const skv_matrix *matrix, size_t first_id, size_t n,
+                             skv_embedding **out, skv_error *err)
+{
+    skv_matrix rows = *matrix;
+    rows.row0 += first_id;
+    const skv_row_source source = {.read = skv_matrix_read, .ctx = &rows, .n_rows = n};
+    SKV_TRY(skv_matrix_check(matrix, err));
+    SKV_TRY(ld->be->embedding_create(ld->be, &source, rows.n_columns, first_id, out, err));
+    const size_t n_bytes = skv_bytes_sum(ld->be->embedding_bytes(ld->be, n, rows.n_columns));
+    ld->model->weight_bytes += n_bytes;
+    ld->bytes_done += n_bytes;
+    return skv_matrix_check(matrix, err);
+}
+
+static skv_status load_tables(skv_loader *ld, skv_error *err)
+{
+    skv_model *model = ld->model;
+    const skv_config *c = ld->config;
+    if (!ld->be->keeps_embeddings) return SKV_OK;
+    const skv_ranks_ids ids = own_ids(c, ld->options->ranks);
+    SKV_TRY(load_table(ld, &model->embedding, ids.first, ids.n, &model->embedding_table, err));
+    if (c->per_layer == 0) return SKV_OK;
+    return load_table(ld, &model->token_embeds, 0, c->vocab, &model->token_table, err);
+}
+
 static skv_status load_all(skv_loader *ld, skv_error *err)
 {
     skv_model *model = ld->model;
@@ -572,6 +614,7 @@ static skv_status load_all(skv_loader *ld, skv_error *err)
     }
     SKV_TRY(load_exit_ids(ld, err));
     SKV_TRY(skv_load_vectors(ld, err));
+    SKV_TRY(load_tables(ld, err));
     SKV_TRY(skv_model_bytes(c, ld->source, ld->be, ld->options, &ld->bytes_all, err));
     ld->visit = load_product;
     ld->loads = true;
@@ -629,6 +672,10 @@ void skv_model_release(skv_model *model)
     be->linear_free(be, model->exit_head);
     be->linear_free(be, model->embed_part);
     be->areas_free(be, &model->vectors, 1);
+    if (be->keeps_embeddings) {
+        be->embedding_free(be, model->embedding_table);
+        be->embedding_free(be, model->token_table);
+    }
     for (size_t i = 0; i < 2; i++) {
         be->angles_free(be, model->angles[i]);
         skv_rope_table_release(&model->ropes[i]);

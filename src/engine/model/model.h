@@ -162,23 +162,25 @@ typedef struct skv_kv_stack {
 } skv_kv_stack;
 
 typedef struct skv_model {
-    const skv_config *config; /* borrowed */
-    skv_backend *be;          /* borrowed */
-    skv_pool *pool;           /* for work on the host, borrowed */
-    skv_matrix embedding;     /* [V, D], read row by row from the file */
-    skv_layer *layers;        /* owned, [L] */
-    skv_kv_stack stack;       /* SwiftKV: norm_swiftkv, and k, v of layers l, l + g, l + 2g, ... */
-    skv_vec final_norm;       /* [D] */
+    const skv_config *config;       /* borrowed */
+    skv_backend *be;                /* borrowed */
+    skv_pool *pool;                 /* for work on the host, borrowed */
+    skv_matrix embedding;           /* [V, D], read row by row from the file, */
+    skv_embedding *embedding_table; /* or its rows `ids` in the back end; NULL: it keeps none */
+    skv_layer *layers;              /* owned, [L] */
+    skv_kv_stack stack; /* SwiftKV: norm_swiftkv, and k, v of layers l, l + g, l + 2g, ... */
+    skv_vec final_norm; /* [D] */
 
     /* Per-layer embeddings, NULL where there are none. */
-    skv_matrix token_embeds; /* [V, L P], read row by row from the file */
-    skv_linear *embed_part;  /* L parts [P, D]: of the embedding that enters layer 0 */
-    skv_vec embed_norm;      /* [P], of a part's result */
-    skv_vec head_norm;       /* [D]: final_norm, divided where logits are */
-    skv_linear *head;        /* [V, D] */
-    skv_linear *exit_head;   /* [W, D], on what the stack reads; NULL: no early exit */
-    int32_t *exit_ids;       /* owned, the host's, [W]: of its rows, ascending; NULL: all, W is V */
-    size_t n_exit_ids;       /* W */
+    skv_matrix token_embeds;    /* [V, L P], read row by row from the file, */
+    skv_embedding *token_table; /* or in the back end */
+    skv_linear *embed_part;     /* L parts [P, D]: of the embedding that enters layer 0 */
+    skv_vec embed_norm;         /* [P], of a part's result */
+    skv_vec head_norm;          /* [D]: final_norm, divided where logits are */
+    skv_linear *head;           /* [V, D] */
+    skv_linear *exit_head;      /* [W, D], on what the stack reads; NULL: no early exit */
+    int32_t *exit_ids; /* owned, the host's, [W]: of its rows, ascending; NULL: all, W is V */
+    size_t n_exit_ids; /* W */
     skv_rope_table ropes[2];
     size_t n_ropes;        /* that layers use: 1 or 2 */
     skv_angles *angles[2]; /* owned, [n_ropes]: those of the back end */

@@ -72,14 +72,24 @@ static void list_rows(skv_pass *p, skv_row_set which, size_t (*first)(const skv_
     p->sets[which] = (skv_set_spec){.rows = n < p->n_rows ? rows : NULL, .n_rows = n};
 }
 
+static void list_ids(const skv_pass *p)
+{
+    size_t row = 0;
+    for (size_t s = 0; s < p->f->n_spans; s++) {
+        const skv_forward_span *span = &p->spans[s];
+        memcpy(p->ws->ids + row, span->ids, span->n * sizeof *span->ids);
+        row += span->n;
+    }
+}
+
 /* Decoding: a token of each sequence, and nothing but the back end has a say in it. */
 static bool repeats(const skv_pass *p)
 {
     const skv_forward *f = p->f;
-    const bool whole = f->first_layer == 0 && f->end_layer == 0 && !f->stack_only && !f->rows;
+    const bool whole = f->first_layer == 0 && f->end_layer == 0 && !f->stack_only && !f->rows.area;
     bool alone = f->n_hooks == 0 && !p->adapts && !p->m->ranks;
     for (size_t s = 0; s < f->n_spans; s++) {
-        alone = alone && p->spans[s].n == 1 && !p->spans[s].votes && !p->spans[s].x;
+        alone = alone && p->spans[s].n == 1 && !p->spans[s].votes && !p->spans[s].x.area;
     }
     return whole && alone;
 }
@@ -110,6 +120,10 @@ static skv_backend_step_spec describe(skv_pass *p)
     list_rows(p, SKV_SET_WANTED, skv_span_wanted);
     memcpy(spec.sets, p->sets, sizeof spec.sets);
     spec.positions = p->positions;
+    if (p->be->keeps_embeddings && p->f->first_layer == 0 && !p->f->stack_only) {
+        list_ids(p);
+        spec.ids = ws->ids;
+    }
     spec.repeats = repeats(p);
     spec.n_angles = p->m->n_ropes;
     for (size_t r = 0; r < p->m->n_ropes; r++) spec.angles[r] = p->m->angles[r];
@@ -177,10 +191,5 @@ void skv_pass_linear(const skv_pass *p, size_t i, skv_product product, const skv
 
 void skv_pass_sum(const skv_pass *p, skv_rows x, size_t n_rows)
 {
-    const size_t D = p->c->hidden;
-    if (!p->m->ranks) return;
-    const skv_mapped host = p->be->map(p->be, x, n_rows, D, SKV_MAP_BOTH);
-    assert(host.ld == D);
-    skv_ranks_sum(p->m->ranks, host.at, n_rows * D);
-    p->be->unmap(p->be, host);
+    if (p->m->ranks) p->be->sum(p->be, x, n_rows, p->c->hidden);
 }

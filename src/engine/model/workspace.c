@@ -123,6 +123,7 @@ static size_t lay_out_lists(skv_workspace *ws, size_t T, unsigned char *base)
     }
     TAKE(ws->unread, T);
     TAKE(ws->gathered, T);
+    TAKE(ws->ids, T);
     TAKE(ws->positions, T);
     return used;
 }

@@ -159,6 +159,7 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
         .conv = skv_cpu_conv,
         .scan = skv_cpu_scan,
         .gated_norm = skv_cpu_gated_norm,
+        .sum = skv_cpu_sum,
         .copy_rows = skv_cpu_copy_rows,
         .scale = skv_cpu_scale,
         .softcap = skv_cpu_softcap,

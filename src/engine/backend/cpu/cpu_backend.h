@@ -71,6 +71,7 @@ void skv_cpu_norm(skv_backend *base, const skv_norm_args *args);
 void skv_cpu_norm_add(skv_backend *base, const skv_norm_add_args *args);
 void skv_cpu_glu(skv_backend *base, const skv_glu_args *args);
 void skv_cpu_embed_gate(skv_backend *base, const skv_embed_gate_args *args);
+void skv_cpu_sum(skv_backend *base, skv_rows x, size_t n_rows, size_t n);
 void skv_cpu_copy_rows(skv_backend *base, skv_rows to, skv_rows from, size_t n_rows, size_t n);
 void skv_cpu_scale(skv_backend *base, skv_rows x, size_t n_rows, size_t n, float factor);
 void skv_cpu_softcap(skv_backend *base, skv_rows x, size_t n_rows, size_t n, float cap);

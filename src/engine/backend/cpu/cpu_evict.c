@@ -191,7 +191,7 @@ static void add_weights(const votes_job *job, size_t h, size_t i, size_t row, co
 {
     const skv_votes_args *a = job->args;
     const size_t track = a->by_query_head ? h * job->n_group + i % job->n_group : h;
-    float *votes = a->votes + track * a->votes_stride + row;
+    float *votes = skv_cpu_at(skv_rows_from(a->votes, track, row));
     job->be->kernels.add_exp(votes, x, *norm_of(job, h, i), n);
 }
 

@@ -96,7 +96,7 @@ static void route_row(void *arg, size_t i, size_t i_thread)
     for (size_t j = 0; job->scale && j < k; j++) weights[j] *= job->scale[chosen[j]];
     if (!a->shared) return;
     weights[k] = a->shared_gate ? skv_experts_sigmoid(logits[a->how.n_experts]) : 1;
-    chosen[k] = (uint32_t)(a->n_rows * k + i); /* its place already: behind those of the others */
+    chosen[k] = (uint32_t)(a->n_rows * k + i); /* its place already: after the others */
 }
 
 /* Sorts the pairs of row and expert by expert, then by row: an expert that was chosen becomes the
