@@ -120,6 +120,9 @@ SKV_CHECKED skv_status skv_matcher_prepare(skv_matcher *matcher, skv_budget *bud
 /** Applies a finished mask: sets the logits [n] of all tokens that may not come next to minus
  * infinity. Returns false if no token may. */
 SKV_API bool skv_matcher_mask_logits(const skv_matcher *matcher, float *logits, size_t n);
+/** Returns a finished mask, as bits of n tokens, until the matcher changes. NULL: its table has
+ * fewer. */
+SKV_API const uint32_t *skv_matcher_mask_bits(const skv_matcher *matcher, size_t n);
 /** Makes the logits [n] of all tokens that have no bit minus infinity. */
 SKV_API void skv_mask_logits(const uint32_t *bits, float *logits, size_t n);
 

@@ -422,6 +422,11 @@ typedef struct skv_sampling {
 
 SKV_API skv_sampling skv_sampling_default(void); /* greedy, no penalties, seed 0 */
 
+typedef struct skv_logit_bias {
+    int32_t id;
+    float bias; /* added to the token's logit */
+} skv_logit_bias;
+
 typedef struct skv_sampler skv_sampler;
 
 SKV_CHECKED skv_status skv_sampler_create(const skv_sampling *sampling, size_t vocab,

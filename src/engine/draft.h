@@ -11,6 +11,9 @@
 #ifndef SKV_ENGINE_DRAFT_H
 #define SKV_ENGINE_DRAFT_H
 
+#include <math.h>
+
+#include "backend/backend.h"
 #include "base/fail.h"
 #include "engine/draft_cost.h"
 #include "kv/kv_cache.h"
@@ -90,6 +93,11 @@ typedef struct skv_drafter {
 } skv_drafter;
 
 void skv_drafter_free(skv_drafter *drafter);
+/** Whether the largest logit of a row is likely enough to be drafted. */
+static inline bool skv_drafter_is_sure(const skv_drafter *drafter, const skv_picked *picked)
+{
+    return exp((double)picked->best.logit - picked->norm) >= drafter->sure;
+}
 /** Lets a sequence's drafts learn in a domain, until another is set. Without it they learn in the
  * engine's own, as if all of the engine's texts had one reader. */
 void skv_sequence_set_learnt(skv_sequence *sequence, skv_draft_learnt *learnt);

@@ -12,7 +12,6 @@
 
 #include "base/size.h"
 #include "engine/engine.h"
-#include "engine/logit_look.h"
 
 enum { CATCH_UP = 128 }; /* tokens of a prompt that are read while others wait */
 
@@ -40,19 +39,25 @@ static skv_kv_cache *cache_of(skv_sequence *s)
     return s->drafter->model->is_apart ? &s->drafter->cache : &s->reader->cache;
 }
 
-static void take_logits(void *user, size_t i_span, size_t i_token, const float *logits)
+static bool wish(void *user, skv_wishes *wishes)
+{
+    (void)user;
+    wishes->picks[wishes->n++] = (skv_pick_row){.norm = true};
+    return true;
+}
+
+static void take_picked(void *user, const skv_wish_owner *owner, const skv_picked *picked)
 {
     drafting *d = user;
-    skv_draft_request *r = d->rows[i_span].request;
+    skv_draft_request *r = d->rows[owner->i_span].request;
     skv_sequence *s = r->sequence;
-    const size_t V = model_of(s)->config->vocab, best = skv_logits_best(logits, V);
-    (void)i_token;
-    if (best >= s->engine->config->vocab) return; /* a row that no token has */
-    if (!skv_logits_are_sure(logits, V, best, s->drafter->sure)) return;
-    if (skv_engine_is_eos(s->engine, (int32_t)best)) return; /* nothing follows it */
-    r->out[r->n] = (int32_t)best;
-    s->ids[s->n_seen + 1 + r->n++] = (int32_t)best;
-    d->rows[i_span].goes_on = r->n < r->most;
+    const int32_t best = picked->best.id;
+    if ((size_t)best >= s->engine->config->vocab) return; /* a row that no token has */
+    if (!skv_drafter_is_sure(s->drafter, picked)) return;
+    if (skv_engine_is_eos(s->engine, best)) return; /* nothing follows it */
+    r->out[r->n] = best;
+    s->ids[s->n_seen + 1 + r->n++] = best;
+    d->rows[owner->i_span].goes_on = r->n < r->most;
 }
 
 static skv_status run_spans(const skv_sequence *s, const skv_forward_span *spans, size_t n,
@@ -147,7 +152,7 @@ static bool run(skv_draft_request *requests, size_t n, const skv_draft_step *ste
     for (size_t i = 0; i < n; i++) goes_on[i] = true;
     for (;;) {
         drafting d = {.n_rows = 0};
-        const skv_step_sink sink = {.on_row = take_logits, .user = &d};
+        const skv_step_sink sink = {.on_wish = wish, .on_picked = take_picked, .user = &d};
         for (size_t i = 0; i < n; i++) {
             if (goes_on[i]) goes_on[i] = add_row(&d, &requests[i], room, alone);
         }

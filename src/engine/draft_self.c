@@ -16,7 +16,6 @@
 #include <string.h>
 
 #include "engine/engine.h"
-#include "engine/logit_look.h"
 #include "model/pass.h"
 
 /* A row on its way, of one sequence. */
@@ -33,21 +32,18 @@ typedef struct drafting {
     bool asks; /* the exit's head is read */
 } drafting;
 
-static void ask_exit(const skv_pass *p, drafting *d)
+static void ask_exit(skv_pass *p, drafting *d)
 {
     const size_t W = p->m->n_exit_ids;
     const int32_t *ids = p->m->exit_ids;
     skv_pass_exit(p, 0, d->n_rows);
-    const skv_mapped logits =
-        p->be->map(p->be, skv_rows_as(p->ws->logits, W), d->n_rows, W, SKV_MAP_READ);
+    skv_pass_pick_best(p, W, d->n_rows);
     for (size_t i = 0; i < d->n_rows; i++) {
-        const double sure = d->rows[i].request->sequence->drafter->sure;
-        const float *own = logits.at + i * logits.ld;
-        const size_t best = skv_logits_best(own, W);
-        d->rows[i].best = ids ? ids[best] : (int32_t)best;
-        d->rows[i].sure = skv_logits_are_sure(own, W, best, sure);
+        const skv_picked picked = skv_pass_picked(p, i);
+        const int32_t best = picked.best.id;
+        d->rows[i].best = ids ? ids[best] : best;
+        d->rows[i].sure = skv_drafter_is_sure(d->rows[i].request->sequence->drafter, &picked);
     }
-    p->be->unmap(p->be, logits);
 }
 
 /* The rows are at boundary l, and their keys and values are written. They go no further now. */

@@ -196,6 +196,7 @@ static void add_limits(skv_backend_limits *limits, const skv_config *c)
 {
     limits->max_K = skv_max_size(limits->max_K, skv_max_size(c->hidden, c->per_layer));
     limits->max_K = skv_max_size(limits->max_K, c->moe_latent);
+    limits->vocab = skv_max_size(limits->vocab, c->vocab);
     limits->head_dim = skv_max_size(limits->head_dim, c->head_dim);
     limits->state_key_dim = skv_max_size(limits->state_key_dim, c->mixer.key_dim);
     limits->state_value_dim = skv_max_size(limits->state_value_dim, c->mixer.value_dim);

@@ -9,7 +9,6 @@
 #include "engine/engine_draft.h"
 #include "engine/engine_kvpred.h"
 #include "engine/engine_prune.h"
-#include "engine/logit_look.h"
 #include "engine/step.h"
 #include "format/source.h"
 #include "kv/kv_cache.h"
@@ -125,17 +124,16 @@ SKV_MUST_CHECK skv_status skv_engine_check_speculation(const skv_engine *engine,
 
 /** What a sampler without a look takes, in bytes. */
 size_t skv_sampler_bytes(const skv_sampling *sampling, size_t vocab);
-/** A sampler without a look, for skv_sampler_draw alone. */
+/** A sampler without a look, for picks alone. */
 SKV_MUST_CHECK skv_status skv_sampler_create_bare(const skv_sampling *sampling, size_t vocab,
                                                   skv_sampler **out, skv_error *err);
-/** Whether penalties change logits now. */
-bool skv_sampler_penalises(const skv_sampler *sampler);
-/** Applies them, once. */
-void skv_sampler_penalise(const skv_sampler *sampler, float *logits);
-/** The next token, by the row that the look is at, whose penalties were applied. */
-int32_t skv_sampler_draw(skv_sampler *sampler, skv_look *look);
-/** skv_sampler_choose where there are no penalties. */
-int32_t skv_sampler_choose_plain(skv_sampler *sampler, const float *logits);
+/** Whether what was accepted may change logits. */
+bool skv_sampler_has_penalties(const skv_sampler *sampler);
+/** Fills in the penalties of a pick and how it draws: the next token, or the one that comes n_ahead
+ * tokens later. The lists are the sampler's, until it accepts a token. */
+void skv_sampler_wish(const skv_sampler *sampler, size_t n_ahead, skv_pick_row *pick);
+/** The next token was picked and is taken: the one after it has another number. */
+void skv_sampler_drawn(skv_sampler *sampler);
 
 /* ---- boundary_rows.c ---- */
 

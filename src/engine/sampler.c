@@ -5,34 +5,25 @@
  * min-p, then top-p on what they leave (logit_look.c). One uniform number is drawn for every token
  * that is not greedy, so a seed gives the same tokens again.
  */
-#include <math.h>
-
+#include "backend/cpu/logit_look.h"
 #include "base/fail.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/size.h"
 #include "common/sampling_fields.h"
 #include "engine/engine.h"
-#include "engine/logit_look.h"
 
 typedef struct recent_token {
     int32_t id;
     bool generated;
 } recent_token;
 
-/* A token that penalties look at. */
-typedef struct seen_token {
-    int32_t id;
-    uint32_t n_seen;      /* times in prompt and answer */
-    uint32_t n_generated; /* times in the answer */
-} seen_token;
-
 struct skv_sampler {
     skv_sampling s;
     size_t vocab;
     skv_rng rng;
-    skv_look *look;   /* owned; NULL: whoever asks brings one */
-    seen_token *seen; /* owned, [n_seen], room for most_seen; NULL: no penalties */
+    skv_look *look;    /* owned; NULL: it only makes wishes */
+    skv_penalty *seen; /* owned, [n_seen], room for most_seen; NULL: no penalties */
     size_t n_seen;
     uint32_t *places; /* owned, [vocab]: a token's place in `seen` + 1; 0: it was not; NULL likewise
                        */
@@ -64,7 +55,7 @@ size_t skv_sampler_bytes(const skv_sampling *s, size_t vocab)
 {
     if (!has_penalties(s)) return sizeof(skv_sampler);
     return sizeof(skv_sampler) + vocab * sizeof(uint32_t) +
-           most_seen(s, vocab) * sizeof(seen_token) + window_of(s) * sizeof(recent_token);
+           most_seen(s, vocab) * sizeof(skv_penalty) + window_of(s) * sizeof(recent_token);
 }
 
 static bool take_penalties(skv_sampler *sampler)
@@ -127,10 +118,10 @@ static void add_seen(skv_sampler *sampler, recent_token token)
 {
     uint32_t *place = &sampler->places[token.id];
     if (*place == 0) {
-        sampler->seen[sampler->n_seen] = (seen_token){.id = token.id};
+        sampler->seen[sampler->n_seen] = (skv_penalty){.id = token.id};
         *place = (uint32_t)++sampler->n_seen;
     }
-    seen_token *seen = &sampler->seen[*place - 1];
+    skv_penalty *seen = &sampler->seen[*place - 1];
     seen->n_seen++;
     if (token.generated) seen->n_generated++;
 }
@@ -139,7 +130,7 @@ static void add_seen(skv_sampler *sampler, recent_token token)
 static void remove_seen(skv_sampler *sampler, recent_token token)
 {
     const uint32_t place = sampler->places[token.id];
-    seen_token *seen = &sampler->seen[place - 1];
+    skv_penalty *seen = &sampler->seen[place - 1];
     if (token.generated) seen->n_generated--;
     if (--seen->n_seen > 0) return;
     *seen = sampler->seen[--sampler->n_seen];
@@ -169,41 +160,36 @@ void skv_sampler_accept(skv_sampler *sampler, int32_t id, bool generated)
     add_seen(sampler, token);
 }
 
-bool skv_sampler_penalises(const skv_sampler *sampler)
-{
-    return sampler->n_seen > 0;
-}
-
-void skv_sampler_penalise(const skv_sampler *sampler, float *logits)
-{
-    const skv_sampling *s = &sampler->s;
-    for (size_t i = 0; i < sampler->n_seen; i++) {
-        const seen_token *seen = &sampler->seen[i];
-        double x = (double)logits[seen->id];
-        x = x > 0 ? x / s->repetition_penalty : x * s->repetition_penalty;
-        if (seen->n_generated > 0) x -= s->presence_penalty;
-        x -= s->frequency_penalty * (double)seen->n_generated;
-        logits[seen->id] = (float)x;
-    }
-}
-
 /* ---- choosing ---- */
 
-int32_t skv_sampler_draw(skv_sampler *sampler, skv_look *look)
+bool skv_sampler_has_penalties(const skv_sampler *sampler)
 {
-    const skv_sampling *s = &sampler->s;
-    if (s->temperature <= 0 || s->top_k == 1 || s->top_p <= 0) return (int32_t)look->best;
-    return skv_look_draw(look, s, skv_rng_uniform(&sampler->rng));
+    return sampler->seen;
 }
 
-int32_t skv_sampler_choose_plain(skv_sampler *sampler, const float *logits)
+void skv_sampler_wish(const skv_sampler *sampler, size_t n_ahead, skv_pick_row *pick)
 {
-    skv_look_at(sampler->look, logits);
-    return skv_sampler_draw(sampler, sampler->look);
+    pick->sampling = &sampler->s;
+    pick->penalties = sampler->seen;
+    pick->n_penalties = sampler->n_seen;
+    if (skv_sampling_is_greedy(&sampler->s)) return;
+    skv_rng rng = sampler->rng;
+    for (size_t i = 0; i <= n_ahead; i++) pick->u = skv_rng_uniform(&rng);
+}
+
+void skv_sampler_drawn(skv_sampler *sampler)
+{
+    if (!skv_sampling_is_greedy(&sampler->s)) (void)skv_rng_uniform(&sampler->rng);
 }
 
 int32_t skv_sampler_choose(skv_sampler *sampler, float *logits)
 {
-    skv_sampler_penalise(sampler, logits);
-    return skv_sampler_choose_plain(sampler, logits);
+    const skv_sampling *s = &sampler->s;
+    for (size_t i = 0; i < sampler->n_seen; i++) {
+        float *x = &logits[sampler->seen[i].id];
+        *x = skv_look_penalised(s, &sampler->seen[i], *x);
+    }
+    skv_look_at(sampler->look, logits);
+    if (skv_sampling_is_greedy(s)) return (int32_t)sampler->look->best;
+    return skv_look_draw(sampler->look, s, skv_rng_uniform(&sampler->rng));
 }

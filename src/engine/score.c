@@ -10,23 +10,33 @@ typedef struct score_job {
     size_t chunk0; /* place of the span's first token in ids */
 } score_job;
 
-/* log p = x - max - log(sum exp(x - max)), summed in double. */
-static double log_probability(const float *logits, size_t n, int32_t id, size_t *i_max)
+/* The token after a row; NULL: none, or one that its step will refuse. */
+static const int32_t *next_of(const score_job *job, size_t t)
 {
-    double sum = skv_logits_sum(logits, n, i_max);
-    return id < 0 ? 0 : (double)logits[id] - (double)logits[*i_max] - log(sum);
+    const skv_scoring *what = job->what;
+    if (t + 1 == what->n) return NULL;
+    const int32_t *next = &what->ids[t + 1];
+    return *next >= 0 && (size_t)*next < job->engine->config->vocab ? next : NULL;
 }
 
-static void score_row(void *user, size_t i_span, size_t i_token, const float *logits)
+static bool wish(void *user, skv_wishes *wishes)
 {
     const score_job *job = user;
-    const skv_scoring *what = job->what;
-    size_t t = job->chunk0 + i_token, best;
-    (void)i_span;
-    int32_t next = t + 1 < what->n ? what->ids[t + 1] : -1;
-    double logprob = log_probability(logits, job->engine->config->vocab, next, &best);
-    if (what->argmax) what->argmax[t] = (int32_t)best;
-    if (what->logprobs && next >= 0) what->logprobs[t + 1] = logprob;
+    skv_pick_row pick = {.ids = next_of(job, job->chunk0 + wishes->i_row)};
+    pick.n_ids = pick.ids && job->what->logprobs ? 1 : 0;
+    pick.norm = pick.n_ids > 0;
+    wishes->picks[wishes->n++] = pick;
+    return true;
+}
+
+static void take_picked(void *user, const skv_wish_owner *owner, const skv_picked *picked)
+{
+    const score_job *job = user;
+    const size_t t = job->chunk0 + owner->i_row;
+    if (job->what->argmax) job->what->argmax[t] = picked->best.id;
+    if (job->what->logprobs && next_of(job, t)) {
+        job->what->logprobs[t + 1] = (double)picked->at[0] - picked->norm;
+    }
 }
 
 skv_status skv_score_watched(skv_engine *engine, const skv_scoring *what, skv_error *err)
@@ -34,6 +44,7 @@ skv_status skv_score_watched(skv_engine *engine, const skv_scoring *what, skv_er
     const size_t n = what->n;
     SKV_REQUIRE(n >= 1, err, SKV_ARGUMENT, "score: no tokens");
     score_job job = {engine, what, 0};
+    const skv_step_sink sink = {.on_wish = wish, .on_picked = take_picked, .user = &job};
     skv_sequence *sequence;
     SKV_TRY(skv_sequence_create(engine, n, &sequence, err));
     if (sequence->reader) sequence->reader->all = true;
@@ -42,7 +53,7 @@ skv_status skv_score_watched(skv_engine *engine, const skv_scoring *what, skv_er
     while (job.chunk0 < n && status == SKV_OK) {
         size_t chunk = skv_min_size(n - job.chunk0, engine->options.step_tokens);
         skv_span span = {sequence, what->ids + job.chunk0, chunk, SKV_WANT_ALL};
-        status = skv_step(engine, &span, 1, score_row, &job, err);
+        status = skv_engine_step(engine, &span, 1, &sink, err);
         job.chunk0 += chunk;
         if (status == SKV_OK && what->progress) what->progress(what->user, job.chunk0, n);
     }

@@ -74,24 +74,21 @@ static skv_status begin_document(const writer *w, lane *l, skv_error *err)
     return SKV_OK;
 }
 
-typedef struct told_rows {
-    const writer *w;
-    const skv_told_row *rows;
-} told_rows;
-
-static void take_logits(void *arg, size_t i, size_t i_thread)
-{
-    const told_rows *told = arg;
-    (void)i_thread;
-    lane *l = told->w->of_span[told->rows[i].i_span];
-    put(told->w, l, skv_sampler_choose_plain(l->sampler, told->rows[i].output));
-}
-
-static void take_rows(void *user, const skv_told_row *rows, size_t n)
+static bool wish(void *user, skv_wishes *wishes)
 {
     const writer *w = user;
-    told_rows told = {w, rows};
-    skv_pool_run(w->engine->pool, n, take_logits, &told);
+    skv_pick_row *pick = &wishes->picks[wishes->n++];
+    *pick = (skv_pick_row){.norm = false};
+    skv_sampler_wish(w->of_span[wishes->i_span]->sampler, 0, pick);
+    return true;
+}
+
+static void take_picked(void *user, const skv_wish_owner *owner, const skv_picked *picked)
+{
+    const writer *w = user;
+    lane *l = w->of_span[owner->i_span];
+    skv_sampler_drawn(l->sampler);
+    put(w, l, picked->id);
 }
 
 /* Takes the token that was chosen last; a document may have ended with it. */
@@ -121,7 +118,7 @@ static skv_status step(writer *w, bool *any, skv_error *err)
     }
     *any = n > 0;
     if (n == 0) return SKV_OK;
-    const skv_step_sink sink = {.on_rows = take_rows, .user = w};
+    const skv_step_sink sink = {.on_wish = wish, .on_picked = take_picked, .user = w};
     SKV_TRY(skv_engine_step(w->engine, spans, n, &sink, err));
     for (size_t i = 0; i < n; i++) {
         lane *l = w->of_span[i];
@@ -143,7 +140,7 @@ static skv_status start_lane(writer *w, size_t i, uint64_t i_stream, skv_error *
     sampling.seed = seed;
     skv_sampler_free(l->sampler);
     l->sampler = NULL;
-    SKV_TRY(skv_sampler_create(&sampling, w->engine->config->vocab, &l->sampler, err));
+    SKV_TRY(skv_sampler_create_bare(&sampling, w->engine->config->vocab, &l->sampler, err));
     skv_rng_init(&l->rng, skv_mix64(seed));
     l->ids = w->ids + i * w->o->length;
     l->n = l->fed = 0;

@@ -12,8 +12,9 @@
 
 /* Where the rows of a step go, and who watches it. */
 typedef struct skv_step_sink {
-    skv_logits_fn *on_row;  /* may be NULL */
-    skv_rows_sink *on_rows; /* in its place; may be NULL */
+    skv_logits_fn *on_row;    /* may be NULL */
+    skv_wish_fn *on_wish;     /* in its place, for logits; may be NULL */
+    skv_picked_fn *on_picked; /* with it */
     void *user;
     const skv_hook *tap; /* may be NULL */
 } skv_step_sink;

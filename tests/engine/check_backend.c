@@ -150,7 +150,10 @@ skv_angles *check_angles(backend_check *c, const skv_angles_spec *spec)
 skv_backend_step *check_new_step(backend_check *c, size_t angle_columns)
 {
     skv_backend_step *step = NULL;
-    const skv_backend_step_limits limits = {CHECK_ROWS, angle_columns};
+    const skv_backend_step_limits limits = {.max_rows = CHECK_ROWS,
+                                            .angle_columns = angle_columns,
+                                            .max_picks = CHECK_ROWS,
+                                            .max_numbers = CHECK_ROWS * (CHECK_PICK_TOP + 8)};
     skv_error err;
     if (c->be->step_create(c->be, &limits, &step, &err) != SKV_OK) give_up(err.text);
     keep(c, (block){.step = step});
@@ -431,7 +434,7 @@ int skv_check_backend(skv_backend *be, uint64_t seed, FILE *out)
     static void (*const checks[])(backend_check *) = {
         check_memory, check_row_operations, check_linear,     check_experts, check_saved_rows,
         check_sets,   check_embed,          check_embed_gate, check_place,   check_attention,
-        check_votes,  check_pages,          check_compact,    check_states};
+        check_votes,  check_pages,          check_compact,    check_states,  check_pick};
     float one = 1;
     const skv_backend_limits limits = {
         .max_rows = CHECK_ROWS,
@@ -446,6 +449,7 @@ int skv_check_backend(skv_backend *be, uint64_t seed, FILE *out)
         .sum_ctx = &one,
         .state_key_dim = CHECK_STATE_DIM,
         .state_value_dim = CHECK_STATE_DIM,
+        .vocab = CHECK_VOCAB,
     };
     skv_error err;
     backend_check c = {.be = be, .seed = seed, .out = out, .op = "reserve"};

@@ -17,7 +17,9 @@ enum {
     CHECK_EXPERTS = 6,    /* of a layer */
     CHECK_ACTIVE = 3,     /* most of a row */
     CHECK_IDS = 50,       /* that a token can have */
-    CHECK_STATE_DIM = 64  /* widest key or value of a state */
+    CHECK_STATE_DIM = 64, /* widest key or value of a state */
+    CHECK_VOCAB = 13000,  /* longest row of logits */
+    CHECK_PICK_TOP = 256  /* most of the largest */
 };
 
 /* What one rounding to a format may change, as a part of the number. */
@@ -117,5 +119,6 @@ void check_votes(backend_check *c);
 void check_pages(backend_check *c);
 void check_compact(backend_check *c);
 void check_states(backend_check *c);
+void check_pick(backend_check *c);
 
 #endif

@@ -262,7 +262,7 @@ static void angles_of(const void *ctx, size_t position, size_t context, float *c
 
 static void describe(const paged *p, size_t n_past, size_t n, stepped *s)
 {
-    const skv_backend_step_limits limits = {4, 1};
+    const skv_backend_step_limits limits = {.max_rows = 4, .angle_columns = 1};
     const skv_angles_spec angles = {angles_of, NULL, 1};
     *s = (stepped){.span = {.n = n, .n_past = n_past, .table = p->caches[1].table},
                    .items = {{0, n, n_past, 0, false}, {0, 1, n_past + n - 1, 0, false}},
@@ -504,7 +504,8 @@ static void attend_with_more_rows_than_there_are(void *arg)
 {
     const paged *p = arg; /* q begins at row 3 of an area of 8 */
     skv_kv_cache *cache = &((paged *)arg)->caches[1];
-    const skv_backend_step_limits limits = {6, 1};
+    const skv_backend_step_limits limits = {
+        .max_rows = 6, .angle_columns = 1, .max_picks = 4, .max_numbers = 8};
     stepped s;
     if (skv_kv_cache_grow(cache, 16, NULL) != SKV_OK) _exit(1);
     describe(p, 10, 6, &s);

@@ -18,7 +18,7 @@ enum { N_PROMPT = 250, N_SCORED = 60, N_ANSWER = 8, NONE = -1 };
 typedef struct waits {
     int prompt; /* N_PROMPT tokens by skv_prompt, logits of the last */
     int token;  /* one more by skv_step, with its logits */
-    int scored; /* N_SCORED tokens by one skv_step, with the logits of all of them */
+    int scored; /* N_SCORED tokens by skv_score, in one step */
     int answer; /* the prompt, and N_ANSWER tokens that follow it */
 } waits;
 
@@ -31,32 +31,32 @@ typedef struct method {
 } method;
 
 static const method methods[] = {
-    {"dense", MODELS "llama3-v5", .want = {4, 1, 2, 11}},
-    {"SwiftKV", MODELS "llama-swiftkv-g1", .want = {4, 1, 2, 11}},
-    {"AcrossKV", MODELS "llama-swiftkv-g2", .want = {4, 1, 2, 11}},
-    {"sliding windows", MODELS "gemma3-v5", .want = {4, 1, 2, 11}},
-    {"per-layer embeddings", MODELS "gemma4-e2b", .want = {4, 1, 2, 11}},
-    {"mixture of experts", MODELS "mixtral-v5", .want = {4, 1, 2, 11}},
-    {"mixture beside a dense block", MODELS "gemma4-moe", .want = {4, 1, 2, 11}},
+    {"dense", MODELS "llama3-v5", .want = {4, 1, 1, 11}},
+    {"SwiftKV", MODELS "llama-swiftkv-g1", .want = {4, 1, 1, 11}},
+    {"AcrossKV", MODELS "llama-swiftkv-g2", .want = {4, 1, 1, 11}},
+    {"sliding windows", MODELS "gemma3-v5", .want = {4, 1, 1, 11}},
+    {"per-layer embeddings", MODELS "gemma4-e2b", .want = {4, 1, 1, 11}},
+    {"mixture of experts", MODELS "mixtral-v5", .want = {4, 1, 1, 11}},
+    {"mixture beside a dense block", MODELS "gemma4-moe", .want = {4, 1, 1, 11}},
     {"LoRA", MODELS "llama3-v5", .adapters = "wide=" SKV_TEST_DATA "/lora/wide",
-     .want = {4, 1, 2, 11}},
-    {"SnapKV", MODELS "llama3-v5", .eviction = "snapkv:40,8,5", .want = {4, 1, 2, 11}},
+     .want = {4, 1, 1, 11}},
+    {"SnapKV", MODELS "llama3-v5", .eviction = "snapkv:40,8,5", .want = {4, 1, 1, 11}},
     {"SnapKV, SwiftKV", MODELS "llama-swiftkv-g1", .eviction = "snapkv:40,8,5",
-     .want = {4, 1, 2, 11}},
-    {"H2O", MODELS "llama3-v5", .eviction = "h2o:40", .want = {4, 1, 2, 11}},
+     .want = {4, 1, 1, 11}},
+    {"H2O", MODELS "llama3-v5", .eviction = "h2o:40", .want = {4, 1, 1, 11}},
     {"SnapKV, prompt by layers", MODELS "llama3-v5", .eviction = "snapkv:40,8,5", .kv_tokens = 192,
      .want = {24, 1, NONE, 31}},
     {"KV Prediction", SKV_TEST_DATA "/kvpred/qwen3-c", .want = {5, 1, 2, 12}},
     {"random pruning", MODELS "qwen3-v5", .pruning = "random:0.5", .want = {1, 1, NONE, 8}},
     {"static pruning", MODELS "qwen3-v5", .pruning = "static:0.5", .want = {3, 1, NONE, 10}},
     {"LazyLLM", MODELS "qwen3-v5", .pruning = "lazy:0.75,0.10", .want = {4, 1, NONE, 11}},
-    {"FFN-SkipLLM", MODELS "llama3-v5", .ffn_skip = "0.88,10,0,0,0.9", .want = {44, 5, 12, 77}},
+    {"FFN-SkipLLM", MODELS "llama3-v5", .ffn_skip = "0.88,10,0,0,0.9", .want = {44, 5, 11, 77}},
     {"early exit", SKV_TEST_DATA "/comparators/exit", .early_exit = 0.3, .want = {4, 1, 3, 11}},
-    {"drafts from the text", MODELS "llama3-v5", .speculation = "text:4", .want = {4, 1, 2, 11}},
+    {"drafts from the text", MODELS "llama3-v5", .speculation = "text:4", .want = {4, 1, 1, 11}},
     {"drafts of its own exit", SKV_TEST_DATA "/comparators/exit", .speculation = "self:4,0.1",
-     .want = {4, 1, 2, 35}},
+     .want = {4, 1, 1, 35}},
     {"drafts of another model", MODELS "llama3-v5", .speculation = "model:4",
-     .draft_model = MODELS "llama3-v5", .want = {4, 1, 2, 11}},
+     .draft_model = MODELS "llama3-v5", .want = {4, 1, 1, 11}},
 };
 
 static void set_options(const method *m, skv_engine_options *o)
@@ -86,17 +86,23 @@ static int since(const skv_engine *engine, size_t before)
     return (int)(guarded_backend_waits(engine->be) - before);
 }
 
-static void run(skv_engine *engine, skv_sequence *s, const int32_t *ids, size_t n, skv_want want)
+static void on_logits(void *user, size_t i_span, size_t i_token, const float *logits)
 {
-    const skv_span span = {s, ids, n, want};
+    (void)user, (void)i_span, (void)i_token, (void)logits;
+}
+
+static void run_token(skv_engine *engine, skv_sequence *s, const int32_t *id)
+{
+    const skv_span span = {s, id, 1, SKV_WANT_LAST};
     skv_error err;
-    if (skv_step(engine, &span, 1, NULL, NULL, &err) != SKV_OK) fail_msg("%s", err.text);
+    if (skv_step(engine, &span, 1, on_logits, NULL, &err) != SKV_OK) fail_msg("%s", err.text);
 }
 
 /* A prompt and a token, and another prompt whose tokens are all scored. */
 static void run_steps(const method *m, skv_engine *engine, const int32_t *ids, waits *got)
 {
     float logits[1024];
+    double logprobs[N_SCORED];
     const skv_prompt_options options = {.logits = logits};
     skv_error err;
     assert_true(skv_engine_vocab(engine) <= sizeof logits / sizeof *logits);
@@ -105,15 +111,13 @@ static void run_steps(const method *m, skv_engine *engine, const int32_t *ids, w
     if (skv_prompt(engine, s, ids, N_PROMPT, &options, &err) != SKV_OK) fail_msg("%s", err.text);
     got->prompt = since(engine, before);
     before = guarded_backend_waits(engine->be);
-    run(engine, s, ids, 1, SKV_WANT_LAST);
+    run_token(engine, s, ids);
     got->token = since(engine, before);
     skv_sequence_free(s);
     if (m->want.scored == NONE) return;
-    s = new_sequence(engine);
     before = guarded_backend_waits(engine->be);
-    run(engine, s, ids, N_SCORED, SKV_WANT_ALL);
+    if (skv_score(engine, ids, N_SCORED, logprobs, NULL, &err) != SKV_OK) fail_msg("%s", err.text);
     got->scored = since(engine, before);
-    skv_sequence_free(s);
 }
 
 static bool on_token(void *user, int32_t id)

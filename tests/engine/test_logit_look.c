@@ -15,8 +15,8 @@
 
 #include <cmocka.h>
 
+#include "backend/cpu/logit_look.h"
 #include "base/rng.h"
-#include "engine/logit_look.h"
 #include "property_seed.h"
 
 /* AddressSanitizer is slow, and sees the same accesses in fewer. */
@@ -144,8 +144,8 @@ static void check_draws(skv_look *look, const skv_sampling *s, const token *righ
 /* Where the options go by the whole row, the last token that they leave is known. */
 static void check_last(const skv_look *look, const skv_sampling *s, const token *right, size_t n)
 {
-    const bool cuts = s->top_p < 1 || (s->top_k > SKV_LOOK_TOP_MAX && s->top_k < look->row.n);
-    if (!cuts || (s->top_k > 0 && s->top_k <= SKV_LOOK_TOP_MAX)) return;
+    const bool cuts = s->top_p < 1 || (s->top_k > SKV_PICK_MAX && s->top_k < look->row.n);
+    if (!cuts || (s->top_k > 0 && s->top_k <= SKV_PICK_MAX)) return;
     const token *last = &right[n - 1];
     if (look->last.id == INT32_MAX) { /* min_p cuts off more */
         assert_true((double)look->last.logit <= last->logit);
@@ -258,12 +258,12 @@ static void test_the_largest_and_the_sum(void **state)
     static const size_t sizes[] = {1, 5, 64, 65, 300, 4097, V_MOST};
     float *x = calloc(V_MOST, sizeof *x);
     token *right = calloc(V_MOST, sizeof *right);
-    skv_candidate top[SKV_LOOK_TOP_MAX];
+    skv_candidate top[SKV_PICK_MAX];
     skv_rng rng;
     skv_rng_init(&rng, property_seed(5));
     assert_true(x && right);
     for (size_t i = 0; i < 7 * ROW_KINDS; i++) {
-        const size_t n = sizes[i % 7], n_top = 1 + (size_t)skv_rng_below(&rng, SKV_LOOK_TOP_MAX);
+        const size_t n = sizes[i % 7], n_top = 1 + (size_t)skv_rng_below(&rng, SKV_PICK_MAX);
         skv_look look;
         double sum = 0;
         make_row(x, n, (row_kind)(i / 7), &rng);

@@ -680,6 +680,7 @@ skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_bac
     };
     guarded_add_pages(&g->base);
     guarded_add_steps(&g->base);
+    guarded_add_picks(&g->base);
     guarded_add_states(&g->base);
     guarded_add_experts(&g->base);
     guarded_add_tables(&g->base);

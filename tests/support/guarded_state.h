@@ -103,8 +103,9 @@ struct skv_angles {
 struct skv_backend_step {
     const guarded *of;
     skv_backend_step *inner;
-    size_t max_rows;
+    size_t max_rows, max_picks, max_numbers;
     bool is_under_way;
+    size_t n_picks, n_numbers;        /* that it has picked */
     size_t n_rows, n_spans, n_angles; /* n_rows: T */
     const skv_angles *angles[SKV_STEP_ANGLES];
     size_t angle_columns;
@@ -268,13 +269,16 @@ void guarded_deliver(guarded *g);
 void guarded_emulate(guarded *g);
 
 /* Fills the functions of pages, slots and tables of a table, those of steps, of linear
- * attention and of experts. */
+ * attention, of experts and of picks. */
 void guarded_add_pages(skv_backend *base);
 void guarded_add_steps(skv_backend *base);
 void guarded_add_states(skv_backend *base);
 void guarded_add_experts(skv_backend *base);
 /* Those of tables of embeddings, and `sum`. */
 void guarded_add_tables(skv_backend *base);
+void guarded_add_picks(skv_backend *base);
+/* A step of this back end, which is under way. */
+skv_backend_step *guarded_step(const guarded *g, const skv_backend_step *step);
 
 /* ---- operands ---- */
 

@@ -222,6 +222,11 @@ static skv_backend_step *step_of(const guarded *g, const skv_backend_step *step,
     return (skv_backend_step *)(uintptr_t)step;
 }
 
+skv_backend_step *guarded_step(const guarded *g, const skv_backend_step *step)
+{
+    return step_of(g, step, true);
+}
+
 const skv_set_spec *guarded_set(const guarded *g, const skv_backend_step *step, skv_row_set set)
 {
     (void)step_of(g, step, true);
@@ -262,6 +267,8 @@ static skv_status guarded_step_create(skv_backend *base, const skv_backend_step_
     skv_backend_step *step = guarded_take(sizeof *step);
     *step = (skv_backend_step){.of = g, .inner = inner, .max_rows = limits->max_rows};
     step->angle_columns = limits->angle_columns;
+    step->max_picks = limits->max_picks;
+    step->max_numbers = limits->max_numbers;
     g->n_steps++;
     *out = step;
     return SKV_OK;
@@ -329,6 +336,7 @@ static skv_status guarded_step_begin(skv_backend *base, skv_backend_step *step,
     if (g->n_under_way == 0) guarded_forget(g);
     guarded_later(g, replay_begin, &d, sizeof d);
     step->is_under_way = true;
+    step->n_picks = step->n_numbers = 0;
     g->n_under_way++;
     if (spec->repeats) guarded_tape(g, step);
     g->routed = (routed){0};

@@ -27,6 +27,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backend/bytes.h"
+#include "backend/pick.h"
 #include "base/fail.h"
 #include "base/quant.h"
 #include "base/size.h"
@@ -99,28 +101,6 @@ typedef struct skv_mapped {
     float *at; /* [n_rows, ld] */
     size_t ld; /* n, where n columns of rows that stand close together were mapped */
 } skv_mapped;
-
-/* ---- bytes ---- */
-
-/* Memory of a device and of the host. The processor has only the host's. */
-typedef struct skv_bytes {
-    size_t device, host;
-} skv_bytes;
-
-/** SIZE_MAX stands for more than can be counted. */
-static inline skv_bytes skv_bytes_add(skv_bytes a, skv_bytes b)
-{
-    if (!skv_size_add(a.device, b.device, &a.device)) a.device = SIZE_MAX;
-    if (!skv_size_add(a.host, b.host, &a.host)) a.host = SIZE_MAX;
-    return a;
-}
-
-/** Both together, where they share one memory. */
-static inline size_t skv_bytes_sum(skv_bytes bytes)
-{
-    size_t sum;
-    return skv_size_add(bytes.device, bytes.host, &sum) ? sum : SIZE_MAX;
-}
 
 /* ---- keys and values ---- */
 
@@ -234,6 +214,8 @@ typedef struct skv_backend_step_spec {
 typedef struct skv_backend_step_limits {
     size_t max_rows;      /* T */
     size_t angle_columns; /* n of all angles of a step together */
+    size_t max_picks;     /* picked rows that a step has at a time */
+    size_t max_numbers;   /* n_top and n_ids of all of these together */
 } skv_backend_step_limits;
 
 /* ---- weights ---- */
@@ -563,6 +545,7 @@ typedef struct skv_backend_limits {
     void *sum_ctx; /* borrowed until the next `reserve` */
     /* The largest key_dim and value_dim of a scan; 0: it is not called. */
     size_t state_key_dim, state_value_dim;
+    size_t vocab; /* longest row of logits; 0: nothing is picked */
     /* Results of a row do not depend, by one bit, on the rows that are computed beside it. Only
      * with SKV_PROMISE_INVARIANT. */
     bool batch_invariant;
@@ -775,6 +758,12 @@ struct skv_backend {
     void (*scale)(skv_backend *be, skv_rows x, size_t n_rows, size_t n, float factor);
     /* x = cap * tanh(x / cap); F32 [n_rows, n]. */
     void (*softcap)(skv_backend *be, skv_rows x, size_t n_rows, size_t n, float cap);
+    /* Picks from logits F32 [.., V] by wishes `rows` [n]. The results are picks first .. first + n
+     * of the step. Those before `first` stay; 0: there are none. */
+    void (*pick)(skv_backend *be, skv_backend_step *step, skv_rows logits, size_t V,
+                 const skv_pick_row *rows, size_t n, size_t first);
+    /* Pick i of the step: the host reads results, as by map. */
+    skv_picked (*picked)(skv_backend *be, const skv_backend_step *step, size_t i);
     /* Rows as bytes of the host, n times row_bytes of them, and back: host = norm(x [n, K]), and x
      * F32 [n, K] = host. With SKV_PROMISE_ROWS a product with weights of this type has the same
      * result for what comes back as for x by way of this norm, to the bit. What save_rows fills

@@ -40,6 +40,36 @@ typedef struct skv_forward_span {
                  * skv_forward.rows says */
 } skv_forward_span;
 
+/*
+ * A caller states its wishes row by row, while the logits are there, and gets the picks when the
+ * step ends, or earlier, in the same order.
+ */
+enum {
+    SKV_LOGIT_ROWS = 32,                            /* rows whose logits exist at the same time */
+    SKV_ROW_PICKS = 17,                             /* picks of a row, at most */
+    SKV_PICKS_MAX = SKV_LOGIT_ROWS * SKV_ROW_PICKS, /* that have not been told */
+    SKV_PICK_NUMBERS = 24 * SKV_PICKS_MAX           /* n_top and n_ids of all of them */
+};
+
+/* A row as its span names it, and a pointer of the caller's. */
+typedef struct skv_wish_owner {
+    size_t i_span, i_row;
+    void *owner;
+} skv_wish_owner;
+
+/* Room for the wishes of a row. */
+typedef struct skv_wishes {
+    size_t i_span, i_row;
+    skv_pick_row *picks;    /* [SKV_ROW_PICKS]; `row` is filled in afterwards */
+    skv_wish_owner *owners; /* [SKV_ROW_PICKS]; of which `owner` alone is the caller's */
+    size_t n;
+} skv_wishes;
+
+/* Lists the wishes for a row; their lists must stay until the picks are told. False: they depend on
+ * picks for rows before it, so it is asked again when these have been told. */
+typedef bool skv_wish_fn(void *user, skv_wishes *wishes);
+typedef void skv_picked_fn(void *user, const skv_wish_owner *owner, const skv_picked *picked);
+
 enum { SKV_WORKSPACE_AREAS = 11 };
 
 /* The buffers of a step; sized once for max_rows. Rows are as long as their areas have room for:
@@ -70,11 +100,11 @@ typedef struct skv_workspace {
     bool *unread;                             /* [T]: rows whose embedding could not be read */
     int32_t *ids;                             /* [T]: for a back end that has the embeddings */
     uint32_t *positions;                      /* [T]: where rows have dropped out of spans */
-    void *lists;                              /* owned: what the lists lie in */
+    skv_pick_row *picks;    /* [SKV_PICKS_MAX]: wishes, for rows of logits that are there */
+    skv_wish_owner *owners; /* [SKV_PICKS_MAX]: the row and the caller's part of each */
+    void *lists;            /* owned: what the lists lie in */
     size_t list_bytes;
 } skv_workspace;
-
-enum { SKV_LOGIT_ROWS = 32 }; /* rows whose logits exist at the same time */
 
 skv_bytes skv_workspace_bytes(const skv_config *config, const skv_backend *be, size_t max_rows);
 SKV_MUST_CHECK skv_status skv_workspace_init(skv_workspace *ws, const skv_config *config,
@@ -85,22 +115,16 @@ void skv_workspace_release(skv_workspace *ws, skv_backend *be);
  * come first): its logits [V], or its hidden state [D] after the final norm. */
 typedef void skv_row_sink(void *user, size_t i_span, size_t i_row, const float *row);
 
-/* The same for rows whose outputs exist at the same time, at most SKV_LOGIT_ROWS: whoever has work
- * for each of them can do it on several threads. */
-typedef struct skv_told_row {
-    size_t i_span, i_row;
-    const float *output; /* [V], or [D] of a hidden state */
-} skv_told_row;
-typedef void skv_rows_sink(void *user, const skv_told_row *rows, size_t n);
-
 typedef struct skv_forward {
     const skv_model *model;
     const skv_plan *plan;
     skv_workspace *ws;
     const skv_forward_span *spans; /* [n_spans]; at most ws->max_rows tokens in all */
     size_t n_spans;
-    skv_row_sink *on_row;   /* may be NULL */
-    skv_rows_sink *on_rows; /* in its place; may be NULL */
+    skv_row_sink *on_row; /* may be NULL */
+    /* In its place, for logits; may be NULL. */
+    skv_wish_fn *on_wish;
+    skv_picked_fn *on_picked;
     void *user;
     const struct skv_adapters *adapters; /* that spans may have; NULL: none */
     const skv_hook *const *hooks;        /* [n_hooks] */

@@ -1,4 +1,5 @@
 /* The end of a step: logits or hidden states of the rows that are wanted. */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -99,44 +100,117 @@ static size_t count_alike(const skv_pass *p, skv_span_place at, size_t row)
     return n;
 }
 
-/* Row `row` of x as its span names it. */
-static skv_told_row told_row(const skv_pass *p, skv_span_place at, size_t row, const float *output)
+/* ---- telling ---- */
+
+/* Number of a row of x among the rows that are told of its span. */
+static size_t told_row(const skv_pass *p, skv_span_place at, size_t row)
 {
     const skv_forward_span *span = &p->spans[at.i_span];
-    const size_t i_wanted = skv_pass_row(p, row) - at.row0 - skv_span_wanted(span);
-    return (skv_told_row){span->told_span, span->told_row + i_wanted, output};
+    return span->told_row + skv_pass_row(p, row) - at.row0 - skv_span_wanted(span);
 }
 
-static void tell(const skv_forward *f, const skv_told_row *rows, size_t n)
+/* Rows [row, row + n): their outputs of `length` are rows of ws->logits from i on. */
+static void tell_outputs(const skv_pass *p, skv_span_place at, size_t row, size_t i, size_t n,
+                         size_t length)
 {
-    if (f->on_rows) {
-        f->on_rows(f->user, rows, n);
+    const skv_forward *f = p->f;
+    const skv_rows rows = skv_rows_from(skv_rows_as(p->ws->logits, length), i, 0);
+    if (!f->on_row) return;
+    const skv_mapped outputs = p->be->map(p->be, rows, n, length, SKV_MAP_READ);
+    for (size_t k = 0; k < n; k++) {
+        at = skv_pass_find_span(p, at, row + k);
+        f->on_row(f->user, p->spans[at.i_span].told_span, told_row(p, at, row + k),
+                  outputs.at + k * outputs.ld);
+    }
+    p->be->unmap(p->be, outputs);
+}
+
+/* The back end gets the wishes listed so far. */
+static void pick_listed(skv_pass *p, size_t V)
+{
+    const size_t first = p->n_picked, n = p->n_picks - first;
+    if (n == 0) return;
+    p->be->pick(p->be, p->ws->step, skv_rows_as(p->ws->logits, V), V, p->ws->picks + first, n,
+                first);
+    p->n_picked = p->n_picks;
+}
+
+/* Tells the picks. */
+static void tell_picked(skv_pass *p)
+{
+    const skv_forward *f = p->f;
+    const size_t n = p->n_picked;
+    assert(n == p->n_picks);
+    for (size_t i = 0; i < n; i++) {
+        const skv_picked picked = p->be->picked(p->be, p->ws->step, i);
+        f->on_picked(f->user, &p->ws->owners[i], &picked);
+    }
+    p->n_picks = p->n_picked = p->n_numbers = 0;
+}
+
+void skv_pass_pick_best(skv_pass *p, size_t V, size_t n)
+{
+    assert(n <= SKV_LOGIT_ROWS && p->n_picked == p->n_picks);
+    if (p->n_picks + n > SKV_PICKS_MAX) tell_picked(p);
+    skv_pick_row *picks = p->ws->picks + p->n_picks;
+    for (size_t i = 0; i < n; i++) picks[i] = (skv_pick_row){.row = i, .norm = true};
+    p->be->pick(p->be, p->ws->step, skv_rows_as(p->ws->logits, V), V, picks, n, p->n_picks);
+}
+
+skv_picked skv_pass_picked(const skv_pass *p, size_t i)
+{
+    return p->be->picked(p->be, p->ws->step, p->n_picks + i);
+}
+
+/* Asks for the wishes for a row of x, which is row i of ws->logits. False: not yet. */
+static bool list_row(skv_pass *p, skv_span_place at, size_t row, size_t i)
+{
+    const size_t V = p->c->vocab;
+    if (p->n_picks + SKV_ROW_PICKS > SKV_PICKS_MAX ||
+        p->n_numbers + (size_t)SKV_ROW_PICKS * SKV_PICK_MAX > SKV_PICK_NUMBERS) {
+        pick_listed(p, V);
+        tell_picked(p);
+    }
+    skv_wishes wishes = {.i_span = p->spans[at.i_span].told_span,
+                         .i_row = told_row(p, at, row),
+                         .picks = p->ws->picks + p->n_picks,
+                         .owners = p->ws->owners + p->n_picks};
+    if (!p->f->on_wish(p->f->user, &wishes)) return false;
+    for (size_t k = 0; k < wishes.n; k++) {
+        wishes.picks[k].row = i;
+        wishes.owners[k].i_span = wishes.i_span;
+        wishes.owners[k].i_row = wishes.i_row;
+        p->n_numbers += wishes.picks[k].n_top + wishes.picks[k].n_ids;
+    }
+    p->n_picks += wishes.n;
+    return true;
+}
+
+/* Rows [row, row + n) of x: their logits are rows of ws->logits from i on, at most SKV_LOGIT_ROWS.
+ * In each round those are picked from that depend on nothing which has not been told. */
+static void tell_logits(skv_pass *p, skv_span_place at, size_t row, size_t i, size_t n)
+{
+    bool listed[SKV_LOGIT_ROWS] = {false};
+    if (!p->f->on_wish) {
+        tell_outputs(p, at, row, i, n, p->c->vocab);
         return;
     }
-    if (!f->on_row) return;
-    for (size_t i = 0; i < n; i++) {
-        f->on_row(f->user, rows[i].i_span, rows[i].i_row, rows[i].output);
+    for (size_t n_left = n; n_left > 0;) {
+        skv_span_place place = at;
+        n_left = 0;
+        for (size_t k = 0; k < n; k++) {
+            place = skv_pass_find_span(p, place, row + k);
+            if (!listed[k]) listed[k] = list_row(p, place, row + k, i + k);
+            n_left += !listed[k];
+        }
+        pick_listed(p, p->c->vocab);
+        if (n_left > 0) tell_picked(p);
     }
 }
 
-void skv_pass_tell(const skv_pass *p, skv_span_place at, size_t row, const float *output)
+void skv_pass_tell(skv_pass *p, skv_span_place at, size_t row, size_t i)
 {
-    const skv_told_row told = told_row(p, at, row, output);
-    tell(p->f, &told, 1);
-}
-
-/* Rows [row, row + n), whose outputs of `length` are at ws->logits. */
-static void tell_rows(const skv_pass *p, skv_span_place at, size_t row, size_t n, size_t length)
-{
-    skv_told_row rows[SKV_LOGIT_ROWS];
-    const skv_mapped outputs =
-        p->be->map(p->be, skv_rows_as(p->ws->logits, length), n, length, SKV_MAP_READ);
-    for (size_t i = 0; i < n; i++) {
-        at = skv_pass_find_span(p, at, row + i);
-        rows[i] = told_row(p, at, row + i, outputs.at + i * outputs.ld);
-    }
-    tell(p->f, rows, n);
-    p->be->unmap(p->be, outputs);
+    tell_logits(p, at, row, i, 1);
 }
 
 void skv_pass_report(skv_pass *p)
@@ -146,14 +220,15 @@ void skv_pass_report(skv_pass *p)
     for (size_t row = 0, n; row < p->n_alive; row += n) {
         at = skv_pass_find_span(p, at, row);
         n = count_alike(p, at, row);
-        const bool hidden = p->spans[at.i_span].hidden;
-        if (hidden) {
+        if (p->spans[at.i_span].hidden) {
             make_hidden(p, row, n);
+            tell_outputs(p, at, row, 0, n, p->c->hidden);
         } else {
             run_own_head(p, row, n);
+            tell_logits(p, at, row, 0, n);
         }
-        tell_rows(p, at, row, n, hidden ? p->c->hidden : p->c->vocab);
     }
+    tell_picked(p);
 }
 
 /* ---- of logits ---- */

@@ -23,6 +23,9 @@ struct skv_pass {
     skv_row_set set;
     skv_set_spec sets[SKV_SET_COUNT]; /* as the back end knows them; the lists are ws's */
     bool adapts;                      /* some span has an adapter */
+    size_t n_picks;                   /* ws->picks that have not been told, */
+    size_t n_picked;                  /* the first of which the back end has, */
+    size_t n_numbers;                 /* and the numbers that they want */
 };
 
 /* Step rows that the rows of x are, as operations take a list; NULL: all of them. */
@@ -121,8 +124,13 @@ static inline skv_span_place skv_pass_find_span(const skv_pass *p, skv_span_plac
 
 /** ws->logits [n, W] of rows of x by the exit head, which has W of the ids. */
 void skv_pass_exit(const skv_pass *p, size_t row, size_t n);
-/** Row `row` of x is told with its output, which is the host's. */
-void skv_pass_tell(const skv_pass *p, skv_span_place at, size_t row, const float *output);
+/** Row `row` of x is told; its logits are row i of ws->logits. */
+void skv_pass_tell(skv_pass *p, skv_span_place at, size_t row, size_t i);
+/** Picks the largest logit of rows [0, n) of ws->logits [n, V], n at most SKV_LOGIT_ROWS, and how
+ * likely it is; nothing is told. */
+void skv_pass_pick_best(skv_pass *p, size_t V, size_t n);
+/** What became of row i of them, until something else is picked. */
+skv_picked skv_pass_picked(const skv_pass *p, size_t i);
 /** Tells the wanted ones of the rows that came through the layers. */
 void skv_pass_report(skv_pass *p);
 

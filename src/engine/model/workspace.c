@@ -125,13 +125,18 @@ static size_t lay_out_lists(skv_workspace *ws, size_t T, unsigned char *base)
     TAKE(ws->gathered, T);
     TAKE(ws->ids, T);
     TAKE(ws->positions, T);
+    TAKE(ws->picks, SKV_PICKS_MAX);
+    TAKE(ws->owners, SKV_PICKS_MAX);
     return used;
 }
 #undef TAKE
 
 static skv_backend_step_limits step_limits(const skv_config *c, size_t max_rows)
 {
-    return (skv_backend_step_limits){max_rows, (c->ropes[0].n_rot + c->ropes[1].n_rot) / 2};
+    return (skv_backend_step_limits){.max_rows = max_rows,
+                                     .angle_columns = (c->ropes[0].n_rot + c->ropes[1].n_rot) / 2,
+                                     .max_picks = SKV_PICKS_MAX,
+                                     .max_numbers = SKV_PICK_NUMBERS};
 }
 
 skv_bytes skv_workspace_bytes(const skv_config *config, const skv_backend *be, size_t max_rows)

@@ -5,14 +5,15 @@
  * made from x_l for every token, before any of them runs.
  */
 #include <assert.h>
+#include <math.h>
 
 #include "model/pass.h"
 #include "prefill/hooks.h"
 
-static bool is_sure(double above, const float *logits, size_t n)
+/* The probability of the most likely token is above this. */
+static bool is_sure(double above, const skv_picked *picked)
 {
-    size_t best;
-    return 1 / skv_logits_sum(logits, n, &best) > above;
+    return exp((double)picked->best.logit - picked->norm) > above;
 }
 
 /* Whether a row may end here: its logits are wanted, and nothing else of it. */
@@ -36,25 +37,26 @@ static size_t count_leaving(const skv_pass *p, skv_span_place at, size_t row)
 
 /* Tells the exit's logits of the rows [row, row + n) that are sure of them; the others are listed
  * from n_kept on in ws->gathered. Returns how many are then listed. */
-static size_t ask_rows(const skv_pass *p, double above, size_t row, size_t n, size_t n_kept)
+static size_t ask_rows(skv_pass *p, double above, size_t row, size_t n, size_t n_kept)
 {
     skv_span_place at = {0, 0};
-    const size_t n_vocab = p->c->vocab;
+    bool leaves[SKV_LOGIT_ROWS];
     skv_pass_exit(p, row, n);
-    const skv_mapped logits =
-        p->be->map(p->be, skv_rows_as(p->ws->logits, n_vocab), n, n_vocab, SKV_MAP_READ);
+    skv_pass_pick_best(p, p->c->vocab, n);
+    for (size_t i = 0; i < n; i++) {
+        const skv_picked picked = skv_pass_picked(p, i);
+        leaves[i] = is_sure(above, &picked);
+    }
     p->work->exits_asked += n;
     for (size_t i = 0; i < n; i++) {
         at = skv_pass_find_span(p, at, row + i);
-        const float *own = logits.at + i * logits.ld;
-        if (is_sure(above, own, n_vocab)) {
+        if (leaves[i]) {
             p->work->exits++;
-            skv_pass_tell(p, at, row + i, own);
+            skv_pass_tell(p, at, row + i, i);
         } else {
             p->ws->gathered[n_kept++] = (uint32_t)(row + i);
         }
     }
-    p->be->unmap(p->be, logits);
     return n_kept;
 }
 

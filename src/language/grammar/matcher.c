@@ -403,6 +403,12 @@ bool skv_matcher_mask_logits(const skv_matcher *m, float *logits, size_t n)
     return any;
 }
 
+const uint32_t *skv_matcher_mask_bits(const skv_matcher *m, size_t n)
+{
+    assert(m->maker.stage == SKV_MAKING_DONE);
+    return n <= skv_mask_words(m->table) * 32 ? m->maker.bits : NULL;
+}
+
 void skv_mask_logits(const uint32_t *bits, float *logits, size_t n)
 {
     for (size_t i = 0; i < n; i += 32) {

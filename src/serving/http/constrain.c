@@ -168,6 +168,12 @@ static bool mask_rules(void *state, float *logits, size_t vocab)
     return skv_matcher_mask_logits(rules->matcher, logits, vocab);
 }
 
+static const uint32_t *rule_bits(const void *state, size_t vocab)
+{
+    const answer_rules *rules = state;
+    return skv_matcher_mask_bits(rules->matcher, vocab);
+}
+
 static bool rules_are_complete(const void *state)
 {
     const answer_rules *rules = state;
@@ -315,6 +321,7 @@ static bool follow(exchange *ex, const wish *w, const char *text, size_t n, skv_
                             .copy = copy_rules,
                             .prepare = prepare_rules,
                             .mask = mask_rules,
+                            .bits = rule_bits,
                             .complete = rules_are_complete,
                             .accept = accept_rules,
                             .bytes = rules_bytes,

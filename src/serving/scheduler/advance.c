@@ -15,7 +15,7 @@ typedef struct pass {
     size_t n_taken; /* rows of the step at boundary l */
 } pass;
 
-/* ---- choosing, while the logits are there ---- */
+/* ---- wishes, while the logits are there, and picks ---- */
 
 static void fail_answer(skv_scheduler *s, skv_job *job, size_t i_answer, const skv_error *err)
 {
@@ -96,79 +96,86 @@ static bool is_drafted(const skv_lane *lane, size_t i_token)
     return i_token > 0 && lane->draft.n > 0;
 }
 
-/* Rows after the last id are those of a draft that has ended. */
-static bool wants_choice(const skv_lane *lane, size_t n_seen)
+static bool goes_on(const skv_lane *lane)
 {
-    return n_seen == lane->n_ids && lane->job->params.max_tokens > 0 && !lane->failure &&
-           !lane->output.stop.stopped;
+    return lane->job->params.max_tokens > 0 && !lane->failure && !lane->output.stop.stopped;
 }
 
-/* Lists the work of a row that can be done before the rows in front of it are taken: returns the
- * number of tasks. */
-static size_t list_tasks(skv_scheduler *s, skv_lane *lane, const skv_told_row *row,
-                         skv_row_values *values, skv_row_task *tasks)
+/* Room for a wish; `owner` is the lane that chooses by it, or NULL if the row's own values are
+ * told. */
+static skv_pick_row *add_wish(skv_wishes *to, void *owner)
 {
-    const size_t n_seen = seen_by(lane, row->i_row);
-    size_t n = 0;
-    if (lane->job->params.pooling != SKV_POOLING_NONE) return 0;
-    if (skv_worker_tells_prompt(lane, n_seen)) {
-        tasks[n++] = (skv_row_task){lane, row->output, values};
-    }
-    if (!wants_choice(lane, n_seen) || is_drafted(lane, row->i_row)) return n;
-    if (lane->choice.pending || !skv_worker_chooses_ahead(lane)) return n;
-    tasks[n++] = (skv_row_task){.lane = lane, .logits = row->output};
-    if (!fork_answers(s, lane)) return n;
-    for (skv_lane *fork = next_fork(lane); fork; fork = next_fork(fork)) {
-        tasks[n++] = (skv_row_task){.lane = fork, .logits = row->output};
-    }
-    return n;
+    static_assert((int)SKV_JOB_ANSWERS_MAX + 1 <= (int)SKV_ROW_PICKS, "a row has room for all");
+    to->owners[to->n].owner = owner;
+    return &to->picks[to->n++];
 }
 
-static void choose_now(skv_scheduler *s, skv_lane *lane, const float *logits)
-{
-    skv_worker_choose(s, lane, logits);
-    if (!fork_answers(s, lane)) return;
-    for (skv_lane *fork = next_fork(lane); fork; fork = next_fork(fork)) {
-        skv_worker_choose(s, fork, logits);
-    }
-}
-
-static void take_row(skv_scheduler *s, skv_lane *lane, const skv_told_row *row,
-                     const skv_row_values *values)
+/* Log-probabilities of the prompt. */
+static void wish_values(skv_scheduler *s, skv_lane *lane, size_t n_seen, skv_wishes *to)
 {
     const skv_job_params *params = &lane->job->params;
-    const size_t n_seen = seen_by(lane, row->i_row);
-    if (params->pooling != SKV_POOLING_NONE) {
-        skv_worker_add_hidden(lane, n_seen, row->output);
-        return;
-    }
-    if (params->prompt_logprobs && skv_lane_generated(lane) == 0) {
-        skv_worker_tell_prompt(s, lane, n_seen, row->output, values);
-    }
-    if (!wants_choice(lane, n_seen)) return;
-    if (!lane->choice.pending) {
-        if (is_drafted(lane, row->i_row) && !skv_worker_mask_draft(s, lane)) return;
-        choose_now(s, lane, row->output);
-    }
-    take_drafted(s, lane);
+    if (!params->prompt_logprobs || skv_lane_generated(lane) > 0) return;
+    skv_worker_tell_first(s, lane);
+    if (!skv_worker_tells_prompt(lane, n_seen)) return;
+    *add_wish(to, NULL) =
+        (skv_pick_row){.norm = true, .n_top = params->n_top, .ids = &lane->ids[n_seen], .n_ids = 1};
 }
 
-/* Rows whose logits are there: first, on all threads, the work that depends on no other row;
- * then they are taken in order. */
-static void take_rows(void *user, const skv_told_row *rows, size_t n)
+/* Lists the wishes for the row after a lane's last id, or after a drafted one. By a constraint or
+ * by penalties a right draft changes the wish for the next row, which then waits for it. */
+static bool wish(void *user, skv_wishes *to)
 {
     const pass *p = user;
     skv_scheduler *s = p->s;
-    size_t n_tasks = 0;
-    assert(n <= SKV_LOGIT_ROWS);
-    for (size_t i = 0; i < n; i++) {
-        skv_lane *lane = s->span_lanes[p->first + rows[i].i_span];
-        n_tasks += list_tasks(s, lane, &rows[i], &s->values[i], s->tasks + n_tasks);
+    skv_lane *lane = s->span_lanes[p->first + to->i_span];
+    const size_t n_seen = seen_by(lane, to->i_row);
+    const size_t n_ahead = n_seen < lane->n_ids ? 0 : n_seen - lane->n_ids;
+    wish_values(s, lane, n_seen, to);
+    if (n_seen < lane->n_ids || !goes_on(lane)) return true;
+    if (lane->choice.pending) {
+        if (n_ahead == 0) take_drafted(s, lane);
+        return true;
     }
-    skv_worker_work_rows(s, s->tasks, n_tasks);
-    for (size_t i = 0; i < n; i++) {
-        take_row(s, s->span_lanes[p->first + rows[i].i_span], &rows[i], &s->values[i]);
+    if (n_ahead > 0 && lane->choice.n_wished == 0) return true; /* the draft has ended */
+    if (n_ahead > 0 && skv_worker_depends(lane)) return false;
+    if (is_drafted(lane, to->i_row) && !skv_worker_mask_draft(s, lane)) return true;
+    const bool lacks_bits = skv_worker_lacks_bits(s, lane);
+    if (lacks_bits && s->mask_owner) return false;
+    if (lacks_bits) s->mask_owner = lane;
+    skv_worker_wish(s, lane, n_ahead, add_wish(to, lane));
+    if (!fork_answers(s, lane)) return true;
+    for (skv_lane *fork = next_fork(lane); fork; fork = next_fork(fork)) {
+        skv_worker_wish(s, fork, 0, add_wish(to, fork));
     }
+    return true;
+}
+
+/* Rows after the last id are those of a draft that has ended. */
+static void take_picked(void *user, const skv_wish_owner *of, const skv_picked *picked)
+{
+    const pass *p = user;
+    skv_scheduler *s = p->s;
+    skv_lane *lane = s->span_lanes[p->first + of->i_span], *chooser = of->owner;
+    const size_t n_seen = seen_by(lane, of->i_row);
+    if (!chooser) {
+        skv_worker_tell_prompt(s, lane, n_seen, picked);
+        return;
+    }
+    if (chooser != lane) {
+        skv_worker_take_pick(s, chooser, picked);
+        return;
+    }
+    if (s->mask_owner == lane) s->mask_owner = NULL;
+    const bool comes = n_seen == lane->n_ids && !lane->choice.pending && goes_on(lane);
+    skv_worker_take_pick(s, lane, comes ? picked : NULL);
+    if (comes) take_drafted(s, lane);
+}
+
+static void take_hidden_row(void *user, size_t i_span, size_t i_row, const float *hidden)
+{
+    const pass *p = user;
+    skv_lane *lane = p->s->span_lanes[p->first + i_span];
+    skv_worker_add_hidden(lane, seen_by(lane, i_row), hidden);
 }
 
 /* ---- appending, after the step ---- */
@@ -302,16 +309,30 @@ static void keep_state(skv_scheduler *s, skv_lane *lane)
     skv_worker_share(s, lane);
 }
 
+/* Of a step that was cancelled. */
+static void forget_wishes(const pass *p)
+{
+    for (size_t i = p->first; i < p->first + p->n; i++) {
+        skv_worker_forget_wishes(p->s->span_lanes[i]);
+    }
+    p->s->mask_owner = NULL;
+}
+
 static void run_pass(pass *p)
 {
     skv_scheduler *s = p->s;
     skv_error err;
     size_t step_row = 0;
     p->n_taken = 0;
+    forget_wishes(p);
     bool keeps = s->step_rows && s->spans[p->first].sequence->plan == &s->engine->plan;
     if (!skv_worker_begin_step(s, only_job(p))) return;
     const skv_hook tap = {.user = p, .on_hidden = take_hidden};
-    const skv_step_sink sink = {.on_rows = take_rows, .user = p, .tap = keeps ? &tap : NULL};
+    const skv_step_sink sink = {.on_row = take_hidden_row,
+                                .on_wish = wish,
+                                .on_picked = take_picked,
+                                .user = p,
+                                .tap = keeps ? &tap : NULL};
     skv_status status = skv_engine_step(s->engine, s->spans + p->first, p->n, &sink, &err);
     skv_worker_end_step(s);
     if (status == SKV_CANCELLED) return; /* lanes that it was not meant for run again */

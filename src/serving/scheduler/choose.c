@@ -1,48 +1,63 @@
 /*
- * Chooses the tokens that lanes continue with: a lane's parameters and its constraint limit a row
- * of logits, and the sampler chooses among the rest. Rows are chosen from while their logits are
- * there, those of a step on the engine's threads, each at a desk of its own; a choice is taken when
- * the whole step has run. It depends on the lane and its row alone.
+ * Chooses the tokens that lanes continue with. A lane's parameters, its constraint and its sampler
+ * make a wish for a row of logits. The back end picks from the rows of a step by these wishes, and
+ * the pick becomes the lane's choice, which is taken when the whole step has run. It depends on the
+ * lane and its row alone.
  */
 #include <math.h>
-#include <stdatomic.h>
 
 #include "base/mem.h"
 #include "base/size.h"
 #include "scheduler/worker.h"
 
-/* ---- desks ---- */
+/* ---- masks of constraints that have no bits ---- */
 
-skv_status skv_worker_open_desks(skv_scheduler *s, skv_error *err)
+static size_t mask_words(const skv_scheduler *s)
 {
-    const size_t n = skv_min_size(skv_pool_threads(s->engine->pool), SKV_LOGIT_ROWS);
-    s->values = skv_alloc(SKV_LOGIT_ROWS, sizeof *s->values);
-    s->desks = skv_alloc_zero(n, sizeof *s->desks);
-    s->tasks = skv_alloc(SKV_LOGIT_ROWS * SKV_JOB_ANSWERS_MAX, sizeof *s->tasks);
-    SKV_REQUIRE(s->values && s->tasks && s->desks, err, SKV_MEMORY, "scheduler: no memory");
-    for (; s->n_desks < n; s->n_desks++) {
-        skv_desk *desk = &s->desks[s->n_desks];
-        SKV_TRY(skv_look_init(&desk->look, s->vocab_size, s->engine->level, err));
-        desk->logits = skv_alloc(s->vocab_size, sizeof *desk->logits);
-        if (desk->logits) continue;
-        skv_look_release(&desk->look);
-        return skv_fail(err, SKV_MEMORY, "scheduler: no memory for %zu logits", s->vocab_size);
-    }
+    return skv_ceil_div(s->vocab_size, 32);
+}
+
+skv_status skv_worker_open_choices(skv_scheduler *s, skv_error *err)
+{
+    s->plain_mask = skv_alloc(s->vocab_size, sizeof *s->plain_mask);
+    s->mask_bits = skv_alloc(SKV_JOB_ANSWERS_MAX * mask_words(s), sizeof *s->mask_bits);
+    SKV_REQUIRE(s->plain_mask && s->mask_bits, err, SKV_MEMORY, "scheduler: no memory");
     return SKV_OK;
 }
 
-void skv_worker_close_desks(skv_scheduler *s)
+void skv_worker_close_choices(skv_scheduler *s)
 {
-    for (size_t i = 0; i < s->n_desks; i++) {
-        skv_look_release(&s->desks[i].look);
-        skv_free(s->desks[i].logits);
-    }
-    skv_free(s->desks);
-    skv_free(s->values);
-    skv_free(s->tasks);
+    skv_free(s->plain_mask);
+    skv_free(s->mask_bits);
 }
 
-/* ---- one choice ---- */
+/* The bits of a mask that sets logits: each answer of a job has room for its own. */
+static const uint32_t *bits_of_mask(skv_scheduler *s, const skv_lane *lane)
+{
+    uint32_t *bits = s->mask_bits + lane->i_answer * mask_words(s);
+    float *x = s->plain_mask;
+    memset(x, 0, s->vocab_size * sizeof *x);
+    memset(bits, 0, mask_words(s) * sizeof *bits);
+    if (!lane->job->params.constraint.mask(lane->mask.constraint, x, s->vocab_size)) return bits;
+    for (size_t i = 0; i < s->vocab_size; i++) {
+        bits[i / 32] |= (uint32_t)(x[i] > -HUGE_VALF) << i % 32;
+    }
+    return bits;
+}
+
+/* NULL: the constraint has none, or none for all of the vocabulary. */
+static const uint32_t *own_bits(const skv_scheduler *s, const skv_lane *lane)
+{
+    const skv_constraint *c = &lane->job->params.constraint;
+    return c->bits ? c->bits(lane->mask.constraint, s->vocab_size) : NULL;
+}
+
+bool skv_worker_lacks_bits(const skv_scheduler *s, const skv_lane *lane)
+{
+    return lane->mask.constraint && !own_bits(s, lane);
+}
+
+/* ---- how an answer ends ---- */
 
 bool skv_worker_ends_answer(const skv_scheduler *s, const skv_lane *lane, int32_t id)
 {
@@ -60,48 +75,15 @@ typedef struct held_ends {
     bool eos, stop_ids;
 } held_ends;
 
-/* The ends that are held back as long as another token is left. ignore_eos lets an answer
- * continue after such a token, but a constraint that is complete allows nothing after it. */
-static held_ends ends_held(const skv_lane *lane)
+/* The ends that are held back as long as another token is left, n_ahead tokens from now. ignore_eos
+ * lets an answer continue after such a token, but a constraint that is complete allows nothing
+ * after it. */
+static held_ends ends_held(const skv_lane *lane, size_t n_ahead)
 {
-    const bool too_early = skv_lane_generated(lane) < lane->job->params.min_tokens;
-    const bool ignored = lane->job->params.ignore_eos && lane->mask.constraint &&
-                         lane->job->params.constraint.complete;
+    const skv_job_params *p = &lane->job->params;
+    const bool too_early = skv_lane_generated(lane) + n_ahead < p->min_tokens;
+    const bool ignored = p->ignore_eos && lane->mask.constraint && p->constraint.complete;
     return (held_ends){.eos = too_early || ignored, .stop_ids = too_early};
-}
-
-static void forbid(const skv_scheduler *s, const skv_lane *lane, held_ends held, float *logits)
-{
-    const skv_job_params *p = &lane->job->params;
-    const skv_config *c = s->engine->config;
-    for (size_t i = 0; held.stop_ids && i < p->n_stop_ids; i++) {
-        logits[p->stop_ids[i]] = -HUGE_VALF;
-    }
-    for (size_t i = 0; held.eos && i < c->n_eos; i++) {
-        if (c->eos[i] >= 0 && (size_t)c->eos[i] < s->vocab_size) logits[c->eos[i]] = -HUGE_VALF;
-    }
-}
-
-static bool is_changed(const skv_lane *lane, held_ends held)
-{
-    return lane->job->params.n_biases > 0 || lane->mask.constraint || held.eos ||
-           skv_sampler_penalises(lane->choice.sampler);
-}
-
-/* The desk looks at the tokens that the sampler may choose from; false: no token is left. */
-static bool lay_out(const skv_scheduler *s, skv_desk *desk, const skv_lane *lane,
-                    const float *logits, held_ends held)
-{
-    const skv_job_params *p = &lane->job->params;
-    float *left = desk->logits;
-    memcpy(left, logits, s->vocab_size * sizeof *left);
-    for (size_t i = 0; i < p->n_biases; i++) left[p->biases[i].id] += p->biases[i].bias;
-    forbid(s, lane, held, left);
-    const bool any =
-        !lane->mask.constraint || p->constraint.mask(lane->mask.constraint, left, s->vocab_size);
-    skv_sampler_penalise(lane->choice.sampler, left);
-    skv_look_at(&desk->look, left);
-    return any && (!lane->mask.constraint || desk->look.max > -HUGE_VALF);
 }
 
 /* Nothing may follow the text so far: the end, if it is complete. */
@@ -114,47 +96,70 @@ static void end_here(skv_lane *lane)
     lane->failure_status = SKV_RANGE;
 }
 
-/* The desk looks at the row already, where nothing changes it. */
-static void choose_id(const skv_scheduler *s, skv_desk *desk, skv_lane *lane, const float *logits)
+/* ---- one choice ---- */
+
+bool skv_worker_depends(const skv_lane *lane)
 {
-    skv_lane_choice *c = &lane->choice;
-    const held_ends held = ends_held(lane);
-    c->may_end = !held.stop_ids;
-    c->complete = c->ended = false;
-    bool any = !is_changed(lane, held) || lay_out(s, desk, lane, logits, held);
-    if (!any && held.eos) {
-        /* A constraint that is complete ends the answer, even if it is shorter than requested. */
-        c->may_end = c->complete = true;
-        any = lay_out(s, desk, lane, logits, (held_ends){false, false});
-    }
-    if (!any) end_here(lane);
-    c->id = skv_sampler_draw(c->sampler, &desk->look);
+    return lane->mask.constraint || skv_sampler_has_penalties(lane->choice.sampler);
 }
 
-/* The log-probabilities told are the model's own. */
-static void choose(const skv_scheduler *s, skv_desk *desk, skv_lane *lane, const float *logits)
+void skv_worker_wish(skv_scheduler *s, skv_lane *lane, size_t n_ahead, skv_pick_row *out)
 {
     const skv_job_params *p = &lane->job->params;
+    const skv_config *c = s->engine->config;
+    const held_ends held = ends_held(lane, n_ahead);
+    lane->choice.n_wished++;
+    *out = (skv_pick_row){.norm = p->logprobs, .biases = p->biases, .n_biases = p->n_biases};
+    skv_sampler_wish(lane->choice.sampler, n_ahead, out);
+    if (p->logprobs && p->top_ids) {
+        out->ids = p->top_ids;
+        out->n_ids = skv_min_size(p->n_top, s->vocab_size);
+    } else if (p->logprobs) {
+        out->n_top = p->n_top;
+    }
+    if (lane->mask.constraint) {
+        out->mask = own_bits(s, lane);
+        if (!out->mask) out->mask = bits_of_mask(s, lane);
+    }
+    if (held.stop_ids) {
+        out->held[0] = p->stop_ids;
+        out->n_held[0] = p->n_stop_ids;
+    }
+    if (held.eos) {
+        out->held[1] = c->eos;
+        out->n_held[1] = c->n_eos;
+    }
+}
+
+void skv_worker_forget_wishes(skv_lane *lane)
+{
+    lane->choice.n_wished = 0;
+}
+
+/* A constraint that leaves nothing but ends that are held back is complete: it ends the answer,
+ * even if it is shorter than requested. */
+void skv_worker_take_pick(const skv_scheduler *s, skv_lane *lane, const skv_picked *picked)
+{
     skv_lane_choice *c = &lane->choice;
-    skv_row_values values = {.norm = (double)NAN};
-    if (p->logprobs || !is_changed(lane, ends_held(lane))) skv_look_at(&desk->look, logits);
-    if (p->logprobs) skv_row_values_of(&desk->look, p->top_ids ? 0 : p->n_top, &values);
-    choose_id(s, desk, lane, logits);
+    const skv_job_params *p = &lane->job->params;
+    c->n_wished--;
+    if (!picked) return;
+    c->ended = false;
+    c->complete = lane->mask.constraint && picked->released;
+    c->may_end = !ends_held(lane, 0).stop_ids || c->complete;
+    if (lane->mask.constraint && !(picked->best.logit > -HUGE_VALF)) end_here(lane);
+    skv_sampler_drawn(c->sampler);
+    c->id = picked->id;
     c->pending = true;
-    c->logprob = (double)logits[c->id] - values.norm;
-    c->n_top = values.n_top;
-    memcpy(c->top, values.top, values.n_top * sizeof *values.top);
+    /* The log-probabilities told are the model's own. */
+    c->logprob = (double)picked->logit - picked->norm;
+    c->n_top = picked->n_top;
+    for (size_t i = 0; i < picked->n_top; i++) c->top[i] = skv_row_top(picked, i);
     if (!p->logprobs || !p->top_ids) return;
     c->n_top = skv_min_size(p->n_top, s->vocab_size);
     for (size_t i = 0; i < c->n_top; i++) {
-        const int32_t id = p->top_ids[i];
-        c->top[i] = (skv_token_prob){id, (double)logits[id] - values.norm};
+        c->top[i] = (skv_token_prob){p->top_ids[i], (double)picked->at[i] - picked->norm};
     }
-}
-
-void skv_worker_choose(skv_scheduler *s, skv_lane *lane, const float *logits)
-{
-    choose(s, &s->desks[0], lane, logits);
 }
 
 int32_t skv_worker_take_choice(skv_lane *lane)
@@ -167,46 +172,4 @@ void skv_worker_accept_choice(skv_lane *lane, int32_t id)
 {
     skv_sampler_accept(lane->choice.sampler, id, true);
     skv_worker_accept_masked(lane, id);
-}
-
-/* ---- the rows of a step ---- */
-
-bool skv_worker_chooses_ahead(const skv_lane *lane)
-{
-    return !lane->mask.constraint || lane->job->params.constraint.prepare;
-}
-
-typedef struct row_work {
-    const skv_scheduler *s;
-    const skv_row_task *tasks;
-    size_t n;
-    atomic_size_t next;
-} row_work;
-
-static void work_at_desk(void *arg, size_t i_desk, size_t i_thread)
-{
-    row_work *work = arg;
-    (void)i_thread;
-    skv_desk *desk = &work->s->desks[i_desk];
-    for (size_t i; (i = atomic_fetch_add(&work->next, 1)) < work->n;) {
-        const skv_row_task *task = &work->tasks[i];
-        if (task->values) {
-            skv_look_at(&desk->look, task->logits);
-            skv_row_values_of(&desk->look, task->lane->job->params.n_top, task->values);
-        } else {
-            choose(work->s, desk, task->lane, task->logits);
-        }
-    }
-}
-
-void skv_worker_work_rows(skv_scheduler *s, const skv_row_task *tasks, size_t n)
-{
-    row_work work = {.s = s, .tasks = tasks, .n = n};
-    const size_t n_desks = skv_min_size(n, s->n_desks);
-    atomic_init(&work.next, 0);
-    if (n_desks > 1) {
-        skv_pool_run(s->engine->pool, n_desks, work_at_desk, &work);
-    } else if (n_desks == 1) {
-        work_at_desk(&work, 0, 0);
-    }
 }

@@ -238,7 +238,7 @@ static void keep_rows(skv_scheduler *s, skv_idle_read *r, size_t n_added)
 static void step(skv_scheduler *s, skv_idle_read *r)
 {
     const skv_job_params *p = &r->job->params;
-    const skv_step_sink sink = {.on_rows = NULL};
+    const skv_step_sink sink = {.on_row = NULL};
     const size_t n_all = whole_blocks(p->n_ids);
     const size_t n_seen = s->idle.sequence->cache.n_rows;
     const skv_span span = {.sequence = s->idle.sequence,

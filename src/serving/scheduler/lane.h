@@ -101,6 +101,7 @@ typedef struct skv_lane_choice {
     bool may_end;         /* `id` may be an end, */
     bool complete;        /* also of an answer that ignores ends: nothing else may come */
     bool ended;           /* nothing may come at all: the answer ends without `id` */
+    size_t n_wished;      /* rows of the step that were wished for and are not told yet */
     int32_t id;
     double logprob;
     skv_token_prob top[SKV_JOB_TOP_MAX];

@@ -2,6 +2,7 @@
  * The outputs of a lane for its job's reader: log-probabilities of the prompt, tokens with their
  * text, a vector. A reader that is too slow fails its lane, and no other.
  */
+#include <assert.h>
 #include <math.h>
 
 #include "base/system.h"
@@ -28,21 +29,27 @@ bool skv_worker_tells_prompt(const skv_lane *lane, size_t t)
            t < lane->n_prompt && t >= lane->output.n_told;
 }
 
-void skv_worker_tell_prompt(const skv_scheduler *s, skv_lane *lane, size_t t, const float *logits,
-                            const skv_row_values *values)
+void skv_worker_tell_first(const skv_scheduler *s, skv_lane *lane)
 {
     skv_output first = {.kind = SKV_OUTPUT_PROMPT, .id = lane->ids[0], .logprob = (double)NAN};
-    if (lane->output.n_told == 0) {
-        tell(s, lane, &first);
-        lane->output.n_told = 1;
-    }
+    if (lane->output.n_told > 0) return;
+    tell(s, lane, &first);
+    lane->output.n_told = 1;
+}
+
+void skv_worker_tell_prompt(const skv_scheduler *s, skv_lane *lane, size_t t,
+                            const skv_picked *picked)
+{
+    skv_token_prob top[SKV_JOB_TOP_MAX];
+    assert(picked->n_top <= SKV_JOB_TOP_MAX);
     if (!skv_worker_tells_prompt(lane, t)) return;
+    for (size_t i = 0; i < picked->n_top; i++) top[i] = skv_row_top(picked, i);
     tell(s, lane,
          &(skv_output){.kind = SKV_OUTPUT_PROMPT,
                        .id = lane->ids[t],
-                       .logprob = (double)logits[lane->ids[t]] - values->norm,
-                       .top = values->top,
-                       .n_top = values->n_top});
+                       .logprob = (double)picked->at[0] - picked->norm,
+                       .top = top,
+                       .n_top = picked->n_top});
     lane->output.n_told = t + 1;
 }
 

@@ -161,7 +161,7 @@ static skv_status build(skv_scheduler *s, const skv_scheduler_options *options, 
     s->spans = skv_alloc(s->step_tokens, sizeof *s->spans);
     s->span_lanes = skv_alloc(s->step_tokens, sizeof *s->span_lanes);
     SKV_REQUIRE(s->spans && s->span_lanes, err, SKV_MEMORY, "scheduler: no memory");
-    SKV_TRY(skv_worker_open_desks(s, err));
+    SKV_TRY(skv_worker_open_choices(s, err));
     if (!s->options.no_prefix_cache) {
         SKV_TRY(skv_prefix_index_create(s->engine->store, stats.kv_pages, s->options.seed,
                                         &s->prefix, err));
@@ -188,7 +188,7 @@ static void free_parts(skv_scheduler *s)
     skv_free(s->step_rows);
     skv_free(s->spans);
     skv_free(s->span_lanes);
-    skv_worker_close_desks(s);
+    skv_worker_close_choices(s);
     (void)pthread_mutex_destroy(&s->lock);
     (void)pthread_cond_destroy(&s->wake);
     skv_free(s);

@@ -40,14 +40,3 @@ bool skv_pooled_finish(skv_pooled *pooled)
     for (size_t i = 0; i < pooled->n; i++) pooled->vector[i] = (float)(pooled->sum[i] / length);
     return true;
 }
-
-void skv_row_values_of(skv_look *look, size_t n_top, skv_row_values *out)
-{
-    skv_candidate top[SKV_JOB_TOP_MAX];
-    assert(n_top <= SKV_JOB_TOP_MAX);
-    out->norm = skv_look_norm(look);
-    out->n_top = skv_look_top(look, n_top, top);
-    for (size_t i = 0; i < out->n_top; i++) {
-        out->top[i] = (skv_token_prob){top[i].id, (double)top[i].logit - out->norm};
-    }
-}

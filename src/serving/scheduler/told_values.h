@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "backend/backend.h"
 #include "base/fail.h"
-#include "engine/logit_look.h"
 #include "skv/serve.h"
 
 /* The hidden states of a prompt on their way to one vector: their sum, and at the end that sum
@@ -25,15 +25,10 @@ void skv_pooled_add(skv_pooled *pooled, const float *row);
 /** Fills `vector`, of length 1; false: the rows were zeros or not finite. */
 bool skv_pooled_finish(skv_pooled *pooled);
 
-/* The values of a row of logits. */
-typedef struct skv_row_values {
-    double norm; /* log p(i) = logits[i] - norm */
-    skv_token_prob top[SKV_JOB_TOP_MAX];
-    size_t n_top;
-} skv_row_values;
-
-/** Of the row that the look is at, with its n_top most likely tokens, best first, equal ones by id.
- */
-void skv_row_values_of(skv_look *look, size_t n_top, skv_row_values *out);
+/** The likely token i of a picked row whose norm was wanted. */
+static inline skv_token_prob skv_row_top(const skv_picked *picked, size_t i)
+{
+    return (skv_token_prob){picked->top[i].id, (double)picked->top[i].logit - picked->norm};
+}
 
 #endif

@@ -44,19 +44,6 @@
 #include "scheduler/text_index.h"
 #include "scheduler/turns.h"
 
-/* The memory that a thread needs to choose tokens. */
-typedef struct skv_desk {
-    skv_look look;
-    float *logits; /* owned, [vocab_size]: a row, and its changed values */
-} skv_desk;
-
-/* Work for a row of logits, which no other row's changes. */
-typedef struct skv_row_task {
-    skv_lane *lane;
-    const float *logits;    /* [vocab_size] */
-    skv_row_values *values; /* to be filled; NULL: the lane's choice is made */
-} skv_row_task;
-
 enum { SKV_SPILL_QUEUE_BYTES = 64 << 20 }; /* of the disk, and of the store, and room for states */
 
 /* Blocks whose pages are still on their way to a queue, the oldest first. */
@@ -128,11 +115,10 @@ struct skv_scheduler {
     skv_span *spans;       /* owned, [step_tokens] */
     skv_lane **span_lanes; /* owned, [step_tokens] */
     size_t n_spans;
-    skv_desk *desks; /* owned, [n_desks]: one for each thread that chooses tokens */
-    size_t n_desks;
-    /* Of rows whose logits are there, owned: */
-    skv_row_values *values; /* [SKV_LOGIT_ROWS] */
-    skv_row_task *tasks;    /* [SKV_LOGIT_ROWS * SKV_JOB_ANSWERS_MAX] */
+    /* Masks of constraints that have no bits: */
+    float *plain_mask;          /* owned, [vocab_size] */
+    uint32_t *mask_bits;        /* owned, [SKV_JOB_ANSWERS_MAX][ceil(vocab_size / 32)] */
+    const skv_lane *mask_owner; /* of the job whose answers have them now; NULL: they are free */
 };
 
 static inline skv_text_piece skv_text_of(const char *text)
@@ -359,15 +345,20 @@ size_t skv_worker_step_needs(const skv_scheduler *s, size_t first);
 
 /* ---- choose.c ---- */
 
-SKV_MUST_CHECK skv_status skv_worker_open_desks(skv_scheduler *s, skv_error *err);
-void skv_worker_close_desks(skv_scheduler *s);
-/** Chooses a lane's next token from logits [V]; where its constraint leaves none, the answer ends
- * if it is complete, or else the lane fails. */
-void skv_worker_choose(skv_scheduler *s, skv_lane *lane, const float *logits);
-/** Whether a lane's choice may be a task: its constraint does not work out masks then. */
-bool skv_worker_chooses_ahead(const skv_lane *lane);
-/** Does tasks [n] on the engine's threads. A lane has one choice among them at most. */
-void skv_worker_work_rows(skv_scheduler *s, const skv_row_task *tasks, size_t n);
+SKV_MUST_CHECK skv_status skv_worker_open_choices(skv_scheduler *s, skv_error *err);
+void skv_worker_close_choices(skv_scheduler *s);
+/** Whether a lane's wish needs the scheduler's room for masks. */
+bool skv_worker_lacks_bits(const skv_scheduler *s, const skv_lane *lane);
+/** Whether what a lane wishes for depends on the tokens before. */
+bool skv_worker_depends(const skv_lane *lane);
+/** Makes the lane's wish for the row after its last id, or, unless it depends on them, after
+ * n_ahead drafted ones. */
+void skv_worker_wish(skv_scheduler *s, skv_lane *lane, size_t n_ahead, skv_pick_row *out);
+/** None of them will be told. */
+void skv_worker_forget_wishes(skv_lane *lane);
+/** A pick by such a wish becomes the lane's choice; NULL: it does not. If the constraint leaves
+ * nothing, the answer ends if it is complete, or else the lane fails. */
+void skv_worker_take_pick(const skv_scheduler *s, skv_lane *lane, const skv_picked *picked);
 /** The token that was chosen, which is no longer pending. */
 int32_t skv_worker_take_choice(skv_lane *lane);
 /** Whether the token that was chosen ends the answer. */
@@ -394,9 +385,11 @@ void skv_worker_settle(skv_scheduler *s, skv_lane *lane);
 
 /** Whether the logits after prompt token t - 1 tell a token t whose reader waits for it. */
 bool skv_worker_tells_prompt(const skv_lane *lane, size_t t);
-/** They do; values are theirs, if skv_worker_tells_prompt says so. */
-void skv_worker_tell_prompt(const skv_scheduler *s, skv_lane *lane, size_t t, const float *logits,
-                            const skv_row_values *values);
+/** Tells the first token of a prompt, which has no probability, once. */
+void skv_worker_tell_first(const skv_scheduler *s, skv_lane *lane);
+/** Tells token t, if skv_worker_tells_prompt says so. */
+void skv_worker_tell_prompt(const skv_scheduler *s, skv_lane *lane, size_t t,
+                            const skv_picked *picked);
 /** Tells the token that was taken, with its text; the lane fails if its reader does not take it
  * in time. */
 SKV_MUST_CHECK skv_status skv_worker_tell_token(skv_scheduler *s, skv_lane *lane, int32_t id,

@@ -32,6 +32,7 @@ static skv_bytes cpu_reserve_bytes(const skv_backend *base, const skv_backend_li
         .host = skv_cpu_packed_bytes(be, limits) + limits->max_experts * skv_cpu_product_bytes() +
                 skv_cpu_routes_bytes(limits) +
                 skv_pool_threads(be->pool) * thread_scratch(be, limits) + vote_norms_bytes(limits) +
+                skv_cpu_pick_bytes(be, limits) +
                 skv_cpu_attention_partials(be, limits) * sizeof(float) +
                 skv_cpu_attention_tasks(be, limits) * skv_cpu_attention_task_bytes()};
 }
@@ -45,16 +46,32 @@ static void release_workspace(skv_cpu_backend *be)
     skv_unmap(be->products, be->limits.max_experts * skv_cpu_product_bytes());
     skv_cpu_routes_release(&be->routes);
     skv_unmap(be->vote_norms, vote_norms_bytes(&be->limits));
+    skv_unmap(be->pick_memory, be->pick_bytes);
+    be->pick_memory = NULL;
+    be->desks = NULL;
     be->packed = be->scratch = NULL;
     be->partials = be->vote_norms = NULL;
     be->tasks = NULL;
     be->products = NULL;
 }
 
+/* The desks of `pick`, unless nothing is picked. */
+static bool take_desks(skv_cpu_backend *be)
+{
+    be->pick_bytes = skv_cpu_pick_bytes(be, &be->limits);
+    if (be->pick_bytes == 0) return true;
+    be->pick_memory = skv_map_zero(be->pick_bytes);
+    if (be->pick_memory) skv_cpu_lay_out_desks(be, be->pick_memory);
+    return be->pick_memory;
+}
+
 static skv_status cpu_reserve(skv_backend *base, const skv_backend_limits *limits, skv_error *err)
 {
     skv_cpu_backend *be = (skv_cpu_backend *)base;
     release_workspace(be);
+    SKV_REQUIRE(limits->vocab <= SKV_LOGIT_VOCAB_MAX, err, SKV_RANGE,
+                "logits: a vocabulary of %zu, expected at most %d", limits->vocab,
+                (int)SKV_LOGIT_VOCAB_MAX);
     be->limits = *limits;
     be->packed_bytes = skv_cpu_packed_bytes(be, limits);
     be->scratch_bytes = thread_scratch(be, limits);
@@ -69,7 +86,7 @@ static skv_status cpu_reserve(skv_backend *base, const skv_backend_limits *limit
     if (product_bytes > 0) be->products = skv_map_zero(product_bytes);
     const bool routes = skv_cpu_routes_init(&be->routes, limits);
     SKV_REQUIRE(be->packed && be->scratch && be->partials && be->tasks && be->vote_norms &&
-                    (product_bytes == 0 || be->products) && routes,
+                    (product_bytes == 0 || be->products) && routes && take_desks(be),
                 err, SKV_MEMORY, "workspace: no memory for %zu bytes",
                 cpu_reserve_bytes(base, limits).host);
     return SKV_OK;
@@ -163,6 +180,8 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
         .copy_rows = skv_cpu_copy_rows,
         .scale = skv_cpu_scale,
         .softcap = skv_cpu_softcap,
+        .pick = skv_cpu_pick,
+        .picked = skv_cpu_picked_row,
         .row_bytes = skv_cpu_row_bytes,
         .save_rows = skv_cpu_save_rows,
         .load_rows = skv_cpu_load_rows,

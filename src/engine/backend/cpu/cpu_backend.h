@@ -100,6 +100,14 @@ void skv_cpu_scan(skv_backend *base, const skv_scan_args *args);
 /** Bytes of one thread's scratch. */
 size_t skv_cpu_scan_scratch(const skv_backend_limits *limits);
 
+/* cpu_pick.c */
+void skv_cpu_pick(skv_backend *base, skv_backend_step *step, skv_rows logits, size_t V,
+                  const skv_pick_row *rows, size_t n, size_t first);
+skv_picked skv_cpu_picked_row(skv_backend *base, const skv_backend_step *step, size_t i);
+/** Bytes of the desks of all threads. */
+size_t skv_cpu_pick_bytes(const skv_cpu_backend *be, const skv_backend_limits *limits);
+void skv_cpu_lay_out_desks(skv_cpu_backend *be, unsigned char *memory);
+
 /* cpu_saved_rows.c */
 size_t skv_cpu_row_bytes(const skv_backend *base, skv_weight_type type, size_t K);
 void skv_cpu_save_rows(skv_backend *base, skv_weight_type type, unsigned char *host, skv_rows x,

@@ -95,6 +95,13 @@ typedef struct skv_cpu_set {
     size_t n_items;
 } skv_cpu_set;
 
+/* A picked row, and where its lists are. */
+typedef struct skv_cpu_picked {
+    skv_picked told;
+    skv_candidate *top; /* [told.n_top] */
+    float *at;          /* [n_ids] */
+} skv_cpu_picked;
+
 struct skv_backend_step {
     const skv_slots *slots; /* of all tables */
     skv_cpu_set sets[SKV_SET_COUNT];
@@ -110,6 +117,10 @@ struct skv_backend_step {
     uint32_t *rows[SKV_SET_COUNT];      /* [max_rows] each: what the lists of the sets lie in; */
     skv_cpu_item *items[SKV_SET_COUNT]; /* NULL where a set has none */
     size_t max_rows;
+    skv_cpu_picked *picked;    /* [max_picks] */
+    skv_candidate *candidates; /* [max_numbers], of them all, n_numbers of which are used; */
+    float *found;              /* [max_numbers], likewise */
+    size_t n_numbers, max_picks, max_numbers;
     void *lists; /* owned: what all of it lies in */
     size_t list_bytes;
 };
@@ -130,6 +141,8 @@ typedef struct skv_cpu_routes {
     size_t list_bytes;
 } skv_cpu_routes;
 
+typedef struct skv_cpu_desk skv_cpu_desk; /* cpu_pick.c */
+
 typedef struct skv_cpu_backend {
     skv_backend base; /* first: a skv_backend * is this */
     skv_pool *pool;   /* borrowed */
@@ -146,6 +159,10 @@ typedef struct skv_cpu_backend {
     float *vote_norms;                /* [max_rows][max_heads], owned: of tokens that vote */
     struct skv_cpu_product *products; /* [limits.max_experts], owned: products that run at once */
     skv_cpu_routes routes;
+    unsigned char *pick_memory; /* owned, pick_bytes; NULL: nothing is picked */
+    size_t pick_bytes;
+    skv_cpu_desk *desks;   /* [n_threads] */
+    uint64_t *team_sums;   /* [n_threads - 1][SKV_LOGIT_BUCKETS] */
     skv_cpu_chunk *chunks; /* owned: weights, the newest chunk first */
 } skv_cpu_backend;
 

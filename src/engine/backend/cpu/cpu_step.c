@@ -34,6 +34,9 @@ static size_t lay_out(skv_backend_step *step, const skv_backend_step_limits *lim
         TAKE(step->rows[i], limits->max_rows);
         if (i != SKV_SET_WANTED) TAKE(step->items[i], limits->max_rows);
     }
+    TAKE(step->picked, limits->max_picks);
+    TAKE(step->candidates, limits->max_numbers);
+    TAKE(step->found, limits->max_numbers);
     return used;
 }
 #undef TAKE
@@ -61,6 +64,8 @@ static skv_status step_create(skv_backend *base, const skv_backend_step_limits *
     (void)lay_out(step, limits, step->lists);
     step->max_rows = limits->max_rows;
     step->angle_columns = limits->angle_columns;
+    step->max_picks = limits->max_picks;
+    step->max_numbers = limits->max_numbers;
     *out = step;
     return SKV_OK;
 }

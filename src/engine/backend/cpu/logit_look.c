@@ -1,5 +1,5 @@
 /* A look at one row of logits: see logit_look.h. */
-#include "engine/logit_look.h"
+#include "backend/cpu/logit_look.h"
 
 #include <assert.h>
 #include <float.h>
@@ -12,10 +12,44 @@
 
 enum {
     LIST_MAX = 2048, /* of a bucket that is listed; a fuller one is spread again */
-    TAIL = 4         /* buckets reach so many times as far down as the maxima of blocks */
+    TAIL = 4,        /* buckets reach so many times as far down as the maxima of blocks */
+    TEAM_BLOCKS = 64 /* fewer blocks are not worth waking a thread for */
 };
 
 static const double LOG2_E = 1.4426950408889634, FACTOR_MAX = 0x1p900;
+
+#define TAKE(field, count)                                                                         \
+    do {                                                                                           \
+        if (memory) (field) = (void *)(memory + used);                                             \
+        used += skv_round_up((count) * sizeof *(field), SKV_ALIGN);                                \
+    } while (0)
+
+/* Lays a look out in `memory` (NULL: only counts) and returns the bytes it takes. */
+static size_t lay_out(skv_look *l, size_t vocab, unsigned char *memory)
+{
+    size_t used = 0;
+    TAKE(l->maxima, skv_logit_blocks(vocab));
+    TAKE(l->block_sums, skv_logit_blocks(vocab));
+    TAKE(l->sums, 2 * (size_t)SKV_LOGIT_BUCKETS);
+    TAKE(l->ids, LIST_MAX);
+    TAKE(l->weights, LIST_MAX);
+    return used;
+}
+#undef TAKE
+
+size_t skv_look_bytes(size_t vocab)
+{
+    skv_look counted;
+    return lay_out(&counted, vocab, NULL);
+}
+
+void skv_look_lay_out(skv_look *l, size_t vocab, const skv_logit_kernels *kernels,
+                      unsigned char *memory)
+{
+    *l = (skv_look){.kernels = *kernels, .row = {.n = vocab}, .team = {.n = 1}};
+    (void)lay_out(l, vocab, memory);
+    l->row.maxima = l->maxima;
+}
 
 skv_status skv_look_init(skv_look *l, size_t vocab, skv_cpu_level level, skv_error *err)
 {
@@ -23,26 +57,17 @@ skv_status skv_look_init(skv_look *l, size_t vocab, skv_cpu_level level, skv_err
     *l = (skv_look){.row = {.n = vocab}};
     SKV_REQUIRE(vocab >= 1 && vocab <= SKV_LOGIT_VOCAB_MAX, err, SKV_RANGE,
                 "sampler: a vocabulary of %zu, expected 1 to %d", vocab, (int)SKV_LOGIT_VOCAB_MAX);
+    unsigned char *memory = skv_alloc_aligned(skv_look_bytes(vocab), 1);
+    SKV_REQUIRE(memory, err, SKV_MEMORY, "sampler: no memory for a vocabulary of %zu", vocab);
     skv_kernels_init(&kernels, level, skv_cpu_detect());
-    l->kernels = kernels.logits;
-    l->maxima = skv_alloc(skv_logit_blocks(vocab), sizeof *l->maxima);
-    l->block_sums = skv_alloc(skv_logit_blocks(vocab), sizeof *l->block_sums);
-    l->sums = skv_alloc(2 * (size_t)SKV_LOGIT_BUCKETS, sizeof *l->sums);
-    l->ids = skv_alloc(LIST_MAX, sizeof *l->ids);
-    l->weights = skv_alloc(LIST_MAX, sizeof *l->weights);
-    l->row.maxima = l->maxima;
-    if (l->maxima && l->block_sums && l->sums && l->ids && l->weights) return SKV_OK;
-    skv_look_release(l);
-    return skv_fail(err, SKV_MEMORY, "sampler: no memory for a vocabulary of %zu", vocab);
+    skv_look_lay_out(l, vocab, &kernels.logits, memory);
+    l->memory = memory;
+    return SKV_OK;
 }
 
 void skv_look_release(skv_look *l)
 {
-    skv_free(l->maxima);
-    skv_free(l->block_sums);
-    skv_free(l->sums);
-    skv_free(l->ids);
-    skv_free(l->weights);
+    skv_free(l->memory);
     *l = (skv_look){0};
 }
 
@@ -53,12 +78,12 @@ static size_t block_end(const skv_look *l, size_t b)
     return skv_min_size((b + 1) * SKV_LOGIT_BLOCK, l->row.n);
 }
 
-void skv_look_at(skv_look *l, const float *x)
+void skv_look_at_blocks(skv_look *l, const float *x, size_t n)
 {
-    const size_t n_blocks = skv_logit_blocks(l->row.n);
+    const size_t n_blocks = skv_logit_blocks(n);
     size_t first = 0;
     l->row.x = x;
-    l->kernels.maxima(l->maxima, x, l->row.n);
+    l->row.n = n;
     for (size_t b = 1; b < n_blocks; b++) {
         if (l->maxima[b] > l->maxima[first]) first = b;
     }
@@ -67,6 +92,12 @@ void skv_look_at(skv_look *l, const float *x)
     l->best = first * SKV_LOGIT_BLOCK;
     while (l->best + 1 < block_end(l, first) && !(x[l->best] == l->max)) l->best++;
     if (!(x[l->best] == l->max)) l->best = 0; /* NaN alone */
+}
+
+void skv_look_at(skv_look *l, const float *x)
+{
+    l->kernels.maxima(l->maxima, x, l->row.n);
+    skv_look_at_blocks(l, x, l->row.n);
 }
 
 /* Puts one into the n_top largest so far, of which there are n; it comes behind its equals. */
@@ -103,7 +134,7 @@ static float bound_of_top(const skv_look *l, size_t n_top, skv_candidate *top)
 size_t skv_look_top(const skv_look *l, size_t n_top, skv_candidate *top)
 {
     size_t n = 0;
-    assert(n_top <= SKV_LOOK_TOP_MAX);
+    assert(n_top <= SKV_PICK_MAX);
     if (n_top == 0) return 0;
     const float bound = bound_of_top(l, n_top, top);
     for (size_t b = 0; b < skv_logit_blocks(l->row.n); b++) {
@@ -181,6 +212,51 @@ static void interval_of(const skv_logit_scale *s, uint32_t b, float *low, float 
     *high = b == 0 ? s->high : of_key(first_that(first, end, is_up_to_bucket, &before) - 1);
 }
 
+/* ---- the passes that weigh, by the team ---- */
+
+typedef struct team_pass {
+    const skv_look *look;
+    const skv_logit_scale *scale;
+    uint64_t *sums; /* of blocks, or of buckets: */
+    bool spreads;
+} team_pass;
+
+/* Part i of the blocks. The sums of buckets of all but the first lie apart. */
+static void run_part(void *arg, size_t i, size_t i_thread)
+{
+    const team_pass *pass = arg;
+    const skv_look *l = pass->look;
+    const size_t n_blocks = skv_logit_blocks(l->row.n), n = l->team.n;
+    const size_t first = n_blocks * i / n, end = n_blocks * (i + 1) / n;
+    const size_t n_logits = skv_min_size(end * SKV_LOGIT_BLOCK, l->row.n) - first * SKV_LOGIT_BLOCK;
+    const skv_logit_row row = {
+        .x = l->row.x + first * SKV_LOGIT_BLOCK, .maxima = l->maxima + first, .n = n_logits};
+    uint64_t *apart = l->team.sums + (i - 1) * SKV_LOGIT_BUCKETS;
+    (void)i_thread;
+    if (!pass->spreads) {
+        l->kernels.weigh(pass->sums + first, &row, pass->scale);
+        return;
+    }
+    if (i > 0) memset(apart, 0, SKV_LOGIT_BUCKETS * sizeof *apart);
+    l->kernels.spread(i > 0 ? apart : pass->sums, &row, pass->scale);
+}
+
+/* Whole numbers: their sums do not depend on the parts. */
+static void run_team(const team_pass *pass)
+{
+    const skv_look_team *team = &pass->look->team;
+    if (team->n == 1 || skv_logit_blocks(pass->look->row.n) < team->n * TEAM_BLOCKS) {
+        const skv_look *l = pass->look;
+        (pass->spreads ? l->kernels.spread : l->kernels.weigh)(pass->sums, &l->row, pass->scale);
+        return;
+    }
+    skv_pool_run(team->pool, team->n, run_part, (void *)(uintptr_t)pass);
+    for (size_t i = 0; pass->spreads && i + 1 < team->n; i++) {
+        const uint64_t *apart = team->sums + i * SKV_LOGIT_BUCKETS;
+        for (size_t b = 0; b < SKV_LOGIT_BUCKETS; b++) pass->sums[b] += apart[b];
+    }
+}
+
 /* ---- weights in blocks ---- */
 
 /* All of the row that may be drawn, unless that is there already. */
@@ -192,7 +268,7 @@ static void weigh_row(skv_look *l, double factor)
         !(l->scale.low > s.low)) {
         return;
     }
-    l->kernels.weigh(l->block_sums, &l->row, &s);
+    run_team(&(team_pass){.look = l, .scale = &s, .sums = l->block_sums});
     l->scale = s;
     l->total = 0;
     for (size_t b = 0; b < skv_logit_blocks(l->row.n); b++) l->total += l->block_sums[b];
@@ -237,7 +313,7 @@ static uint64_t spread(const skv_look *l, const skv_logit_scale *s, uint64_t *su
 {
     uint64_t total = 0;
     memset(sums, 0, SKV_LOGIT_BUCKETS * sizeof *sums);
-    l->kernels.spread(sums, &l->row, s);
+    run_team(&(team_pass){.look = l, .scale = s, .sums = sums, .spreads = true});
     if (l->n_tied > 0 && l->last.logit >= s->low && l->last.logit <= s->high) {
         sums[skv_logit_bucket(s, l->last.logit)] -= l->n_tied * skv_logit_weight(s, l->last.logit);
     }
@@ -401,8 +477,8 @@ static int32_t token_of_buckets(skv_look *l, uint64_t at)
 /* Of the largest, which are few. */
 static int32_t draw_from_top(const skv_look *l, const skv_sampling *s, double factor, double u)
 {
-    skv_candidate top[SKV_LOOK_TOP_MAX];
-    uint64_t weights[SKV_LOOK_TOP_MAX], total = 0, kept = 0;
+    skv_candidate top[SKV_PICK_MAX];
+    uint64_t weights[SKV_PICK_MAX], total = 0, kept = 0;
     const skv_logit_scale scale = {.max = l->max, .factor = factor};
     const size_t n_top = skv_look_top(l, s->top_k, top);
     size_t n = 0, n_kept = 0, i = 0;
@@ -425,7 +501,7 @@ int32_t skv_look_draw(skv_look *l, const skv_sampling *s, double u)
     const double factor = fmin(LOG2_E / s->temperature, FACTOR_MAX);
     const double least = ceil(s->min_p * (double)SKV_LOGIT_ONE);
     allow(l, factor, least > 1 ? (uint64_t)least : 1);
-    if (s->top_k > 0 && s->top_k <= SKV_LOOK_TOP_MAX) return draw_from_top(l, s, factor, u);
+    if (s->top_k > 0 && s->top_k <= SKV_PICK_MAX) return draw_from_top(l, s, factor, u);
     const bool many = s->top_k > 0 && s->top_k < l->row.n;
     if (!many && s->top_p >= 1) {
         weigh_row(l, factor);
@@ -447,16 +523,11 @@ double skv_look_norm(skv_look *l)
     return (double)l->max + log((double)l->total / (double)SKV_LOGIT_ONE);
 }
 
-/* Logits that are further below the best one count as nothing. */
-#define FAR_BELOW 20.0f
-
-bool skv_logits_are_sure(const float *logits, size_t n, size_t best, double sure)
+float skv_look_penalised(const skv_sampling *s, const skv_penalty *penalty, float logit)
 {
-    /* 1 / sum of exp(logit - best) is its probability. */
-    const float top = logits[best];
-    double sum = 0;
-    for (size_t i = 0; i < n && sum * sure <= 1; i++) {
-        if (logits[i] > top - FAR_BELOW) sum += (double)expf(logits[i] - top);
-    }
-    return sum * sure <= 1;
+    double x = (double)logit;
+    x = x > 0 ? x / s->repetition_penalty : x * s->repetition_penalty;
+    if (penalty->n_generated > 0) x -= s->presence_penalty;
+    x -= s->frequency_penalty * (double)penalty->n_generated;
+    return (float)x;
 }

@@ -12,37 +12,46 @@
  * options and the number drawn: not of the level of the kernels, nor of what runs beside.
  *
  * A look is scratch for one thread at a time. It takes 56 KiB, and 12 bytes for each 64 logits.
+ * With a team it weighs a row on several threads, with the same results.
  */
-#ifndef SKV_ENGINE_LOGIT_LOOK_H
-#define SKV_ENGINE_LOGIT_LOOK_H
+#ifndef SKV_CPU_LOGIT_LOOK_H
+#define SKV_CPU_LOGIT_LOOK_H
 
-#include "base/fail.h"
+#include "backend/backend.h"
+#include "base/pool.h"
 #include "kernels/kernels.h"
-#include "skv/skv.h"
 
-enum { SKV_LOOK_TOP_MAX = 256 };
-
-typedef struct skv_candidate {
-    int32_t id;
-    float logit;
-} skv_candidate;
+/* Threads that share the work of a row. */
+typedef struct skv_look_team {
+    skv_pool *pool; /* borrowed */
+    size_t n;       /* parts of a row, at least 1 */
+    uint64_t *sums; /* borrowed, [n - 1][SKV_LOGIT_BUCKETS] */
+} skv_look_team;
 
 typedef struct skv_look {
     skv_logit_kernels kernels;
     skv_logit_row row;     /* borrowed x */
     size_t best;           /* the first of the largest */
     float max;             /* its logit */
-    float *maxima;         /* owned */
+    float *maxima;         /* [blocks] */
     skv_logit_scale scale; /* of `total`, and of the sums that it is of; factor < 0: nothing */
-    uint64_t *block_sums;  /* owned, of what may be drawn of each block */
+    uint64_t *block_sums;  /* [blocks], of what may be drawn of each of them */
     skv_candidate last;    /* the last that may be drawn: smaller logits, and equal ones with larger
                             * ids, may not */
     uint64_t n_tied;       /* logits equal to its own that may not */
-    uint64_t *sums;    /* owned, [2][SKV_LOGIT_BUCKETS]: of the row, and of one of its buckets */
-    uint64_t total;    /* the weights of what may be drawn */
-    uint32_t *ids;     /* owned, of a bucket */
-    uint64_t *weights; /* owned, theirs */
+    uint64_t *sums;        /* [2][SKV_LOGIT_BUCKETS]: of the row, and of one of its buckets */
+    uint64_t total;        /* the weights of what may be drawn */
+    uint32_t *ids;         /* of a bucket */
+    uint64_t *weights;     /* theirs */
+    skv_look_team team;
+    void *memory; /* owned, where all of it lies; NULL: it is lent */
 } skv_look;
+
+/** Bytes of a look at rows of up to `vocab` logits. */
+size_t skv_look_bytes(size_t vocab);
+/** A look in this memory, which has as many bytes and is aligned for any type. */
+void skv_look_lay_out(skv_look *look, size_t vocab, const skv_logit_kernels *kernels,
+                      unsigned char *memory);
 
 SKV_MUST_CHECK skv_status skv_look_init(skv_look *look, size_t vocab, skv_cpu_level level,
                                         skv_error *err);
@@ -50,7 +59,10 @@ void skv_look_release(skv_look *look);
 
 /** Looks at x [vocab], which is borrowed and must not change as long as it is asked about. */
 void skv_look_at(skv_look *look, const float *x);
-/** The n (at most SKV_LOOK_TOP_MAX) largest logits, equal ones by id; returns how many there are.
+/** The same for rows of n logits, at most the look's own number, when `maxima` holds theirs
+ * already. */
+void skv_look_at_blocks(skv_look *look, const float *x, size_t n);
+/** The n (at most SKV_PICK_MAX) largest logits, equal ones by id; returns how many there are.
  */
 size_t skv_look_top(const skv_look *look, size_t n, skv_candidate *top);
 /** log(sum of exp(x)): the logarithm of a token's probability is its logit minus this. */
@@ -60,7 +72,7 @@ double skv_look_norm(skv_look *look);
  * Where no logit is finite, the best. */
 int32_t skv_look_draw(skv_look *look, const skv_sampling *sampling, double u);
 
-/** Whether a row of logits [n] gives its best one a probability of `sure` or more. */
-bool skv_logits_are_sure(const float *logits, size_t n, size_t best, double sure);
+/** A logit after the penalties for its token. */
+float skv_look_penalised(const skv_sampling *sampling, const skv_penalty *penalty, float logit);
 
 #endif
