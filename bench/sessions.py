@@ -2,14 +2,16 @@
 """What servers compute again of recorded agents' sessions (tests/clients/sessions).
 
     bench/sessions.py MODEL [--template FILE] [--kind KIND ...] [--turns 30] [--scale 1.0] [--seed 1]
-                      [--offline | --idle] [--llama-server PROGRAM --gguf FILE]
+                      [--offline | --idle] [--hybrid] [--shift] [--llama-server PROGRAM --gguf FILE]
 
 Sends each session to `swiftkv serve`, as it is and with --prompt-strip, --prompt-sort and --prompt-keep, and prints the
 share of its prompts' tokens that were computed although an ideal cache would have had them: tokens in a run of 16 or
 more that an earlier prompt of the session has, wherever it stands (`swiftkv cache explain`). --offline asks no server:
 cache explain alone tells what a cache without limits has, in seconds. --idle counts, without a server too, what `serve
 --idle-read` saves of what is read again: history is read as the template has it behind each answer, up to the message
-that the client adds. llama-server takes part where it is installed.
+that the client adds. --hybrid takes a tiny hybrid model with MODEL's tokenizer, whose prompts are continued behind kept
+states only. --shift adds a row with --cache-shift. llama-server takes part where it is installed, or named by
+--llama-server, with MODEL as a GGUF file.
 """
 
 import argparse
@@ -28,6 +30,7 @@ from own_servers import ROOT, free_port, wait_for
 
 sys.path.insert(0, str(ROOT / "tests/clients/sessions"))
 
+from make_hybrid import make_hybrid  # noqa: E402
 from make_sessions import KINDS, make  # noqa: E402
 
 OPTIONS = ("--prompt-strip", "claude-code", "--prompt-sort", "tools", "--prompt-keep", "thoughts")
@@ -166,6 +169,8 @@ def measure(args, kind):
     own = [args.swiftkv, "serve", args.model, "--port", port, "--name", "model,*", "--ctx", context, "--kv-tokens", 2 * context, *template]
     row(kind, "swiftkv", *replay(own, port, requests, news))
     row(kind, "swiftkv, with options", *replay([*own, *OPTIONS], port, requests, news))
+    if args.shift:
+        row(kind, "swiftkv, --cache-shift", *replay([*own, "--cache-shift"], port, requests, news))
     if args.llama_server and args.gguf:
         words = [args.llama_server, "-m", args.gguf, "--port", port, "-c", context, "--jinja"]
         words += ["--chat-template-file", args.template] if args.template else []
@@ -186,9 +191,18 @@ def main():
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--offline", action="store_true")
     parser.add_argument("--idle", action="store_true")
+    parser.add_argument("--hybrid", action="store_true")
+    parser.add_argument("--shift", action="store_true")
     parser.add_argument("--llama-server", default=shutil.which("llama-server"))
     parser.add_argument("--gguf")
     args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        if args.hybrid:
+            args.model = make_hybrid(args.model, folder)
+        measure_all(args)
+
+
+def measure_all(args):
     if args.idle:
         print("| session | prompts | prompt tokens | read again | saved | share | spent |\n|---|---|--:|--:|--:|--:|--:|")
         for kind in args.kind or KINDS:

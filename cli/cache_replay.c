@@ -71,6 +71,29 @@ static void keep_runs(cache_replay *r, const int32_t *ids, size_t n)
     }
 }
 
+/* Of n known tokens those up to the last state that an earlier prompt with the same ids has. */
+static size_t up_to_state(const cache_replay *r, const int32_t *ids, size_t n)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        const cache_prompt *p = &r->at[i];
+        const size_t n_same = count_same(p, ids, n);
+        for (size_t k = 0; k < p->n_states && p->states[k] <= n_same; k++) {
+            if (p->states[k] > most) most = p->states[k];
+        }
+    }
+    return most;
+}
+
+static void place_states(const cache_replay *r, cache_prompt *p, const cache_look *look)
+{
+    const skv_read_prompt read = {.ids = p->ids,
+                                  .n = p->n - 1,
+                                  .n_found = look->n_cached,
+                                  .n_known = look->n_cached + look->n_stateless};
+    p->n_states = skv_checkpoint_places(r->vocab, &read, CACHE_STATES, p->states);
+}
+
 void cache_replay_add(cache_replay *r, int32_t *ids, size_t n, cache_look *out)
 {
     *out = (cache_look){.n_ids = n, .n_new = count_new(r, ids, n), .n_same = SIZE_MAX};
@@ -84,6 +107,13 @@ void cache_replay_add(cache_replay *r, int32_t *ids, size_t n, cache_look *out)
     if (most > 0 && most < n) out->n_same = most;
     const size_t usable = most < n ? most : n - 1; /* the last id is always computed */
     out->n_cached = usable / CACHE_BLOCK * CACHE_BLOCK;
+    cache_prompt added = {.ids = ids, .n = n};
+    if (r->states) {
+        const size_t n_known = out->n_cached;
+        out->n_cached = up_to_state(r, ids, n_known);
+        out->n_stateless = n_known - out->n_cached;
+        place_states(r, &added, out);
+    }
     keep_runs(r, ids, n);
     if (r->n == r->room) {
         r->room = 2 * r->room + 8;
@@ -92,7 +122,7 @@ void cache_replay_add(cache_replay *r, int32_t *ids, size_t n, cache_look *out)
         free(r->at);
         r->at = at;
     }
-    r->at[r->n++] = (cache_prompt){ids, n};
+    r->at[r->n++] = added;
 }
 
 void cache_replay_release(cache_replay *r)

@@ -70,6 +70,9 @@ static void print_json(const explanation *e, const char *file, const cache_look 
     skv_json_out_put_integer(&json, "cached_tokens", looks[0].n_cached);
     skv_json_out_put_integer(&json, "new_tokens", looks[0].n_new);
     skv_json_out_put_integer(&json, "lost_tokens", cache_look_lost(&looks[0]));
+    if (e->replay[0].states) {
+        skv_json_out_put_integer(&json, "stateless_tokens", looks[0].n_stateless);
+    }
     show_parting(e, &looks[0], &json);
     skv_json_out_key(&json, "cached_with");
     skv_json_out_open(&json, '{');
@@ -87,6 +90,7 @@ static void print_words(const explanation *e, const char *file, const cache_look
     const cache_replay *r = &e->replay[0];
     printf("%3zu %s: %zu tokens, %zu cached, %zu new, %zu lost", e->n_requests, file, look->n_ids,
            look->n_cached, look->n_new, cache_look_lost(look));
+    if (look->n_stateless > 0) printf(" (%zu without a state)", look->n_stateless);
     for (size_t i = 1; i < N_WAYS; i++) {
         if (looks[i].n_cached <= look->n_cached) continue;
         printf("; with %s %zu cached", ways[i].name, looks[i].n_cached);
@@ -215,7 +219,15 @@ static int open_reader(const cli_options *o, const char *model, explanation *e)
     skv_error err = {0};
     char error[SKV_ERROR_TEXT_MAX];
     cli_bytes file = {0};
+    skv_model_info info;
     int status = cli_check(skv_vocab_open(model, &e->vocab, &err), &err);
+    /* A folder without weights has a tokenizer too, and counts as ordinary. */
+    const bool hybrid = status == CLI_DONE && skv_model_info_read(model, &info, NULL) == SKV_OK &&
+                        info.traits.kind == SKV_MODEL_HYBRID;
+    for (size_t i = 0; i < N_WAYS; i++) {
+        e->replay[i].vocab = e->vocab;
+        e->replay[i].states = hybrid;
+    }
     if (status == CLI_DONE && o->template_file) {
         status = cli_read_template(o->template_file, &file);
     }

@@ -52,6 +52,7 @@ static skv_scheduler_options scheduler_options(const cli_options *o)
     out.no_prefix_cache = o->no_prefix_cache;
     out.no_text_match = o->no_text_match;
     out.tell_miss_texts = o->log_prompt_text;
+    out.cache_shift = o->cache_shift;
     out.idle_share = o->idle_read;
     out.cache_dir = o->cache_dir;
     out.cache_disk_rows = strcmp(o->cache_disk_form, "rows") == 0;

@@ -390,6 +390,10 @@ static const cli_option rows[] = {
            .help = "seconds without a new block after which a prompt is read here after all"),
     OPTION(ON(SERVE), "--no-text-match", NULL, FLAG, no_text_match,
            .help = "do not match earlier answers by their text"),
+    OPTION(ON(SERVE), "--cache-shift", NULL, FLAG, cache_shift,
+           .help = "take over 256 tokens and more that an earlier prompt has at another place, "
+                   "with keys turned to the new positions: faster, but answers become "
+                   "approximate"),
     OPTION(ON(SERVE), "--no-teacher", NULL, FLAG, no_teacher,
            .help = "do not load the teacher's weights of a SwiftKV model"),
     OPTION(ON(SERVE), "--connections", "N", SIZE, connections, 1, 1 << 16, .initial = "256",

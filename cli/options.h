@@ -157,7 +157,7 @@ struct cli_options {
         ping_seconds, shutdown_seconds, watchdog_seconds, request_work, reading_seconds,
         requests_a_minute, tokens_a_minute, idle_read;
     bool insecure, metrics_compat, log_probes, log_prompt_text, no_prefix_cache, no_text_match,
-        no_teacher;
+        cache_shift, no_teacher;
 
     /* Load. */
     bool chat_api;

@@ -26,7 +26,9 @@ static skv_where where_of(const cli_options *o)
         return strcmp(o->reference, "teacher") == 0 ? SKV_WHERE_TEACHER : SKV_WHERE_REFERENCE;
     case CLI_SCORE: return SKV_WHERE_SCORE;
     case CLI_SIMILARITY: return SKV_WHERE_SIMILARITY;
-    case CLI_SERVE: return strcmp(o->role, "read") == 0 ? SKV_WHERE_READ : SKV_WHERE_SERVE;
+    case CLI_SERVE:
+        if (strcmp(o->role, "read") == 0) return SKV_WHERE_READ;
+        return o->cache_shift ? SKV_WHERE_SHIFT : SKV_WHERE_SERVE;
     default: return SKV_WHERE_GENERATE;
     }
 }

@@ -33,11 +33,11 @@ _swiftkv_options() {
         --max-running --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache --state-checkpoints
         --slot-save-path --cache-dir --cache-disk-bytes --cache-disk-form --cache-store --cache-key-file
         --cache-store-timeout --cache-store-auth --cache-store-ca --cache-store-cert --cache-store-key --role
-        --prefill-from --prefill-above --prefill-timeout --no-text-match --no-teacher --connections
-        --connections-per-ip --max-body --memory --request-memory --request-work --request-seconds
-        --connection-stack --header-timeout --body-timeout --stall-timeout --ping-interval --shutdown-timeout
-        --watchdog --threads --weights --kv --prefill --prune --ffn-skip --early-exit --lora --ctx --device
-        --cpu --chunk --evict --speculate --draft --snapkv --download --help' ;;
+        --prefill-from --prefill-above --prefill-timeout --no-text-match --cache-shift --no-teacher
+        --connections --connections-per-ip --max-body --memory --request-memory --request-work
+        --request-seconds --connection-stack --header-timeout --body-timeout --stall-timeout --ping-interval
+        --shutdown-timeout --watchdog --threads --weights --kv --prefill --prune --ffn-skip --early-exit
+        --lora --ctx --device --cpu --chunk --evict --speculate --draft --snapkv --download --help' ;;
     load) echo '--chat --model --api-key-file --prompt --gen --ignore-eos --text --vocab --rate --arrivals
         --trace --time-scale --length-scale --clients --requests --duration --warmup --timeout --cancel
         --cancel-within --goodput --methods --extra-body --seed --log --out --svg --json --help' ;;

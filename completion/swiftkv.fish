@@ -236,6 +236,7 @@ complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l prefill-from -x -d
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l prefill-above -x -d 'tokens to compute beyond which a prompt is long'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l prefill-timeout -x -d 'seconds without a new block after which a prompt is read here ...'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l no-text-match -d 'do not match earlier answers by their text'
+complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l cache-shift -d 'take over 256 tokens and more that an earlier prompt has at ...'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l no-teacher -d 'do not load the teacher\'s weights of a SwiftKV model'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l connections -x -d 'most connections'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l connections-per-ip -x -d 'most connections of one address'

@@ -27,11 +27,11 @@ typedef enum skv_axis {
     SKV_AXIS_EXIT_HEAD, /* 0: none; 1: of all tokens; 2: of some */
     SKV_AXIS_PREFILL,
     SKV_AXIS_PRUNE,
-    SKV_AXIS_EVICT,      /* skv_evictor, then the same methods by query head */
-    SKV_AXIS_FFN_SKIP,   /* 0 or 1 */
-    SKV_AXIS_EARLY_EXIT, /* 0 or 1 */
-    SKV_AXIS_LORA,       /* 0 or 1: sequences may have an adapter */
-    SKV_AXIS_SPECULATE,  /* skv_drafting */
+    SKV_AXIS_EVICT,       /* skv_evictor, then the same methods by query head */
+    SKV_AXIS_FFN_SKIP,    /* 0 or 1 */
+    SKV_AXIS_EARLY_EXIT,  /* 0 or 1 */
+    SKV_AXIS_LORA,        /* 0 or 1: sequences may have an adapter */
+    SKV_AXIS_SPECULATE,   /* skv_drafting */
     SKV_AXIS_KV,
     SKV_AXIS_WEIGHTS,
     SKV_AXIS_DEVICE, /* 0: keeps all promises of equal bits, as the processor; 1: only repeats */
@@ -70,6 +70,7 @@ typedef enum skv_where {
     SKV_WHERE_SCORE,
     SKV_WHERE_SIMILARITY, /* and anything else that reads the hidden states of every layer */
     SKV_WHERE_SERVE,
+    SKV_WHERE_SHIFT,    /* serve --cache-shift: skv_scheduler_options.cache_shift */
     SKV_WHERE_READ,     /* serve --role read, and any other engine with prompt_only */
     SKV_WHERE_RANKS,    /* anywhere, on several processes: skv_engine_options.team */
     SKV_WHERE_SEQUENCE, /* a sequence with another method than its engine's, as a request may have

@@ -71,12 +71,13 @@ typedef struct skv_scheduler_metrics {
     /* Prompt tokens of jobs that have begun, and where they came from: */
     uint64_t prompt_tokens;
     uint64_t prefix_queries_tokens;  /* looked up in the prefix cache */
-    uint64_t prefix_hits_tokens;     /* found, which is the sum of the next five */
+    uint64_t prefix_hits_tokens;     /* found, which is the sum of the next six */
     uint64_t prefix_memory_tokens;   /* found by ids in memory */
     uint64_t prefix_text_tokens;     /* found by text where the tokenizer's ids differ */
     uint64_t prefix_disk_tokens;     /* read from cache_dir */
     uint64_t prefix_store_tokens;    /* read from the store */
     uint64_t prefix_reader_tokens;   /* read from the store after a reader had put them there */
+    uint64_t prefix_shift_tokens;    /* taken from another place (cache_shift) */
     uint64_t misses[SKV_MISS_COUNT]; /* jobs by the reason of their miss */
     uint64_t missed_tokens[SKV_MISS_COUNT]; /* skv_cache_miss.lost_tokens */
 

@@ -58,7 +58,12 @@ typedef struct skv_scheduler_options {
     skv_speculation speculation; /* default of jobs */
     bool no_text_match;          /* skv_scheduler_recall changes no prompt */
     bool tell_miss_texts;        /* fill in the texts of skv_cache_miss */
-    double idle_share;           /* of idle time for skv_scheduler_expect; 0: none */
+    /* Rows of 256 tokens and more that an earlier prompt of the tenant has at another place are
+     * taken over, with keys turned to the new positions. The answer is approximate then, which
+     * skv_job_stats.shifted_tokens tells. Refused for models that keep states or have sliding
+     * windows, with ranks and with readers. */
+    bool cache_shift;
+    double idle_share; /* of idle time for skv_scheduler_expect; 0: none */
     /* A folder for prompts that leave memory; they survive a restart. It is created if necessary
      * and used by one process at a time. Its files take at most cache_disk_bytes. NULL: none. */
     const char *cache_dir;
@@ -297,6 +302,21 @@ typedef struct skv_output {
                         * may be retried. Otherwise SKV_OK */
 } skv_output;
 
+enum { SKV_CHECKPOINTS_MAX = 10 }; /* of one prompt */
+
+/* A prompt as a hybrid model reads it. */
+typedef struct skv_read_prompt {
+    const int32_t *ids; /* [n]: without the last token, which is always computed */
+    size_t n;
+    size_t n_found; /* tokens from the prefix cache, up to a kept state */
+    size_t n_known; /* tokens whose keys and values are there, with a state at their end or not */
+} skv_read_prompt;
+
+/** Returns after how many tokens of a prompt the prefix cache keeps a state, ascending; `most`:
+ * the states that it may keep in all. Without a vocab places at messages are left out. */
+SKV_API size_t skv_checkpoint_places(const skv_vocab *vocab, const skv_read_prompt *prompt,
+                                     size_t most, size_t at[SKV_CHECKPOINTS_MAX]);
+
 /** Reads the next output, which is in order for each answer. Returns false if there is none yet.
  * Pointers are valid until the next call for this job. */
 SKV_API bool skv_job_next(skv_job *job, skv_output *out);
@@ -319,6 +339,8 @@ typedef struct skv_cache_miss {
 typedef struct skv_job_stats {
     size_t prompt_tokens;
     size_t cached_tokens;     /* of the prompt, from the prefix cache */
+    size_t shifted_tokens;    /* of these, in blocks with rows from another place (cache_shift); not
+                               * 0: the answer is approximate */
     size_t prefilled_tokens;  /* of the prompt, cached or computed so far */
     size_t kept_tokens;       /* of the prompt, in the prefix cache after it was read */
     size_t kept_long_tokens;  /* of these, pinned for SKV_PIN_LONG_SECONDS at least */

@@ -43,6 +43,7 @@ static const char *const places[] = {"generate",
                                      "score",
                                      "similarity",
                                      "serve",
+                                     "serve --cache-shift",
                                      "serve --role read",
                                      "several ranks",
                                      "a request's own method",
@@ -142,7 +143,7 @@ const char *skv_axis_value(skv_axis axis, unsigned i)
 #define ON BIT(1)
 #define BY_MODEL (BIT(SKV_DRAFT_MODEL) | BIT(SKV_DRAFT_TEXT_MODEL) | BY_EXIT | BY_AUX)
 #define INEXACT ON /* devices */
-#define SERVED (BIT(SKV_WHERE_SERVE) | BIT(SKV_WHERE_READ))
+#define SERVED (BIT(SKV_WHERE_SERVE) | BIT(SKV_WHERE_SHIFT) | BIT(SKV_WHERE_READ))
 #define AGREES (BIT(SKV_WHERE_REFERENCE) | BIT(SKV_WHERE_TEACHER))
 
 /* The first rule that matches gives the reason: what the model lacks comes first, what a command
@@ -240,6 +241,10 @@ static const skv_refusal rules[] = {
      "the model has no separate teacher weights"},
     {{[SKV_AXIS_EVICT] = EVICTED, [SKV_AXIS_WHERE] = AGREES},
      "agreement is measured over whole texts, so there is no prompt to evict from"},
+    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_HYBRID), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SHIFT)},
+     "a state has seen all tokens before it, and takes in no rows from another place"},
+    {{[SKV_AXIS_WINDOW] = ON, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SHIFT)},
+     "rows in front of the sliding windows are gone, and another place would need them"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_WHERE] = SERVED},
      "the prefix cache does not store the auxiliary model's rows (--prefill full serves the "
      "base model)"},

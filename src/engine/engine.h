@@ -101,6 +101,15 @@ SKV_MUST_CHECK skv_status skv_preset_auxiliary(const char *name, const skv_confi
  * state, one of the engine's checkpoints stands behind them. */
 void skv_sequence_adopt(skv_sequence *sequence, const int32_t *ids, size_t n, size_t checkpoint);
 
+/* ---- take_run.c ---- */
+
+/** Appends ids [n] to a sequence, whose rows stand in pages [n_bundles][n_pages] from `position` of
+ * another text on; the model keeps no states, and nothing was pruned or evicted. SKV_FULL or
+ * SKV_MEMORY: nothing has changed. */
+SKV_MUST_CHECK skv_status skv_sequence_take_run(skv_sequence *sequence, const int32_t *ids,
+                                                size_t n, const uint32_t *pages, size_t n_pages,
+                                                size_t position, skv_error *err);
+
 /** Whether a sequence can go on behind the first n of its tokens. */
 bool skv_sequence_reaches(const skv_sequence *sequence, size_t n);
 

@@ -432,9 +432,10 @@ void check_normed(const skv_norm *norm, const float *weight, const float *x, siz
 int skv_check_backend(skv_backend *be, uint64_t seed, FILE *out)
 {
     static void (*const checks[])(backend_check *) = {
-        check_memory, check_row_operations, check_linear,     check_experts, check_saved_rows,
-        check_sets,   check_embed,          check_embed_gate, check_place,   check_attention,
-        check_votes,  check_pages,          check_compact,    check_states,  check_pick};
+        check_memory,     check_row_operations, check_linear, check_experts,
+        check_saved_rows, check_sets,           check_embed,  check_embed_gate,
+        check_place,      check_attention,      check_votes,  check_pages,
+        check_compact,    check_turn,           check_states, check_pick};
     float one = 1;
     const skv_backend_limits limits = {
         .max_rows = CHECK_ROWS,

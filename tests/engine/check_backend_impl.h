@@ -118,6 +118,7 @@ void check_attention(backend_check *c);
 void check_votes(backend_check *c);
 void check_pages(backend_check *c);
 void check_compact(backend_check *c);
+void check_turn(backend_check *c);
 void check_states(backend_check *c);
 void check_pick(backend_check *c);
 

@@ -58,6 +58,10 @@ void check_load_row(const sequence *s, size_t h, size_t r, float *k, float *v);
 /* The host's page becomes what the back end has, for every page of a sequence. */
 void check_get_pages(backend_check *c, const sequence *s);
 unsigned char *check_host_page(const memory *m, uint32_t page);
+/* What rounding to a page may do to each of a row's numbers want [n], which are right within
+ * size [n]. */
+void check_page_bounds(skv_kv_type type, const double *want, const double *size, size_t n,
+                       double *bound);
 
 /* ---- steps ---- */
 

@@ -17,8 +17,8 @@ static double page_error(skv_kv_type type, double x, double amax)
 }
 
 /* n numbers of a head: what a page may hold of want [n] that was computed with these errors. */
-static void page_bounds(skv_kv_type type, const double *want, const double *size, size_t n,
-                        double *bound)
+void check_page_bounds(skv_kv_type type, const double *want, const double *size, size_t n,
+                       double *bound)
 {
     double amax = 0;
     for (size_t d = 0; d < n; d++) amax = fmax(amax, fabs(want[d]) + size[d]);
@@ -83,7 +83,7 @@ static void check_page_row(backend_check *c, const sequence *s, size_t h, size_t
     const size_t Dh = s->m->head_dim;
     check_load_row(s, h, r, got[0], got[1]);
     for (size_t which = 0; which < 2; which++) {
-        if (want) page_bounds(s->m->type, want[which] + at, size[which] + at, Dh, bound);
+        if (want) check_page_bounds(s->m->type, want[which] + at, size[which] + at, Dh, bound);
         for (size_t d = 0; d < Dh; d++) {
             const double wanted = want ? want[which][at + d] : 0,
                          most = want ? bound[d] + 1e-38 : 0;

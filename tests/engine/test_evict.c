@@ -18,6 +18,7 @@
 
 #include "alloc_fail.h"
 #include "engine/engine.h"
+#include "kernels/kernels.h"
 #include "kv/votes.h"
 #include "skv/skv.h"
 

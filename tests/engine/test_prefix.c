@@ -139,7 +139,7 @@ static void fixture_init(fixture *f, const tree *t, size_t n_threads, bool invar
             (skv_attention_item){.row0 = row, .n_q = n_q, .n_past = t->n_past[i], .span = i};
         row += n_q;
     }
-    const skv_backend_step_limits rows = {row, 0};
+    const skv_backend_step_limits rows = {.max_rows = row};
     assert_int_equal(f->be->step_create(f->be, &rows, &f->step, NULL), SKV_OK);
     const skv_area_spec specs[] = {{SKV_AREA_F32, row, WIDTH, false, true},
                                    {SKV_AREA_F32, 2 * row, WIDTH, false, true},

@@ -110,7 +110,7 @@ static void compare(skv_backend *be, const json_t *golden, tensor out, size_t ld
 /* n rows of one sequence, in state 0, are under way. */
 static skv_backend_step *begin_step(skv_backend *be, size_t n_past, size_t n)
 {
-    const skv_backend_step_limits limits = {STEP, 0};
+    const skv_backend_step_limits limits = {.max_rows = STEP};
     const skv_backend_span span = {.n = n, .n_past = n_past};
     const skv_attention_item item = {.n_q = n, .n_past = n_past};
     const skv_set_spec all = {NULL, n, &item, 1};

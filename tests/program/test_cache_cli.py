@@ -3,6 +3,8 @@
 
 import copy
 import json
+import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -12,6 +14,7 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS / "support"), str(TESTS / "clients/sessions")]
 
+from make_hybrid import make_hybrid  # noqa: E402
 from make_sessions import KINDS, make  # noqa: E402
 from server_process import PROGRAM, ROOT, Server  # noqa: E402
 
@@ -65,20 +68,30 @@ class ExplainTest(unittest.TestCase):
         words = [PROGRAM, "cache", *words]
         return subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False)
 
-    def explain(self, requests, *words):
+    def explain(self, requests, *words, model=MINI):
         path = self.folder / "session.jsonl"
         path.write_text("\n".join(map(json.dumps, requests)))
-        done = self.run_program("explain", MINI, path, "--template", self.template, "--json", *words)
+        done = self.run_program("explain", model, path, "--template", self.template, "--json", *words)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         rows = [json.loads(line) for line in done.stdout.splitlines()]
         return rows[:-1], rows[-1]
 
-    def replay(self, requests, *words):
-        server = Server(MINI, "--template", self.template, "--ctx", 8192, "--kv-tokens", 65536, "--no-text-match", "--name", "mini,*", *words)
+    def replay(self, requests, *words, model=MINI):
+        server = Server(model, "--template", self.template, "--ctx", 8192, "--kv-tokens", 65536, "--no-text-match", "--name", "mini,*", *words)
         try:
             return [server.post(r["path"], **r["body"]) for r in requests]
         finally:
             server.stop()
+
+    def test_sessions_of_a_hybrid_model(self):
+        model = make_hybrid(MINI, self.folder / "sessions")
+        states = ("--max-running", 8, "--state-checkpoints", 200)  # room for all
+        for kind in KINDS:
+            requests = make(kind, turns=7, scale=0.01, n_tools=2)
+            rows, _ = self.explain(requests, model=model)
+            with self.subTest(kind=kind):
+                got = [counts(a) for a in self.replay(requests, *states, model=model)]
+                self.assertEqual(got, [(r["prompt_tokens"], r["cached_tokens"]) for r in rows])
 
     def test_as_a_server(self):
         for kind in KINDS:
@@ -91,6 +104,50 @@ class ExplainTest(unittest.TestCase):
                 self.assertGreater(sum(r["cached_with"]["all three"] for r in rows), sum(r["cached_tokens"] for r in rows))
                 self.assertEqual(total["lost_tokens"]["as sent"], sum(r["lost_tokens"] for r in rows))
                 self.assertEqual(self.explain(requests)[1], total)
+
+    def hybrid(self):
+        """A model whose layers keep states, with a letter for each id and one control token."""
+        model = self.folder / "hybrid"
+        shutil.copytree(ROOT / "tests/data/models/qwen3-5", model)
+        letters = {c: i for i, c in enumerate("\n" + "".join(map(chr, range(32, 120))))}
+        mark = {"id": len(letters), "content": "<|m|>", "special": True, "normalized": False, "single_word": False,
+                "lstrip": False, "rstrip": False}  # fmt: skip
+        text = {"added_tokens": [mark], "model": {"type": "BPE", "merges": [], "vocab": letters}}
+        (model / "tokenizer.json").write_text(json.dumps(text))
+        self.template.write_text("{% for m in messages %}<|m|>{{ m.content }}{% endfor %}<|m|>")
+        return model
+
+    def test_a_hybrid_model(self):
+        """Prompts are continued where a state was kept, and rows without one are told."""
+        model, draw = self.hybrid(), random.Random(3)
+
+        def said(n):
+            return "".join(draw.choice("abcdefgh ") for _ in range(n))
+
+        talk = [{"role": "user", "content": said(150)}, {"role": "assistant", "content": said(90)},
+                {"role": "user", "content": said(110)}, {"role": "assistant", "content": said(50)},
+                {"role": "user", "content": said(70)}]  # fmt: skip
+        edited = [*talk[:2], {"role": "user", "content": talk[2]["content"][:75] + said(60)}]
+        other = [{"role": "user", "content": talk[0]["content"][:140] + said(100)}]
+        prompts = [talk[:1], talk[:3], talk, edited, other, talk]
+        requests = [{"path": "/v1/chat/completions", "body": {"messages": m, "max_tokens": 1}} for m in prompts]
+        path = self.folder / "session.jsonl"
+        path.write_text("\n".join(map(json.dumps, requests)))
+        done = self.run_program("explain", model, path, "--template", self.template, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)  # which tells that the template knows no tools
+        rows = [json.loads(line) for line in done.stdout.splitlines()][:-1]
+        server = Server(model, "--template", self.template, "--ctx", 1024, "--kv-tokens", 16384, "--no-text-match", "--max-running", 8,
+                        "--state-checkpoints", 64)  # fmt: skip
+        try:
+            answers = [server.post(r["path"], **r["body"]) for r in requests]
+            lost = server.metrics()['prefix_cache_lost_tokens_total{reason="state"}']
+        finally:
+            server.stop()
+        self.assertEqual([counts(a) for a in answers], [(r["prompt_tokens"], r["cached_tokens"]) for r in rows])
+        self.assertEqual(lost, sum(r["stateless_tokens"] for r in rows))
+        self.assertGreater(lost, 0)
+        words = self.run_program("explain", model, path, "--template", self.template).stdout
+        self.assertIn("without a state", words)
 
     def test_answers_do_not_depend_on_the_cache(self):
         for kind in KINDS:

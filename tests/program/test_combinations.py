@@ -252,6 +252,7 @@ class CombinationsTest(unittest.TestCase):
                 "score": ("score", model, "--ids-file", ids, "--json", *words),
                 "similarity": ("similarity", model, "--text", text, "--json", *words),
                 "serve": ("serve", model, "--port", 0, *words),
+                "serve --cache-shift": ("serve", model, "--port", 0, "--cache-shift", *words),
                 "serve --role read": ("serve", model, "--port", 0, *self.reader_words(), *words),
                 RANKS: ("generate", model, "--ids-file", ids, *n, "--json", *words)}[place]
 
@@ -267,8 +268,10 @@ class CombinationsTest(unittest.TestCase):
         """Of a reader whose store is away: it begins all the same."""
         return ("--role", "read", "--cache-store", "redis://127.0.0.1:1", "--cache-key-file", self.folder / "key")
 
-    def serves(self, model, words, reads):
-        server = base.Server(model, *(self.reader_words() if reads else ()), *words)
+    def serves(self, model, words, place):
+        reads = place == "serve --role read"
+        more = self.reader_words() if reads else place.split()[1:]
+        server = base.Server(model, *more, *words)
         ids = [CHARACTERS.index(c) for c in TEXT]
         try:
             if reads:
@@ -295,7 +298,7 @@ class CombinationsTest(unittest.TestCase):
             words += ["--draft", self.draft_model_of(model)]
         line = (place, values, kv, weights)
         if place.startswith("serve") and said == "yes":
-            self.serves(model, words, reads="read" in place)
+            self.serves(model, words, place)
             return
         command = self.command(place, model, values, words)
         done = self.run_on_ranks(command) if place == RANKS else run(*command, text=TEXT + "\n")

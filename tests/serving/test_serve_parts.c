@@ -1,5 +1,5 @@
-/* Parts of the scheduler by themselves: stop texts, the time of a step, the most likely tokens,
- * what drafts know of a domain, why prompts were not cached. */
+/* Parts of the scheduler by themselves: stop texts, the time of a step, the draft statistics of a
+ * domain, why prompts were not cached. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,27 +16,6 @@
 #include "scheduler/draft_domains.h"
 #include "scheduler/past_prompts.h"
 #include "scheduler/step_clock.h"
-#include "scheduler/told_values.h"
-
-static void test_top_tokens(void **state)
-{
-    (void)state;
-    const float logits[] = {1, 3, 2, 3, -1};
-    skv_look look;
-    skv_row_values values;
-    assert_int_equal(skv_look_init(&look, 5, SKV_CPU_LEVEL_BEST, NULL), SKV_OK);
-    skv_look_at(&look, logits);
-    skv_row_values_of(&look, 4, &values);
-    assert_int_equal(values.n_top, 4);
-    assert_int_equal(values.top[0].id, 1);
-    assert_int_equal(values.top[1].id, 3);
-    assert_int_equal(values.top[2].id, 2);
-    assert_int_equal(values.top[3].id, 0);
-    double sum = 0;
-    for (size_t i = 0; i < 5; i++) sum += exp((double)logits[i] - values.norm);
-    assert_true(fabs(sum - 1) < 1e-12);
-    skv_look_release(&look);
-}
 
 static void push_text(skv_stop_text *stop, const char *text, bool last, const char *want)
 {
@@ -544,7 +523,6 @@ static void test_beginnings_are_pinned(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_top_tokens),
         cmocka_unit_test(test_stop_texts),
         cmocka_unit_test(test_step_clock_keeps_its_target),
         cmocka_unit_test(test_few_steps_are_late),

@@ -293,6 +293,31 @@ class MissTest(unittest.TestCase):
             if not shows:
                 self.assertNotIn("clock", self.log.read_text())
 
+    def test_text_at_another_place(self):
+        """--cache-shift: usage, timings, the log, the header and /metrics tell it."""
+        server = self.serve(SWIFTKV, "--cache-shift", "--weights", "f32", "--ctx", 1024, "--kv-tokens", 8192)
+        text = prompt_of(640)
+        self.assertNotIn("shifted_tokens", self.ask(server, text))
+        moved = text[5:10] + text
+        self.assertEqual(self.ask(server, moved)["shifted_tokens"], 576)
+        body = {"prompt": moved, "max_tokens": 2, "temperature": 0}
+        status, headers, answer = server.ask("POST", "/v1/completions", body)
+        details = answer["usage"]["prompt_tokens_details"]
+        self.assertEqual((status, details), (200, {"cached_tokens": 640, "shifted_tokens": 640}))  # in whole pages
+        self.assertEqual((headers["x-swiftkv-shifted"], answer["timings"]["shifted_n"]), ("640", 640))
+        last = [c for c in server.chunks("/v1/completions", stream_options={"include_usage": True}, **body) if c.get("usage")][-1]
+        self.assertEqual(last["usage"]["prompt_tokens_details"], details)
+        self.assertGreater(hits(server, "shift"), 0)
+        status, headers, answer = server.ask("POST", "/v1/completions", {**body, "prompt": text})
+        self.assertNotIn("shifted_tokens", answer["usage"]["prompt_tokens_details"])
+        self.assertNotIn("x-swiftkv-shifted", headers)
+
+    def test_cache_shift_is_refused_where_layers_keep_states(self):
+        words = [PROGRAM, "serve", ROOT / "tests/data/models/qwen3-5", "--cache-shift", "--port", "0"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("hybrid model, serve --cache-shift: a state has seen", done.stderr)
+
 
 OURS = re.compile(r"[0-9a-f]{32}\.(skv|tmp)")
 

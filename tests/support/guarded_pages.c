@@ -172,6 +172,88 @@ static void replay_read(guarded *g, void *args)
     (void)g->cpu->pages_read(g->cpu, p->pool, p->from, p->n, p->host);
 }
 
+static size_t pages_for(size_t n_rows)
+{
+    return (n_rows + SKV_PAGE_ROWS - 1) / SKV_PAGE_ROWS;
+}
+
+static void check_turn(const guarded *g, const skv_page_pool *pool, const skv_turn_job *job,
+                       size_t head_bytes)
+{
+    const size_t n_to = pages_for(job->to_row + job->n);
+    const size_t n_from = pages_for(job->from_row + job->n);
+    if (job->n == 0) guarded_die("no rows are turned");
+    if (job->to_row >= SKV_PAGE_ROWS || job->from_row >= SKV_PAGE_ROWS) {
+        guarded_die("a page without a row that is turned");
+    }
+    if (job->offset + head_bytes > pool->page_bytes) guarded_die("a head beyond its page's end");
+    if (job->angles->of != g) guarded_die("angles of another back end");
+    if (2 * job->angles->n > job->head_dim) guarded_die("more angles than a head has pairs");
+    check_numbers(pool, job->to, n_to);
+    check_numbers(pool, job->from, n_from);
+    for (size_t i = 0; i < n_to; i++) {
+        check_one_holder(pool, job->to[i]);
+        for (size_t j = 0; j < n_from; j++) {
+            if (job->to[i] == job->from[j]) guarded_die("a page that is turned into itself");
+        }
+    }
+}
+
+/* What jobs write no other one writes or reads. */
+static void check_turns_apart(const skv_turn_job *a, const skv_turn_job *b)
+{
+    if (a->offset != b->offset) return;
+    for (size_t i = 0; i < pages_for(a->to_row + a->n); i++) {
+        for (size_t j = 0; j < pages_for(b->to_row + b->n); j++) {
+            if (a->to[i] == b->to[j]) guarded_die("two heads are turned into one");
+        }
+        for (size_t j = 0; j < pages_for(b->from_row + b->n); j++) {
+            if (a->to[i] == b->from[j]) guarded_die("a head is turned into rows of another");
+        }
+    }
+}
+
+typedef struct turned {
+    skv_page_pool *pool; /* the inner one's */
+    skv_kv_type type;
+    const skv_turn_job *jobs; /* [n], kept */
+    size_t n;
+} turned;
+
+/* Jobs with their lists, as the inner back end gets them. */
+static const skv_turn_job *keep_turns(guarded *g, const skv_turn_job *jobs, size_t n)
+{
+    skv_turn_job *out = guarded_keep(g, jobs, n * sizeof *jobs);
+    for (size_t i = 0; i < n; i++) {
+        skv_turn_job *job = &out[i];
+        job->from = keep_pages(g, job->from, pages_for(job->from_row + job->n));
+        job->to = keep_pages(g, job->to, pages_for(job->to_row + job->n));
+        job->angles = job->angles->inner;
+    }
+    return out;
+}
+
+static void replay_turn(guarded *g, void *args)
+{
+    const turned *t = args;
+    g->cpu->pages_turn(g->cpu, t->pool, t->type, t->jobs, t->n);
+}
+
+static void guarded_pages_turn(skv_backend *base, skv_page_pool *pool, skv_kv_type type,
+                               const skv_turn_job *jobs, size_t n)
+{
+    guarded *g LEAVES = guarded_begin(base);
+    pool_of(g, pool);
+    for (size_t i = 0; i < n; i++) {
+        check_turn(g, pool, &jobs[i], skv_kv_page_bytes(type, jobs[i].head_dim));
+        for (size_t j = 0; j < n; j++) {
+            if (i != j) check_turns_apart(&jobs[i], &jobs[j]);
+        }
+    }
+    const turned t = {.pool = pool->inner, .type = type, .jobs = keep_turns(g, jobs, n), .n = n};
+    guarded_later(g, replay_turn, &t, sizeof t);
+}
+
 static skv_ticket guarded_pages_read(skv_backend *base, skv_page_pool *pool, const uint32_t *pages,
                                      size_t n, void *host)
 {
@@ -438,6 +520,7 @@ void guarded_add_pages(skv_backend *base)
     base->pool_free = guarded_pool_free;
     base->pages_copy = guarded_pages_copy;
     base->pages_compact = guarded_pages_compact;
+    base->pages_turn = guarded_pages_turn;
     base->pages_read = guarded_pages_read;
     base->pages_done = guarded_pages_done;
     base->pages_write = guarded_pages_write;

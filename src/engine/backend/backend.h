@@ -29,6 +29,7 @@
 
 #include "backend/bytes.h"
 #include "backend/pick.h"
+#include "backend/turn_job.h"
 #include "base/fail.h"
 #include "base/quant.h"
 #include "base/size.h"
@@ -45,7 +46,7 @@ typedef struct skv_page_pool skv_page_pool;
 typedef struct skv_slots skv_slots;   /* how the KV slots of a plan lie in pages */
 typedef struct skv_table skv_table;   /* the pages of one sequence */
 typedef struct skv_states skv_states; /* what linear attention keeps of some sequences */
-typedef struct skv_angles skv_angles; /* cosines and sines of one rotary embedding */
+/* skv_angles (turn_job.h): cosines and sines of one rotary embedding. */
 typedef struct skv_backend_step skv_backend_step; /* the rows of a step and all lists about them */
 
 /* ---- areas and rows ---- */
@@ -622,6 +623,9 @@ struct skv_backend {
     /* All jobs, in any order: the rows that a job writes are in no other one. */
     void (*pages_compact)(skv_backend *be, skv_page_pool *pool, skv_kv_type type,
                           const skv_compact_job *jobs, size_t n);
+    /* All jobs, in any order, as pages_compact. */
+    void (*pages_turn)(skv_backend *be, skv_page_pool *pool, skv_kv_type type,
+                       const skv_turn_job *jobs, size_t n);
     /* Copies n pages to host [n][page_bytes] as they are now, whatever is written to them later.
      * `host` belongs to the back end until pages_done returns true for the ticket. */
     skv_ticket (*pages_read)(skv_backend *be, skv_page_pool *pool, const uint32_t *pages, size_t n,

@@ -139,6 +139,11 @@ void skv_kv_pages_compact(skv_kv_store *store, const skv_compact_job *jobs, size
     store->be->pages_compact(store->be, store->pool, store->type, jobs, n);
 }
 
+void skv_kv_pages_turn(skv_kv_store *store, const skv_turn_job *jobs, size_t n)
+{
+    store->be->pages_turn(store->be, store->pool, store->type, jobs, n);
+}
+
 skv_ticket skv_kv_pages_read(skv_kv_store *store, const uint32_t *pages, size_t n, void *host)
 {
     return store->be->pages_read(store->be, store->pool, pages, n, host);

@@ -37,6 +37,7 @@ size_t skv_kv_store_idle_weight(const skv_kv_store *store);
 /* The format of pages: as in backend.h. */
 void skv_kv_pages_copy(skv_kv_store *store, const uint32_t *to, const uint32_t *from, size_t n);
 void skv_kv_pages_compact(skv_kv_store *store, const skv_compact_job *jobs, size_t n);
+void skv_kv_pages_turn(skv_kv_store *store, const skv_turn_job *jobs, size_t n);
 skv_ticket skv_kv_pages_read(skv_kv_store *store, const uint32_t *pages, size_t n, void *host);
 void skv_kv_pages_write(skv_kv_store *store, const uint32_t *pages, size_t n, const void *host);
 const void *skv_kv_page_map(skv_kv_store *store, uint32_t page);

@@ -16,6 +16,9 @@ typedef struct block {
     uint64_t domain;
     uint8_t name[SKV_BLOCK_NAME_BYTES]; /* with a keeper */
     bool kept;                          /* the keeper's mark */
+    bool taken;                         /* some of its rows came from another place, */
+    bool approximate;                   /* or those of a block before it */
+    skv_lru_node by_content;            /* where runs are found */
     struct checkpoint *state;           /* after its last token; NULL: none */
     const skv_kv_layout *layout;        /* borrowed */
     int32_t ids[SKV_PAGE_ROWS];
@@ -43,6 +46,8 @@ struct skv_prefix_index {
     skv_state_pool *pool;     /* borrowed; NULL: no layer keeps a state */
     checkpoint *places;       /* [pool->n], owned */
     skv_lru states;           /* of those that are in use */
+    skv_lru contents;         /* of blocks that are not taken, by their tokens; without buckets: not
+                               * wanted */
 };
 
 skv_status skv_prefix_index_create(skv_kv_store *store, size_t max_blocks, uint64_t seed,
@@ -98,6 +103,97 @@ static block *find_block(const skv_prefix_index *index, uint64_t hash, uint64_t 
         b = (block *)skv_lru_next(&b->node);
     }
     return b;
+}
+
+/* ---- by their tokens alone ---- */
+
+/* A sum that a window of a block's length can be moved along a text with. */
+static uint64_t weigh(const skv_prefix_index *index, int32_t id)
+{
+    return skv_mix64(index->seed ^ (uint32_t)id);
+}
+
+static const uint64_t BASE = UINT64_C(0x9e3779b97f4a7c15); /* odd */
+
+static uint64_t sum_window(const skv_prefix_index *index, const int32_t *ids)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < SKV_PAGE_ROWS; i++) sum = sum * BASE + weigh(index, ids[i]);
+    return sum;
+}
+
+static uint64_t hash_content(const skv_prefix_index *index, uint64_t domain, uint64_t sum)
+{
+    return skv_mix64(sum ^ skv_mix64(domain ^ index->seed));
+}
+
+static block *of_content(skv_lru_node *node)
+{
+    return node ? (block *)(void *)((unsigned char *)node - offsetof(block, by_content)) : NULL;
+}
+
+static bool has_content(const block *b, uint64_t domain, const int32_t *ids)
+{
+    return b->domain == domain && memcmp(b->ids, ids, sizeof b->ids) == 0;
+}
+
+static size_t depth_of(const block *b)
+{
+    size_t n = 0;
+    for (; b->parent; b = b->parent) n++;
+    return n;
+}
+
+/* The run that begins with a block: as far as its text goes on like ids[0..n). */
+static skv_prefix_run follow_run(const skv_prefix_index *index, block *b, const int32_t *ids,
+                                 size_t n)
+{
+    skv_prefix_run run = {.n = SKV_PAGE_ROWS};
+    for (; run.n + SKV_PAGE_ROWS <= n; run.n += SKV_PAGE_ROWS) {
+        const uint64_t hash = hash_block(index, b->node.hash, b->domain, ids + run.n);
+        block *next = find_block(index, hash, b->domain, b, ids + run.n);
+        if (!next || next->taken) break;
+        b = next;
+    }
+    run.of = b;
+    return run;
+}
+
+enum { CANDIDATES = 8 };
+
+/* The longest run that begins with ids[0..64), whose sum is given, in some of the texts that have
+ * them. */
+static skv_prefix_run longest_run(const skv_prefix_index *index, uint64_t domain, uint64_t sum,
+                                  const int32_t *ids, size_t n)
+{
+    skv_prefix_run longest = {.n = 0};
+    block *b = of_content(skv_lru_first(&index->contents, hash_content(index, domain, sum)));
+    for (size_t i = 0; b && i < CANDIDATES; b = of_content(skv_lru_next(&b->by_content)), i++) {
+        if (!has_content(b, domain, ids)) continue;
+        const skv_prefix_run run = follow_run(index, b, ids, n);
+        if (run.n > longest.n) longest = run;
+    }
+    return longest;
+}
+
+bool skv_prefix_index_run(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                          size_t first, size_t n, size_t n_min, skv_prefix_run *out)
+{
+    uint64_t sum = 0, top = 1; /* top: of the number that leaves the window */
+    if (!index->contents.buckets || n < SKV_PAGE_ROWS || first > n - SKV_PAGE_ROWS) return false;
+    for (size_t i = 1; i < SKV_PAGE_ROWS; i++) top *= BASE;
+    for (size_t at = first; at + skv_max_size(n_min, SKV_PAGE_ROWS) <= n; at++) {
+        sum = at == first ? sum_window(index, ids + at)
+                          : (sum - weigh(index, ids[at - 1]) * top) * BASE +
+                                weigh(index, ids[at + SKV_PAGE_ROWS - 1]);
+        skv_prefix_run run = longest_run(index, domain, sum, ids + at, n - at);
+        if (run.n == 0 || run.n < n_min) continue;
+        run.at = at;
+        run.from = depth_of(run.of) * SKV_PAGE_ROWS + SKV_PAGE_ROWS - run.n;
+        *out = run;
+        return true;
+    }
+    return false;
 }
 
 /* The last of the known blocks that ids begin with, NULL for none. */
@@ -260,6 +356,11 @@ static block *add_block(skv_prefix_index *index, block *parent, const block *key
     }
     skv_lru_add(&index->blocks, &b->node, key->node.hash);
     if (parent) parent->n_children++;
+    b->approximate = b->approximate || (parent && parent->approximate);
+    if (index->contents.buckets && !b->taken) {
+        const uint64_t sum = sum_window(index, b->ids);
+        skv_lru_add(&index->contents, &b->by_content, hash_content(index, b->domain, sum));
+    }
     return b;
 }
 
@@ -279,11 +380,32 @@ static void share_pages(skv_prefix_index *index, block *b, part p, const skv_kv_
 void skv_prefix_index_insert(skv_prefix_index *index, uint64_t domain, const int32_t *ids, size_t n,
                              const skv_kv_cache *cache)
 {
+    skv_prefix_index_insert_parts(index, domain, ids, n, cache, NULL, 0);
+}
+
+/* Whether rows of block i are in one of the parts. */
+static bool is_taken(const skv_prefix_part *parts, size_t n_parts, size_t i)
+{
+    for (size_t k = 0; k < n_parts; k++) {
+        const size_t end = parts[k].at + parts[k].n;
+        if (parts[k].at < (i + 1) * SKV_PAGE_ROWS && end > i * SKV_PAGE_ROWS) return true;
+    }
+    return false;
+}
+
+void skv_prefix_index_insert_parts(skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                                   size_t n, const skv_kv_cache *cache,
+                                   const skv_prefix_part *parts, size_t n_parts)
+{
     assert(n <= cache->n_rows);
     block *last = NULL;
     block key = {.domain = domain, .layout = cache->layout};
     for (size_t i = 0; (i + 1) * SKV_PAGE_ROWS <= n; i++) {
         const int32_t *at = ids + i * SKV_PAGE_ROWS;
+        key.taken = is_taken(parts, n_parts, i);
+        key.approximate = n_parts > 0 && (i + 1) * SKV_PAGE_ROWS > parts[0].at;
+        /* Another sequence may have computed the block in front of it. */
+        key.taken = key.taken || (key.approximate && !(last && last->approximate));
         key.node.hash = hash_block(index, key.node.hash, domain, at);
         block *b = find_block(index, key.node.hash, domain, last, at);
         if (!b && index->blocks.n < index->max_blocks) {
@@ -296,6 +418,37 @@ void skv_prefix_index_insert(skv_prefix_index *index, uint64_t domain, const int
         last = b;
     }
     touch(index, last);
+}
+
+/* ---- rows from another place ---- */
+
+skv_status skv_prefix_index_find_runs(skv_prefix_index *index, skv_error *err)
+{
+    assert(index->blocks.n == 0 && !index->contents.buckets);
+    return skv_lru_init(&index->contents, index->max_blocks, err);
+}
+
+void skv_prefix_index_hold_run(skv_prefix_index *index, const skv_prefix_run *run, uint32_t *pages)
+{
+    block *last = run->of;
+    const size_t n_pages = run->n / SKV_PAGE_ROWS;
+    touch(index, last);
+    for (size_t p = n_pages; p-- > 0; last = last->parent) {
+        for (size_t i = 0; i < last->layout->n_bundles; i++) {
+            pages[i * n_pages + p] = last->pages[i];
+            skv_kv_page_share(index->store, last->pages[i]);
+        }
+    }
+}
+
+size_t skv_prefix_index_taken(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                              size_t n)
+{
+    size_t n_blocks, n_taken = 0;
+    for (const block *b = find_longest(index, domain, ids, n, &n_blocks); b; b = b->parent) {
+        n_taken += b->taken ? SKV_PAGE_ROWS : 0;
+    }
+    return n_taken;
 }
 
 static skv_prefix_block show_block(const skv_prefix_index *index, block *b)
@@ -456,7 +609,7 @@ void skv_prefix_index_show_idle(skv_prefix_index *index, size_t n_max,
 {
     size_t n_shown = 0;
     for (block *b = oldest(index); b && n_shown < n_max; b = newer(b)) {
-        if (!is_idle(index, b) || !is_whole(b)) continue;
+        if (b->approximate || !is_idle(index, b) || !is_whole(b)) continue;
         skv_prefix_block shown = show_block(index, b);
         if (!show(user, &shown)) return;
         n_shown++;
@@ -472,7 +625,7 @@ void skv_prefix_index_show_text(const skv_prefix_index *index, uint64_t domain, 
     for (; n >= SKV_PAGE_ROWS; ids += SKV_PAGE_ROWS, n -= SKV_PAGE_ROWS) {
         hash = hash_block(index, hash, domain, ids);
         block *b = find_block(index, hash, domain, before, ids);
-        if (!b) return;
+        if (!b || b->approximate) return;
         skv_prefix_block shown = show_block(index, b);
         if (is_whole(b) && !show(user, &shown)) return;
         before = b;
@@ -492,6 +645,7 @@ static size_t remove_block(skv_prefix_index *index, block *b)
     assert(b->n_children == 0);
     drop_state(index, b);
     skv_lru_remove(&index->blocks, &b->node);
+    if (index->contents.buckets && !b->taken) skv_lru_remove(&index->contents, &b->by_content);
     if (b->parent) b->parent->n_children--;
     const size_t n_pages =
         drop_part(index, b, full_part(b)) + drop_part(index, b, windowed_part(b));
@@ -504,10 +658,10 @@ size_t skv_prefix_index_evictable(const skv_prefix_index *index)
     return skv_kv_store_idle_weight(index->store);
 }
 
-/* A spill sees a block for the last time while it is whole. */
+/* A spill sees an exact block for the last time while it is whole. */
 static void tell_keeper(const skv_prefix_index *index, block *b)
 {
-    if (!index->keeper.give_up || !is_whole(b)) return;
+    if (!index->keeper.give_up || !is_whole(b) || b->approximate) return;
     skv_prefix_block shown = show_block(index, b);
     index->keeper.give_up(index->keeper.user, &shown);
 }
@@ -551,6 +705,7 @@ void skv_prefix_index_free(skv_prefix_index *index)
     }
     skv_lru_release(&index->blocks);
     skv_lru_release(&index->states);
+    skv_lru_release(&index->contents);
     skv_free(index->places);
     skv_free(index);
 }

@@ -15,6 +15,10 @@
  * them. A block gives them up alone when sequences use its other pages and not these, and gets them
  * again from the next sequence that computes them.
  *
+ * Rows may also be taken from another place (kv_turn.h). Blocks that have such rows, and all after
+ * them, are not exact: no keeper is told of them. Runs of whole blocks are found by their tokens
+ * alone, whatever stands before them.
+ *
  * Where layers keep a state, a beginning can be continued only after a block that has a copy of
  * it, a checkpoint. There is a bounded number of them, which are given up least recently used
  * first, alone or with their block.
@@ -94,6 +98,38 @@ size_t skv_prefix_index_in_use(const skv_prefix_index *index, uint64_t domain, c
  * it remembers fewer. */
 void skv_prefix_index_insert(skv_prefix_index *index, uint64_t domain, const int32_t *ids, size_t n,
                              const skv_kv_cache *cache);
+
+/* ---- rows from another place ---- */
+
+/* Tokens [at, at + n) of a text. */
+typedef struct skv_prefix_part {
+    size_t at, n;
+} skv_prefix_part;
+
+/* Tokens of a text that whole blocks of another one have, which may stand elsewhere there. */
+typedef struct skv_prefix_run {
+    size_t at, n; /* in the text that was looked for */
+    size_t from;  /* where they are in the other one */
+    void *of;     /* the index's own, until it is next changed */
+} skv_prefix_run;
+
+/** From here on blocks are also found by their tokens alone. The index must be empty. */
+SKV_MUST_CHECK skv_status skv_prefix_index_find_runs(skv_prefix_index *index, skv_error *err);
+/** The first run of at least n_min tokens of ids[first..n); false: there is none. Blocks with rows
+ * from elsewhere are in none: a key is turned once. */
+bool skv_prefix_index_run(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                          size_t first, size_t n, size_t n_min, skv_prefix_run *out);
+/** The pages of a run [n_bundles][n / SKV_PAGE_ROWS], with a reference more each; its blocks have
+ * been used. */
+void skv_prefix_index_hold_run(skv_prefix_index *index, const skv_prefix_run *run, uint32_t *pages);
+/** As skv_prefix_index_insert. Rows of `parts`, ascending, came from elsewhere, and rows after
+ * them have seen these. */
+void skv_prefix_index_insert_parts(skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                                   size_t n, const skv_kv_cache *cache,
+                                   const skv_prefix_part *parts, size_t n_parts);
+/** How many of ids[0..n) stand in known blocks with rows from elsewhere. */
+size_t skv_prefix_index_taken(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
+                              size_t n);
 
 /** From here on blocks have names, and their end is told. The index must be empty. */
 void skv_prefix_index_set_keeper(skv_prefix_index *index, const skv_prefix_keeper *keeper);

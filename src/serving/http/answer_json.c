@@ -27,13 +27,23 @@ static void add_drafts(skv_buf *out, const skv_draft_counts drafts[SKV_DRAFT_SOU
     skv_buf_text(out, "}}");
 }
 
+void answer_cached(skv_buf *out, const skv_job_stats *stats)
+{
+    skv_buf_printf(out, "{\"cached_tokens\":%zu", stats->cached_tokens);
+    if (stats->shifted_tokens > 0) {
+        skv_buf_printf(out, ",\"shifted_tokens\":%zu", stats->shifted_tokens);
+    }
+    skv_buf_text(out, "}");
+}
+
 void answer_usage(skv_buf *out, const skv_job_stats *stats)
 {
     skv_buf_printf(out,
                    "{\"prompt_tokens\":%zu,\"completion_tokens\":%zu,\"total_tokens\":%zu,"
-                   "\"prompt_tokens_details\":{\"cached_tokens\":%zu}",
+                   "\"prompt_tokens_details\":",
                    stats->prompt_tokens, stats->completion_tokens,
-                   stats->prompt_tokens + stats->completion_tokens, stats->cached_tokens);
+                   stats->prompt_tokens + stats->completion_tokens);
+    answer_cached(out, stats);
     add_drafts(out, stats->drafts);
     skv_buf_text(out, "}");
 }
@@ -55,6 +65,9 @@ void answer_timings(skv_buf *out, const skv_job_stats *stats)
     skv_buf_printf(out, "{\"queue_ms\":%.3f,\"wait_ms\":%.3f,\"cache_n\":%zu,\"preemptions\":%zu",
                    (double)stats->queue_ns * 1e-6, (double)stats->wait_ns * 1e-6,
                    stats->cached_tokens, stats->preemptions);
+    if (stats->shifted_tokens > 0) {
+        skv_buf_printf(out, ",\"shifted_n\":%zu", stats->shifted_tokens);
+    }
     if (stats->miss.reason != SKV_MISS_NONE) {
         skv_buf_printf(out, ",\"cache_miss\":\"%s\",\"cache_miss_token\":%zu,\"cache_lost_n\":%zu",
                        skv_miss_name(stats->miss.reason), stats->miss.token,

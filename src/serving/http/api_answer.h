@@ -105,6 +105,8 @@ void answer_write_finish(skv_buf *out, const api_choice *c);
 
 /* ---- answer_json.c: pieces that the responses of all generating endpoints have in common ---- */
 
+/** {"cached_tokens":...} */
+void answer_cached(skv_buf *out, const skv_job_stats *stats);
 /** {"prompt_tokens":...,"prompt_tokens_details":{"cached_tokens":...}} */
 void answer_usage(skv_buf *out, const skv_job_stats *stats);
 /** {"prompt_n":...,"prompt_ms":...,"predicted_per_second":...,...} */

@@ -27,9 +27,13 @@ static void write_usage(const answer *a, skv_buf *out)
                    "{\"input_tokens\":%zu,\"cache_creation_input_tokens\":%zu,"
                    "\"cache_creation\":{\"ephemeral_5m_input_tokens\":%zu,"
                    "\"ephemeral_1h_input_tokens\":%zu},"
-                   "\"cache_read_input_tokens\":%zu,\"output_tokens\":%zu}",
+                   "\"cache_read_input_tokens\":%zu,\"output_tokens\":%zu",
                    n_left - n_made, n_made, n_made - n_long, n_long, n_read,
                    stats.completion_tokens);
+    if (stats.shifted_tokens > 0) {
+        skv_buf_printf(out, ",\"shifted_input_tokens\":%zu", stats.shifted_tokens);
+    }
+    skv_buf_text(out, "}");
 }
 
 static const char *stop_reason(const answer *a)

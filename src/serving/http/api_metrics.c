@@ -41,6 +41,7 @@ static const metric_row rows[] = {
     {"prefix_cache_hits_by_kind_total", NULL, NULL, "kind=\"disk\"", AT(prefix_disk_tokens)},
     {"prefix_cache_hits_by_kind_total", NULL, NULL, "kind=\"store\"", AT(prefix_store_tokens)},
     {"prefix_cache_hits_by_kind_total", NULL, NULL, "kind=\"reader\"", AT(prefix_reader_tokens)},
+    {"prefix_cache_hits_by_kind_total", NULL, NULL, "kind=\"shift\"", AT(prefix_shift_tokens)},
     {"prefix_cache_misses_total", "counter",
      "Requests that found less in the prefix cache than their prompt has, by reason.",
      "reason=\"new\"", AT(misses[SKV_MISS_NEW])},

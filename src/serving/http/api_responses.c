@@ -86,12 +86,12 @@ static void write_usage(const answer *a, skv_buf *out)
 {
     skv_job_stats stats;
     generation_stats(&a->g, &stats);
+    skv_buf_printf(out, "{\"input_tokens\":%zu,\"input_tokens_details\":", stats.prompt_tokens);
+    answer_cached(out, &stats);
     skv_buf_printf(out,
-                   "{\"input_tokens\":%zu,\"input_tokens_details\":{\"cached_tokens\":%zu},"
-                   "\"output_tokens\":%zu,\"output_tokens_details\":{\"reasoning_tokens\":0},"
+                   ",\"output_tokens\":%zu,\"output_tokens_details\":{\"reasoning_tokens\":0},"
                    "\"total_tokens\":%zu}",
-                   stats.prompt_tokens, stats.cached_tokens, stats.completion_tokens,
-                   stats.prompt_tokens + stats.completion_tokens);
+                   stats.completion_tokens, stats.prompt_tokens + stats.completion_tokens);
 }
 
 /* The request's fields, or their defaults. Once they are known to be long, they stand in the

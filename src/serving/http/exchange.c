@@ -105,6 +105,13 @@ static void add_changes(skv_buf *out, const prompt_report *report)
     skv_buf_text(out, "\r\n");
 }
 
+/* As known when the head is written: a stream's usage tells it at the end. */
+static void add_shifted(skv_buf *out, const skv_job_stats *used)
+{
+    if (used->shifted_tokens == 0) return;
+    skv_buf_printf(out, "x-swiftkv-shifted: %zu\r\n", used->shifted_tokens);
+}
+
 static void write_head(exchange *ex, const exchange_response *r, skv_buf *out)
 {
     const bool named = ex->trace.request_id[0] != 0;
@@ -117,6 +124,7 @@ static void write_head(exchange *ex, const exchange_response *r, skv_buf *out)
     add_origin(out, ex);
     if (ex->left_out[0]) skv_buf_printf(out, "x-swiftkv-left-out: %s\r\n", ex->left_out);
     add_changes(out, &ex->changed);
+    add_shifted(out, &ex->used);
     skv_buf_append(out, r->fields.data, r->fields.size);
     add_length(out, ex, r);
     skv_buf_text(out, "\r\n");

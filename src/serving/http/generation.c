@@ -282,6 +282,7 @@ void generation_stats(const generation *g, skv_job_stats *out)
         generation_prompt_stats(g, i, &one);
         out->prompt_tokens += one.prompt_tokens;
         out->cached_tokens += one.cached_tokens;
+        out->shifted_tokens += one.shifted_tokens;
         out->kept_tokens += one.kept_tokens;
         out->kept_long_tokens += one.kept_long_tokens;
         add_miss(&out->miss, &one.miss);

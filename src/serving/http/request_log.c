@@ -182,6 +182,9 @@ static void add_used(skv_buf *out, const exchange *ex)
                    used->prompt_tokens, used->cached_tokens, used->completion_tokens,
                    used->preemptions, ms_of(ex->read_ns), ms_of(used->queue_ns),
                    ms_of(used->wait_ns), ms_of(used->prefill_ns), ms_of(used->decode_ns));
+    if (used->shifted_tokens > 0) {
+        skv_buf_printf(out, ",\"shifted_tokens\":%zu", used->shifted_tokens);
+    }
     add_miss(out, &used->miss);
     skv_buf changes = {.max = LIMIT_TEXT_BYTES};
     prompt_report_tell(&ex->changed, &changes);

@@ -189,6 +189,9 @@ static skv_status begin(skv_scheduler *s, skv_lane *lane, skv_error *err)
         skv_worker_follow_idle(s, lane, n_found);
         skv_worker_explain(s, lane, matchable(s, lane), n_found, looks);
     }
+    const bool takes = looks && how.method == SKV_EVICT_NONE && !lane->job->params.stores;
+    skv_worker_begin_shift(s, lane, takes ? matchable(s, lane) : 0,
+                           !lane->queue.begun && lane->i_answer == 0);
     lane->queue.begun = true;
     return SKV_OK;
 }
@@ -207,6 +210,7 @@ void skv_worker_share_prompt(skv_scheduler *s, const skv_lane *from, skv_lane *f
         fork->sequence = NULL;
         return;
     }
+    skv_worker_share_shift(from, fork);
     fork->queue.state = SKV_LANE_PROMPT;
     s->n_waiting--;
     s->n_running++;

@@ -38,21 +38,20 @@ static size_t whole_blocks(size_t n)
 
 /* Where checkpoints may stand, after `from`, at most `most` of them. */
 typedef struct places {
-    skv_lane_checkpoints *out;
+    size_t *at, n; /* ascending */
     size_t from, most;
 } places;
 
-static void add(const places *p, size_t n_tokens)
+static void add(places *p, size_t n_tokens)
 {
-    skv_lane_checkpoints *out = p->out;
     const size_t at = whole_blocks(n_tokens);
-    if (at <= p->from || out->n == p->most) return;
+    if (at <= p->from || p->n == p->most) return;
     size_t i = 0;
-    while (i < out->n && out->at[i] < at) i++;
-    if (i < out->n && out->at[i] == at) return;
-    memmove(out->at + i + 1, out->at + i, (out->n - i) * sizeof *out->at);
-    out->at[i] = at;
-    out->n++;
+    while (i < p->n && p->at[i] < at) i++;
+    if (i < p->n && p->at[i] == at) return;
+    memmove(p->at + i + 1, p->at + i, (p->n - i) * sizeof *p->at);
+    p->at[i] = at;
+    p->n++;
 }
 
 /* Whether a message, or the template's text around it, begins or ends in front of token i. */
@@ -61,7 +60,7 @@ static bool is_border(const skv_tokenizer *t, const int32_t *ids, size_t i)
     return skv_tokenizer_is_special(t, ids[i]) && !skv_tokenizer_is_special(t, ids[i - 1]);
 }
 
-static void add_messages(const places *p, const skv_tokenizer *t, const int32_t *ids, size_t n)
+static void add_messages(places *p, const skv_tokenizer *t, const int32_t *ids, size_t n)
 {
     size_t first = 0, last = SIZE_MAX, n_last = 0;
     for (size_t i = n; i-- > 1 && n_last < MESSAGES;) {
@@ -76,18 +75,33 @@ static void add_messages(const places *p, const skv_tokenizer *t, const int32_t 
     add(p, first);
 }
 
+size_t skv_checkpoint_places(const skv_vocab *vocab, const skv_read_prompt *prompt, size_t most,
+                             size_t at[SKV_CHECKPOINTS_MAX])
+{
+    const size_t n = prompt->n;
+    places p = {.at = at,
+                .from = prompt->n_found,
+                .most = skv_min_size(SKV_CHECKPOINTS_MAX, skv_ceil_div(most, SHARE))};
+    add(&p, n);
+    add(&p, prompt->n_known);
+    if (vocab) add_messages(&p, vocab->tokenizer, prompt->ids, n);
+    const size_t part = skv_max_size(LONG_TOKENS, skv_ceil_div(n, LONG_PARTS));
+    for (size_t i = part; i < n; i += part) add(&p, i);
+    return p.n;
+}
+
 void skv_worker_place_checkpoints(skv_scheduler *s, skv_lane *lane, size_t n_found, size_t n_usable)
 {
     lane->checkpoints = (skv_lane_checkpoints){.n = 0};
     if (!keeps(s, lane)) return;
-    const size_t n_pool = s->engine->checkpoints.n;
-    const places p = {&lane->checkpoints, n_found,
-                      skv_min_size(SKV_LANE_CHECKPOINTS, skv_ceil_div(n_pool, SHARE))};
-    add(&p, n_usable);
-    add(&p, skv_prefix_index_rows(s->prefix, lane->job->domain, lane->ids, n_usable, NULL));
-    if (s->vocab) add_messages(&p, s->vocab->tokenizer, lane->ids, n_usable);
-    const size_t part = skv_max_size(LONG_TOKENS, skv_ceil_div(n_usable, LONG_PARTS));
-    for (size_t at = part; at < n_usable; at += part) add(&p, at);
+    const uint64_t domain = lane->job->domain;
+    const skv_read_prompt prompt = {
+        .ids = lane->ids,
+        .n = n_usable,
+        .n_found = n_found,
+        .n_known = skv_prefix_index_rows(s->prefix, domain, lane->ids, n_usable, NULL)};
+    lane->checkpoints.n =
+        skv_checkpoint_places(s->vocab, &prompt, s->engine->checkpoints.n, lane->checkpoints.at);
 }
 
 size_t skv_worker_until_checkpoint(const skv_lane *lane, size_t n_seen, size_t n)

@@ -111,7 +111,7 @@ static void add_prompts(skv_scheduler *s, size_t n_rows)
         size_t n_seen = skv_lane_cached(lane), n_fit = skv_step_clock_fit(&s->clock, ns, n_seen);
         if (first) n_fit = skv_max_size(n_fit, CHUNK_MIN);
         size_t n = skv_min_size(n_left(lane), skv_min_size(n_fit, n_free));
-        n = skv_worker_until_checkpoint(lane, n_seen, n);
+        n = skv_worker_until_run(lane, n_seen, skv_worker_until_checkpoint(lane, n_seen, n));
         if (n == 0 || (!first && n < n_left(lane) && n < PIECE_MIN)) return;
         add_span(s, lane, n);
         n_free -= n;
@@ -160,6 +160,7 @@ static void order_by_method(skv_scheduler *s)
 
 bool skv_worker_compose(skv_scheduler *s)
 {
+    skv_worker_take_runs(s);
     look_at_prompts(s);
     for (bool drafts = true;; drafts = false) {
         s->n_spans = 0;

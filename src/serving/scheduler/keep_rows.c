@@ -102,7 +102,7 @@ static void put_block(skv_scheduler *s, skv_lane *lane, size_t i)
 void skv_worker_keep_rows(skv_scheduler *s, skv_lane *lane, size_t step_row, size_t n)
 {
     size_t row_bytes = skv_boundary_row_bytes(s->engine), end = skv_lane_cached(lane);
-    if (lane->job->params.no_prefix_cache) return;
+    if (lane->job->params.no_prefix_cache || skv_worker_is_approximate(lane)) return;
     if (!lane->rows.bytes) lane->rows.bytes = skv_alloc(SKV_PAGE_ROWS, row_bytes);
     if (!lane->rows.bytes) return;
     const unsigned char *from = s->step_rows + step_row * row_bytes;

@@ -17,6 +17,7 @@
  *     stored    store_prompt.c: the blocks that were reported
  *     rows      keep_rows.c: its rows on disk, in the smaller form
  *     checkpoints  checkpoints.c: where its state is kept
+ *     shift     shift.c: what it takes from other places
  *     mask      masks.c: its constraint, and the tokens that may follow
  *     choice    choose.c: its sampler and the token that was chosen
  *     draft     drafts.c: the tokens that a step checks beside it
@@ -29,6 +30,7 @@
 #define SKV_SERVE_LANE_H
 
 #include "common/stop_text.h"
+#include "kv/prefix_index.h"
 #include "scheduler/job.h"
 #include "scheduler/spill.h"
 #include "scheduler/told_values.h"
@@ -79,12 +81,22 @@ typedef struct skv_lane_rows {
     skv_spill_name name;  /* the last of them this one */
 } skv_lane_rows;
 
-enum { SKV_LANE_CHECKPOINTS = 10 };
-
 typedef struct skv_lane_checkpoints {
-    size_t at[SKV_LANE_CHECKPOINTS], n; /* of its ids when it began: tokens, ascending */
-    size_t answer;                      /* after so many of them while it answers; 0: none */
+    size_t at[SKV_CHECKPOINTS_MAX], n; /* of its ids when it began: tokens, ascending */
+    size_t answer;                     /* after so many of them while it answers; 0: none */
 } skv_lane_checkpoints;
+
+enum { SKV_LANE_PARTS = 16 };
+
+typedef struct skv_lane_shift {
+    size_t end;       /* ids before it may come from elsewhere; 0: none, or no more */
+    size_t next;      /* the next run begins here, or later */
+    size_t n_taken;   /* ids in blocks with rows from elsewhere, so far */
+    bool counts;      /* what it takes is counted */
+    bool approximate; /* what it began with has rows from elsewhere */
+    skv_prefix_part parts[SKV_LANE_PARTS]; /* [n_parts]: that it has taken */
+    size_t n_parts;
+} skv_lane_shift;
 
 typedef struct skv_lane_mask {
     void *constraint; /* owned; NULL: none */
@@ -140,6 +152,7 @@ typedef struct skv_lane {
     skv_lane_stored stored;
     skv_lane_rows rows;
     skv_lane_checkpoints checkpoints;
+    skv_lane_shift shift;
     skv_lane_mask mask;
     skv_lane_choice choice;
     skv_lane_draft draft;

@@ -92,8 +92,8 @@ void skv_worker_remember(skv_scheduler *s, const skv_lane *lane)
     if (!s->prefix || lane->job->params.no_prefix_cache || !lane->sequence) return;
     /* Rows after an eviction have seen fewer rows than a prompt would show them. */
     if (lane->sequence->cache.kept) return;
-    skv_prefix_index_insert(s->prefix, lane->job->domain, lane->ids, skv_lane_cached(lane),
-                            &lane->sequence->cache);
+    skv_prefix_index_insert_parts(s->prefix, lane->job->domain, lane->ids, skv_lane_cached(lane),
+                                  &lane->sequence->cache, lane->shift.parts, lane->shift.n_parts);
     skv_tell_remember(lane->sequence, lane->job->domain, skv_lane_cached(lane));
     skv_worker_note_prompt(s, lane, skv_lane_cached(lane));
     skv_worker_share(s, lane);

@@ -50,7 +50,7 @@ typedef struct skv_begun_prompt {
     size_t n;
     size_t n_usable; /* of them, those that may come from the cache */
     size_t n_found;  /* that did */
-    size_t n_rows;   /* whose rows the cache has without a state behind them; 0: no layer keeps one
+    size_t n_rows;   /* whose rows the cache has without a state at their end; 0: no layer keeps one
                       */
     bool looked;     /* whether they were looked up at all */
 } skv_begun_prompt;

@@ -170,6 +170,7 @@ static skv_status build(skv_scheduler *s, const skv_scheduler_options *options, 
         }
         skv_tell_index(s->engine, stats.kv_pages, s->options.seed);
     }
+    SKV_TRY(skv_worker_open_shift(s, err));
     SKV_TRY(skv_worker_open_kept(s, err));
     SKV_TRY(skv_worker_open_readers(s, err));
     skv_worker_publish(s);
@@ -294,6 +295,8 @@ static skv_status check_stores(const skv_scheduler *s, const skv_job_params *p, 
 {
     SKV_REQUIRE(p->stores || !s->engine->options.prompt_only, err, SKV_UNSUPPORTED,
                 "this engine reads prompts for others (prompt_only) and writes no answers");
+    SKV_REQUIRE(!p->stores || !s->options.cache_shift, err, SKV_UNSUPPORTED,
+                "a store has exact blocks only, and this server has others too (cache_shift)");
     SKV_REQUIRE(!p->stores || (s->store && s->prefix && !p->no_prefix_cache), err, SKV_UNSUPPORTED,
                 "there is no store that the prompt's blocks could go to");
     return SKV_OK;

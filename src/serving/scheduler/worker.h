@@ -26,6 +26,7 @@
  *     remote.c      prompts that another server reads
  *     store_prompt.c prompts that are read for others
  *     recall.c      prompts that continue an answer (called by others)
+ *     shift.c       runs of a prompt that stood elsewhere before
  *     idle_reads.c  expected prompts, read while no job waits
  */
 #ifndef SKV_SERVE_WORKER_H
@@ -185,6 +186,22 @@ bool skv_worker_wants_state(const skv_scheduler *s, const skv_lane *lane);
 void skv_worker_keep_state(skv_scheduler *s, skv_lane *lane);
 /** The lane gives its sequence back: the state after its answer stays. */
 void skv_worker_settle_state(skv_lane *lane);
+
+/* ---- shift.c ---- */
+
+/** Refuses cache_shift where it cannot hold. */
+SKV_MUST_CHECK skv_status skv_worker_open_shift(skv_scheduler *s, skv_error *err);
+/** A lane begins with what was found, and may take runs from elsewhere up to n_usable of its ids;
+ * `counts`: for the first time. */
+void skv_worker_begin_shift(skv_scheduler *s, skv_lane *lane, size_t n_usable, bool counts);
+/** A branch has the rows of the lane that it shares. */
+void skv_worker_share_shift(const skv_lane *from, skv_lane *fork);
+/** How many of a lane's next n ids, after n_seen, are read before a run may begin. */
+size_t skv_worker_until_run(const skv_lane *lane, size_t n_seen, size_t n);
+/** Lanes that stand at a run take it. */
+void skv_worker_take_runs(skv_scheduler *s);
+/** Whether a lane's next rows have seen rows from elsewhere. */
+bool skv_worker_is_approximate(const skv_lane *lane);
 
 /* ---- recall.c ---- */
 

@@ -187,6 +187,7 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
         .load_rows = skv_cpu_load_rows,
     };
     skv_cpu_add_pages(&be->base);
+    be->base.pages_turn = skv_cpu_pages_turn;
     skv_cpu_add_steps(&be->base);
     skv_kernels_init(&be->kernels, level, features);
     be->base.level = skv_cpu_level_name(be->kernels.level);

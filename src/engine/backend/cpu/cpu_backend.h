@@ -23,6 +23,13 @@ void skv_cpu_unmap(skv_backend *base, skv_mapped mapped);
 /* cpu_pages.c */
 /** Its functions of pools, slots and tables. */
 void skv_cpu_add_pages(skv_backend *base);
+/** K (which = 0) or V (1) of row `row` of a head at `from` becomes that of row i of one at `to`. */
+void skv_cpu_move_half(unsigned char *to, size_t i, const unsigned char *from, size_t row,
+                       size_t which, skv_kv_type type, size_t head_dim);
+
+/* cpu_turn.c */
+void skv_cpu_pages_turn(skv_backend *base, skv_page_pool *pool, skv_kv_type type,
+                        const skv_turn_job *jobs, size_t n);
 
 /* cpu_step.c */
 /** Its functions of steps and angles. */

@@ -114,18 +114,15 @@ typedef struct compaction {
     const skv_compact_job *jobs;
 } compaction;
 
-/* Row `row` of a head at `from` becomes row i of one at `to`. */
-static void move_row(unsigned char *to, size_t i, const unsigned char *from, size_t row,
-                     skv_kv_type type, size_t head_dim)
+void skv_cpu_move_half(unsigned char *to, size_t i, const unsigned char *from, size_t row,
+                       size_t which, skv_kv_type type, size_t head_dim)
 {
     const size_t n_bytes = head_dim * skv_kv_size(type);
-    for (size_t which = 0; which < 2; which++) {
-        const size_t rows_at = skv_page_rows_at(type, head_dim, which);
-        memcpy(to + rows_at + i * n_bytes, from + rows_at + row * n_bytes, n_bytes);
-        if (!skv_kv_has_scales(type)) continue;
-        const size_t scales_at = skv_page_scales_at(type, head_dim, which);
-        to[scales_at + i] = from[scales_at + row];
-    }
+    const size_t rows_at = skv_page_rows_at(type, head_dim, which);
+    memcpy(to + rows_at + i * n_bytes, from + rows_at + row * n_bytes, n_bytes);
+    if (!skv_kv_has_scales(type)) return;
+    const size_t scales_at = skv_page_scales_at(type, head_dim, which);
+    to[scales_at + i] = from[scales_at + row];
 }
 
 static void compact(void *arg, size_t i_job, size_t i_thread)
@@ -139,7 +136,10 @@ static void compact(void *arg, size_t i_job, size_t i_thread)
         const unsigned char *from =
             page_at(c->pool, job->from[row / SKV_PAGE_ROWS]) + job->from_offset;
         if (to == from && i % SKV_PAGE_ROWS == row % SKV_PAGE_ROWS) continue;
-        move_row(to, i % SKV_PAGE_ROWS, from, row % SKV_PAGE_ROWS, c->type, job->head_dim);
+        for (size_t which = 0; which < 2; which++) {
+            skv_cpu_move_half(to, i % SKV_PAGE_ROWS, from, row % SKV_PAGE_ROWS, which, c->type,
+                              job->head_dim);
+        }
     }
 }
 

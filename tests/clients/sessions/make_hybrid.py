@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""A hybrid model with another model's tokenizer: for sessions, whose answers do not matter.
+
+    make_hybrid.py TOKENIZER_FOLDER OUT
+
+The tiny Qwen 3.5 of tests/data, whose rows of the embedding are repeated until there is one for each token.
+"""
+
+import json
+import shutil
+import struct
+import sys
+from pathlib import Path
+
+TINY = Path(__file__).resolve().parents[2] / "data/models/qwen3-5"
+NAME, CONTEXT = "model.embed_tokens.weight", 1 << 18
+
+
+def vocabulary_of(folder):
+    text = json.loads((folder / "tokenizer.json").read_text())
+    ids = [*text["model"]["vocab"].values(), *(t["id"] for t in text["added_tokens"])]
+    return max(ids) + 1
+
+
+def make_hybrid(tokenizer, out):
+    tokenizer, out = Path(tokenizer), Path(out)
+    out.mkdir(parents=True, exist_ok=True)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        if (tokenizer / name).exists():
+            shutil.copy(tokenizer / name, out)
+    config = json.loads((TINY / "config.json").read_text())
+    n = -(-vocabulary_of(tokenizer) // 8) * 8
+    data = (TINY / "model.safetensors").read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header, body = json.loads(data[8 : 8 + size]), data[8 + size :]
+    first, end = header[NAME]["data_offsets"]
+    row = 4 * config["hidden_size"]
+    rows = (body[first:end] * (n * row // (end - first) + 1))[: n * row]
+    header[NAME] |= {"shape": [n, config["hidden_size"]], "data_offsets": [len(body), len(body) + len(rows)]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    (out / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + body + rows)
+    config |= {"vocab_size": n, "max_position_embeddings": CONTEXT}
+    (out / "config.json").write_text(json.dumps(config))
+    return out
+
+
+if __name__ == "__main__":
+    make_hybrid(*sys.argv[1:])
