@@ -27,11 +27,11 @@ typedef enum skv_axis {
     SKV_AXIS_EXIT_HEAD, /* 0: none; 1: of all tokens; 2: of some */
     SKV_AXIS_PREFILL,
     SKV_AXIS_PRUNE,
-    SKV_AXIS_EVICT,       /* skv_evictor, then the same methods by query head */
-    SKV_AXIS_FFN_SKIP,    /* 0 or 1 */
-    SKV_AXIS_EARLY_EXIT,  /* 0 or 1 */
-    SKV_AXIS_LORA,        /* 0 or 1: sequences may have an adapter */
-    SKV_AXIS_SPECULATE,   /* skv_drafting */
+    SKV_AXIS_EVICT,      /* skv_evictor, then the same methods by query head */
+    SKV_AXIS_FFN_SKIP,   /* 0 or 1 */
+    SKV_AXIS_EARLY_EXIT, /* 0 or 1 */
+    SKV_AXIS_LORA,       /* 0 or 1: sequences may have an adapter */
+    SKV_AXIS_SPECULATE,  /* skv_drafting */
     SKV_AXIS_KV,
     SKV_AXIS_WEIGHTS,
     SKV_AXIS_DEVICE, /* 0: keeps all promises of equal bits, as the processor; 1: only repeats */
