@@ -744,10 +744,14 @@ class Tidy:
 
     def check_unused(self, links, sources, public):
         allowed = {key: at for key, at in self.allowed.items() if at[1] == EXPORTED}
+        fuzzed = set()  # by targets that this build leaves out
+        for source in self.sources:
+            if source.inside("fuzz"):
+                fuzzed.update(re.findall(r"\w+", source.code))
         for symbol, home in links.unused():
             if symbol.startswith("__wrap_"):  # the linker calls it for others (--wrap)
                 continue
-            if home not in sources or symbol in public or allowed.pop((home, symbol), None):
+            if home not in sources or symbol in public | fuzzed or allowed.pop((home, symbol), None):
                 continue
             self.report_symbol(sources[home], "unused-export", symbol, "only its own file uses it")
         for (path, name), (line, _) in allowed.items():

@@ -50,7 +50,7 @@ VALUES = {"model": ["ordinary model", "SwiftKV model", "AcrossKV model", "SwiftK
 TRAITS = [axis for axis in VALUES if not axis.startswith("--")]
 AXIS_OF = {value: axis for axis in TRAITS for value in VALUES[axis]}
 KINDS = [("f32", "f32"), ("bf16", "bf16"), ("fp8", "int8"), ("int8", "f32"), ("int8", "bf16"), ("f32", "int8"), ("fp8", "bf16")]
-PROGRAMS = ("a request's own method", "batch invariance")  # what has no command, so no column
+PROGRAMS = ("a request's own method", "batch invariance", "serve --cache-shift")  # what has no column
 RANKS = "several ranks"  # a column of its own: generate under mpirun
 UNDRAFTED = ("score", "similarity")  # they generate nothing, and do not take --speculate
 SOLE = ("generate", "chat", "bench", "eval")  # where every row works
@@ -252,7 +252,6 @@ class CombinationsTest(unittest.TestCase):
                 "score": ("score", model, "--ids-file", ids, "--json", *words),
                 "similarity": ("similarity", model, "--text", text, "--json", *words),
                 "serve": ("serve", model, "--port", 0, *words),
-                "serve --cache-shift": ("serve", model, "--port", 0, "--cache-shift", *words),
                 "serve --role read": ("serve", model, "--port", 0, *self.reader_words(), *words),
                 RANKS: ("generate", model, "--ids-file", ids, *n, "--json", *words)}[place]
 
@@ -268,10 +267,8 @@ class CombinationsTest(unittest.TestCase):
         """Of a reader whose store is away: it begins all the same."""
         return ("--role", "read", "--cache-store", "redis://127.0.0.1:1", "--cache-key-file", self.folder / "key")
 
-    def serves(self, model, words, place):
-        reads = place == "serve --role read"
-        more = self.reader_words() if reads else place.split()[1:]
-        server = base.Server(model, *more, *words)
+    def serves(self, model, words, reads):
+        server = base.Server(model, *(self.reader_words() if reads else ()), *words)
         ids = [CHARACTERS.index(c) for c in TEXT]
         try:
             if reads:
@@ -298,7 +295,7 @@ class CombinationsTest(unittest.TestCase):
             words += ["--draft", self.draft_model_of(model)]
         line = (place, values, kv, weights)
         if place.startswith("serve") and said == "yes":
-            self.serves(model, words, place)
+            self.serves(model, words, reads="read" in place)
             return
         command = self.command(place, model, values, words)
         done = self.run_on_ranks(command) if place == RANKS else run(*command, text=TEXT + "\n")

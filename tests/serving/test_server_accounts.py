@@ -260,8 +260,8 @@ class AccountsTest(Bounded):
         n, at_once = (NIGHTLY[0] * MIB, NIGHTLY[1]) if NIGHTLY else (MIB // 4, 1)
         pairs = list(itertools.product(ENDPOINTS, SHAPES))
         if not SEED:
-            # With one of two in turn each endpoint gets half of the shapes, and each shape comes to half of the endpoints.
-            short = [pair for i, pair in enumerate(pairs) if (i + i // len(SHAPES)) % 2 == 0]
+            # One of four in turn: each endpoint gets two or three shapes, and each shape comes to a quarter of them.
+            short = [pair for i, pair in enumerate(pairs) if (i + i // len(SHAPES)) % 4 == 0]
             return [(*pair, n, at_once) for pair in (pairs if NIGHTLY or ALL else short)]
         draw = generator(1)
         sizes = [MIB, min(8 * MIB, n), n]

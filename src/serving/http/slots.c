@@ -94,7 +94,7 @@ bool slots_copy(const exchange *ex, size_t i, int32_t **ids, size_t *n, api_erro
     if (!request_hold(ex, most * sizeof **ids, "slot", error)) return false;
     pthread_mutex_lock(&slots->lock);
     const slot *s = find(ex, i);
-    const bool fits = s && s->n <= most; /* a longer one came meanwhile */
+    const bool fits = s && s->n > 0 && s->n <= most; /* else a longer one came meanwhile */
     if (fits) *ids = malloc(s->n * sizeof **ids);
     if (*ids) *n = s->n;
     if (*ids) memcpy(*ids, s->ids, s->n * sizeof **ids);
