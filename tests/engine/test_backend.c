@@ -32,7 +32,7 @@ static void check_level(skv_cpu_level level, size_t n_threads, uint64_t seed)
 static void test_every_level(void **state)
 {
     (void)state;
-    for (skv_cpu_level level = SKV_CPU_LEVEL_BEST; level <= SKV_CPU_LEVEL_NEON; level++) {
+    for (skv_cpu_level level = SKV_CPU_LEVEL_BEST + 1; level <= SKV_CPU_LEVEL_NEON; level++) {
         check_level(level, 1, 1 + level);
         check_level(level, 3, 11 + level);
     }

@@ -20,7 +20,7 @@ typedef struct shape {
 } shape;
 
 static const shape shapes[] = {{1, 1, 1},   {7, 65, 3},     {6, 64, 128}, {50, 17, 129},
-                               {129, 5, 2}, {33, 200, 257}, {97, 70, 64}, {20, 130, 2300}};
+                               {129, 5, 2}, {33, 200, 257}, {97, 70, 64}, {9, 66, 2300}};
 
 static float *random_matrix(size_t n, skv_rng *rng)
 {
