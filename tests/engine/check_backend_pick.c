@@ -318,6 +318,7 @@ static void pick(picks *k, const skv_pick_row *p, skv_picked *out)
     }
     check_done(c);
     for (size_t i = 0; i < DRAWS; i++) out[i] = be->picked(be, k->step, i);
+    (void)be->picked(be, k->step, DRAWS);
 }
 
 static void check_wish(picks *k)

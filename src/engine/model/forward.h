@@ -146,10 +146,4 @@ typedef struct skv_forward {
  * first_layer: then they are there. */
 SKV_MUST_CHECK skv_status skv_forward_run(const skv_forward *f, skv_error *err);
 
-/** The most likely of n logits, the first of equals. */
-size_t skv_logits_best(const float *logits, size_t n);
-/** The sum of exp(logit - that of *best), which is the most likely one: log p of logit i is
- * logits[i] - logits[*best] - log(sum). */
-double skv_logits_sum(const float *logits, size_t n, size_t *best);
-
 #endif
