@@ -134,6 +134,18 @@ static void write_a_state_twice(skv_backend *be)
     be->step_begin = begin_in_one_state;
 }
 
+static void clear_nothing(skv_backend *be, skv_states *states, size_t i)
+{
+    (void)be;
+    (void)states;
+    (void)i;
+}
+
+static void keep_a_state(skv_backend *be)
+{
+    be->state_clear = clear_nothing;
+}
+
 static skv_status begin_a_row_later(skv_backend *be, skv_backend_step *step,
                                     const skv_backend_step_spec *spec, skv_error *err)
 {
@@ -361,6 +373,7 @@ static const fault faults[] = {
     {"a lost count of dropped rows", lose_a_dropped_count, false},
     {"a lost entry of a table", lose_an_entry_of_a_table, false},
     {"a state written twice", write_a_state_twice, false},
+    {"a state that is not cleared", keep_a_state, false},
     {"angles of another step", take_angles_of_another_step, false},
     {"a row that is not copied", forget_the_last_row, false},
     {"a window that is not looked at", lose_a_window, false},

@@ -430,6 +430,8 @@ static void step_on(cursor *at, const group *groups)
 static skv_status add_fork(skv_eval_runner *r, const group *g, skv_eval_request *q, job *out,
                            skv_error *err)
 {
+    /* Also the last id, which no step reads. */
+    SKV_TRY(skv_engine_check_ids(r->engine, q->ids.data, q->ids.n, err));
     q->logprob = 0;
     q->greedy = true;
     q->answer.n = 0;
