@@ -139,19 +139,18 @@ void skv_reader_undo(skv_sequence *s)
 /* ---- steps ---- */
 
 typedef struct kvpred_step {
-    const skv_step_pass *base; /* the base's pass, over the spans as they were given */
-    skv_engine_kvpred *k;
+    skv_engine *e;
+    const skv_pass *base;  /* the base's pass, over the spans as they were given */
     const skv_span *spans; /* [base->n_spans] */
 } kvpred_step;
 
-static skv_step_pass auxiliary_pass(const kvpred_step *p, const skv_forward_span *spans, size_t n)
+static skv_status run_auxiliary(const kvpred_step *p, skv_pass_span *spans, size_t n,
+                                const skv_hook *hook, skv_error *err)
 {
-    return (skv_step_pass){.engine = p->base->engine,
-                           .spans = spans,
-                           .n_spans = n,
-                           .plan = &p->k->auxiliary.plan,
-                           .model = &p->k->auxiliary.model,
-                           .ws = &p->k->auxiliary.ws};
+    skv_pass pass = skv_second_model_pass(p->e, &p->e->kvpred.auxiliary, NULL, hook);
+    pass.spans = spans;
+    pass.n_spans = n;
+    return skv_pass_run(&pass, err);
 }
 
 /* Rows of a span that the base runs with keys and values of its own: those whose output is
@@ -169,9 +168,9 @@ static size_t count_voters(const kvpred_step *p, size_t i)
 }
 
 /* Tokens ids [n] from position `at` on as the auxiliary reads them. */
-static skv_forward_span reader_span(skv_sequence *s, const int32_t *ids, size_t n, size_t at)
+static skv_pass_span reader_span(skv_sequence *s, const int32_t *ids, size_t n, size_t at)
 {
-    skv_forward_span span = skv_step_span(s, ids, n, at);
+    skv_pass_span span = skv_step_span(s, ids, n, at);
     span.cache = &s->reader->cache;
     span.votes = NULL;
     return span;
@@ -187,9 +186,8 @@ static skv_status catch_up(const kvpred_step *p, skv_sequence *s, skv_error *err
         size_t at = cache->n_rows;
         size_t n = skv_min_size(s->n_seen - at, s->engine->options.step_tokens);
         SKV_TRY(skv_kv_cache_grow(cache, at + n, err));
-        const skv_forward_span span = reader_span(s, s->ids + at, n, at);
-        const skv_step_pass pass = auxiliary_pass(p, &span, 1);
-        SKV_TRY(skv_step_run(&pass, err));
+        skv_pass_span span = reader_span(s, s->ids + at, n, at);
+        SKV_TRY(run_auxiliary(p, &span, 1, NULL, err));
     }
     return SKV_OK;
 }
@@ -198,8 +196,8 @@ static skv_status catch_up(const kvpred_step *p, skv_sequence *s, skv_error *err
  * them. */
 static skv_status predict(const kvpred_step *p, skv_error *err)
 {
-    skv_engine_kvpred *k = p->k;
-    skv_engine *e = p->base->engine;
+    skv_engine *e = p->e;
+    skv_engine_kvpred *k = &e->kvpred;
     size_t n_spans = 0;
     for (size_t i = 0; i < p->base->n_spans; i++) {
         skv_sequence *s = p->spans[i].sequence;
@@ -214,15 +212,13 @@ static skv_status predict(const kvpred_step *p, skv_error *err)
     if (n_spans == 0) return SKV_OK;
     skv_kvpred_step step = {.predictor = &k->predictor,
                             .base = &e->model,
-                            .plan = p->base->sequence->plan,
+                            .plan = p->base->plan,
                             .ws = &e->ws,
                             .work = &e->work,
                             .spans = k->kept,
                             .n_spans = n_spans};
     const skv_hook hook = skv_kvpred_hook(&step);
-    skv_step_pass pass = auxiliary_pass(p, k->read, n_spans);
-    pass.hook = &hook;
-    const skv_status status = skv_step_run(&pass, err);
+    const skv_status status = run_auxiliary(p, k->read, n_spans, &hook, err);
     const skv_status ended = skv_kvpred_end(&step, status == SKV_OK ? err : NULL);
     if (status != SKV_OK || ended != SKV_OK) return status != SKV_OK ? status : ended;
     for (size_t i = 0; i < n_spans; i++) {
@@ -233,10 +229,10 @@ static skv_status predict(const kvpred_step *p, skv_error *err)
 }
 
 /* Rows [first, first + n) of span i, as the base's next span. */
-static skv_forward_span *take_rows(const kvpred_step *p, size_t i, size_t first, size_t n,
-                                   size_t *n_spans)
+static skv_pass_span *take_rows(const kvpred_step *p, size_t i, size_t first, size_t n,
+                                size_t *n_spans)
 {
-    skv_forward_span *span = &p->k->own[(*n_spans)++];
+    skv_pass_span *span = &p->e->kvpred.own[(*n_spans)++];
     *span = p->base->spans[i];
     span->ids += first;
     span->n = n;
@@ -248,12 +244,12 @@ static skv_forward_span *take_rows(const kvpred_step *p, size_t i, size_t first,
 
 static skv_status run_spans(const kvpred_step *p, size_t n_spans, bool predicted, skv_error *err)
 {
-    skv_step_pass pass = *p->base;
+    skv_pass pass = *p->base;
     if (n_spans == 0) return SKV_OK;
-    pass.spans = p->k->own;
+    pass.spans = p->e->kvpred.own;
     pass.n_spans = n_spans;
-    if (predicted) pass.plan = &p->k->predicted_plan;
-    return skv_step_run(&pass, err);
+    if (predicted) pass.plan = &p->e->kvpred.predicted_plan;
+    return skv_pass_run(&pass, err);
 }
 
 /* Tokens that vote have the base's queries and predicted keys and values, also of their own,
@@ -276,12 +272,12 @@ static skv_status run_own(const kvpred_step *p, skv_error *err)
         const size_t n = count_own(p, i);
         if (n > 0) (void)take_rows(p, i, p->spans[i].n - n, n, &n_spans);
     }
-    return run_spans(p, n_spans, p->base->sequence->reader->all, err);
+    return run_spans(p, n_spans, p->spans[0].sequence->reader->all, err);
 }
 
-skv_status skv_engine_kvpred_run(const skv_step_pass *base, const skv_span *spans, skv_error *err)
+skv_status skv_engine_kvpred_run(const skv_pass *base, const skv_span *spans, skv_error *err)
 {
-    const kvpred_step p = {base, &base->engine->kvpred, spans};
+    const kvpred_step p = {spans[0].sequence->engine, base, spans};
     SKV_TRY(predict(&p, err));
     SKV_TRY(run_voters(&p, err));
     return run_own(&p, err);

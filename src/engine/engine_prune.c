@@ -103,31 +103,28 @@ void skv_pruned_truncate(skv_sequence *s, size_t n)
 typedef struct prune_step {
     skv_engine *e;
     skv_sequence *s;
-    const skv_forward_span *span; /* as it was given */
+    const skv_pass_span *span; /* as it was given */
     const skv_step_sink *sink;
     size_t n_wanted; /* its last tokens */
 } prune_step;
 
 /* Tokens after those that the cache has; of all layers, or up to end_layer. */
-static skv_status run(const prune_step *p, const skv_forward_span *tokens, const skv_hook *hook,
+static skv_status run(const prune_step *p, const skv_pass_span *tokens, const skv_hook *hook,
                       size_t end_layer, skv_error *err)
 {
     const size_t n_past = p->s->cache.n_rows;
-    skv_forward_span span = skv_step_span(p->s, tokens->ids, tokens->n, n_past);
+    skv_pass_span span = skv_step_span(p->s, tokens->ids, tokens->n, n_past);
     SKV_TRY(skv_kv_cache_grow(&p->s->cache, n_past + span.n, err));
     span.unskipped = false;
     span.wanted = tokens->wanted;
     span.hidden = p->span->hidden;
     span.told_span = p->span->told_span;
     span.told_row = tokens->told_row;
-    return skv_step_run(&(skv_step_pass){.engine = p->e,
-                                         .sequence = p->s,
-                                         .spans = &span,
-                                         .n_spans = 1,
-                                         .sink = p->sink,
-                                         .hook = hook,
-                                         .end_layer = end_layer},
-                        err);
+    skv_pass pass = skv_step_pass(p->e, p->s, p->sink, hook);
+    pass.spans = &span;
+    pass.n_spans = 1;
+    pass.end_layer = end_layer;
+    return skv_pass_run(&pass, err);
 }
 
 /* Attention of the first wanted token to the n before it that wait, from the first layers. */
@@ -150,7 +147,7 @@ static skv_status probe_tokens(const prune_step *p, size_t n, skv_error *err)
     skv_status status = SKV_OK;
     for (size_t at = 0, chunk; at < n + 1 && status == SKV_OK; at += chunk) {
         chunk = skv_min_size(n + 1 - at, e->options.step_tokens);
-        const skv_forward_span tokens = {.ids = ids + at, .n = chunk, .wanted = SKV_ROWS_NONE};
+        const skv_pass_span tokens = {.ids = ids + at, .n = chunk, .wanted = SKV_ROWS_NONE};
         status = run(p, &tokens, at + chunk == n + 1 ? &look : NULL, end_layer, err);
     }
     skv_kv_cache_truncate(&p->s->cache, row0);
@@ -195,10 +192,10 @@ static skv_status read_kept(const prune_step *p, size_t n, skv_error *err)
             chunk = skv_min_size(left - n_wanted, most);
             last = false;
         }
-        const skv_forward_span tokens = {.ids = p->e->prune.ids + at,
-                                         .n = chunk,
-                                         .wanted = last ? wanted : SKV_ROWS_NONE,
-                                         .told_row = p->span->told_row};
+        const skv_pass_span tokens = {.ids = p->e->prune.ids + at,
+                                      .n = chunk,
+                                      .wanted = last ? wanted : SKV_ROWS_NONE,
+                                      .told_row = p->span->told_row};
         SKV_TRY(run(p, &tokens, NULL, 0, err));
         at += chunk;
     }
@@ -227,10 +224,10 @@ static skv_status run_lazily(const prune_step *p, size_t n_waiting, skv_error *e
                      .n_left = n_waiting,
                      .kept = e->prune.kept};
     const skv_hook hook = skv_lazy_hook(&lazy);
-    skv_forward_span tokens = {.ids = p->s->ids + p->s->pruned->n_run,
-                               .n = n_waiting + 1,
-                               .wanted = SKV_ROWS_LAST,
-                               .told_row = p->span->told_row};
+    skv_pass_span tokens = {.ids = p->s->ids + p->s->pruned->n_run,
+                            .n = n_waiting + 1,
+                            .wanted = SKV_ROWS_LAST,
+                            .told_row = p->span->told_row};
     SKV_TRY(run(p, &tokens, &hook, 0, err));
     if (p->n_wanted == 1) return SKV_OK;
     lazy.n_all = lazy.n_left = 0;
@@ -241,7 +238,7 @@ static skv_status run_lazily(const prune_step *p, size_t n_waiting, skv_error *e
     return run(p, &tokens, &hook, 0, err);
 }
 
-skv_status skv_pruned_run(skv_sequence *s, const skv_forward_span *span, const skv_step_sink *sink,
+skv_status skv_pruned_run(skv_sequence *s, const skv_pass_span *span, const skv_step_sink *sink,
                           skv_error *err)
 {
     const prune_step p = {s->engine, s, span, sink, span->n - span->told_row};

@@ -69,6 +69,18 @@ skv_status skv_second_model_load(const skv_engine *e, skv_second_model *second,
     return skv_model_load(&second->model, c, second->source, e->be, e->pool, &own, err);
 }
 
+skv_pass skv_second_model_pass(skv_engine *e, skv_second_model *second, const skv_step_sink *sink,
+                               const skv_hook *hook)
+{
+    skv_pass p = skv_step_pass(e, NULL, sink, hook);
+    p.m = &second->model;
+    p.plan = &second->plan;
+    p.ws = &second->ws;
+    p.adapters = NULL;
+    p.states = NULL;
+    return p;
+}
+
 void skv_second_model_release(skv_second_model *second, skv_backend *be)
 {
     skv_model_release(&second->model);

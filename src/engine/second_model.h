@@ -7,8 +7,8 @@
 
 #include "format/source.h"
 #include "kv/kv_cache.h"
-#include "model/forward.h"
 #include "model/model.h"
+#include "model/pass.h"
 #include "skv/skv.h"
 
 typedef struct skv_second_model {
@@ -41,6 +41,9 @@ SKV_MUST_CHECK skv_status skv_second_model_count(const skv_engine *engine,
 SKV_MUST_CHECK skv_status skv_second_model_load(const skv_engine *engine, skv_second_model *second,
                                                 const skv_load_options *load, skv_kv_type type,
                                                 skv_error *err);
+/** A pass of it, as skv_step_pass. */
+skv_pass skv_second_model_pass(skv_engine *engine, skv_second_model *second,
+                               const skv_step_sink *sink, const skv_hook *hook);
 void skv_second_model_release(skv_second_model *second, skv_backend *be);
 
 #endif

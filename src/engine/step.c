@@ -131,14 +131,12 @@ static skv_status run_passes(skv_engine *e, const skv_span *spans, size_t n_span
         for (end = i + 1; end < n_spans && runs_with(first, spans[end].sequence); end++) {
             if (!e->spans[end].x.area == ready) break;
         }
-        const skv_step_pass pass = {.engine = e,
-                                    .sequence = first,
-                                    .spans = e->spans + i,
-                                    .n_spans = end - i,
-                                    .sink = sink,
-                                    .first_layer = ready ? first->plan->stack_boundary : 0};
+        skv_pass pass = skv_step_pass(e, first, sink, NULL);
+        pass.spans = e->spans + i;
+        pass.n_spans = end - i;
+        pass.first_layer = ready ? first->plan->stack_boundary : 0;
         SKV_TRY(first->reader ? skv_engine_kvpred_run(&pass, spans + i, err)
-                              : skv_step_run(&pass, err));
+                              : skv_pass_run(&pass, err));
     }
     return SKV_OK;
 }

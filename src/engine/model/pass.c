@@ -9,7 +9,7 @@
 
 /* ---- which rows go on ---- */
 
-size_t skv_span_wanted(const skv_forward_span *span)
+size_t skv_span_wanted(const skv_pass_span *span)
 {
     switch (span->wanted) {
     case SKV_ROWS_NONE: return span->n;
@@ -19,7 +19,7 @@ size_t skv_span_wanted(const skv_forward_span *span)
     return 0;
 }
 
-size_t skv_span_kept(const skv_forward_span *span)
+size_t skv_span_kept(const skv_pass_span *span)
 {
     return span->unskipped ? 0 : skv_min_size(skv_span_wanted(span), span->deep_from);
 }
@@ -36,8 +36,8 @@ static void list_items(skv_pass *p, skv_row_set which)
     skv_set_spec *set = &p->sets[which];
     skv_attention_item *items = p->ws->items[which];
     size_t row = 0, row0 = 0, n = 0;
-    for (size_t s = 0; s < p->f->n_spans; s++) {
-        const skv_forward_span *span = &p->spans[s];
+    for (size_t s = 0; s < p->n_spans; s++) {
+        const skv_pass_span *span = &p->spans[s];
         const size_t end = row0 + span->n;
         while (row < set->n_rows && row_of(set, row) < end) {
             const size_t first = row++, at = row_of(set, first);
@@ -60,12 +60,12 @@ static void list_items(skv_pass *p, skv_row_set which)
 }
 
 /* A set becomes the rows of each span from first(span) on. */
-static void list_rows(skv_pass *p, skv_row_set which, size_t (*first)(const skv_forward_span *))
+static void list_rows(skv_pass *p, skv_row_set which, size_t (*first)(const skv_pass_span *))
 {
     uint32_t *rows = p->ws->set_rows[which];
     size_t row0 = 0, n = 0;
-    for (size_t s = 0; s < p->f->n_spans; s++) {
-        const skv_forward_span *span = &p->spans[s];
+    for (size_t s = 0; s < p->n_spans; s++) {
+        const skv_pass_span *span = &p->spans[s];
         for (size_t i = first(span); i < span->n; i++) rows[n++] = (uint32_t)(row0 + i);
         row0 += span->n;
     }
@@ -75,8 +75,8 @@ static void list_rows(skv_pass *p, skv_row_set which, size_t (*first)(const skv_
 static void list_ids(const skv_pass *p)
 {
     size_t row = 0;
-    for (size_t s = 0; s < p->f->n_spans; s++) {
-        const skv_forward_span *span = &p->spans[s];
+    for (size_t s = 0; s < p->n_spans; s++) {
+        const skv_pass_span *span = &p->spans[s];
         memcpy(p->ws->ids + row, span->ids, span->n * sizeof *span->ids);
         row += span->n;
     }
@@ -85,10 +85,9 @@ static void list_ids(const skv_pass *p)
 /* Decoding: a token of each sequence, and nothing but the back end has a say in it. */
 static bool repeats(const skv_pass *p)
 {
-    const skv_forward *f = p->f;
-    const bool whole = f->first_layer == 0 && f->end_layer == 0 && !f->stack_only && !f->rows.area;
-    bool alone = f->n_hooks == 0 && !p->adapts && !p->m->ranks;
-    for (size_t s = 0; s < f->n_spans; s++) {
+    const bool whole = p->first_layer == 0 && p->end_layer == 0 && !p->stack_only && !p->rows.area;
+    bool alone = p->n_hooks == 0 && !p->adapts && !p->m->ranks;
+    for (size_t s = 0; s < p->n_spans; s++) {
         alone = alone && p->spans[s].n == 1 && !p->spans[s].votes && !p->spans[s].x.area;
     }
     return whole && alone;
@@ -97,10 +96,10 @@ static bool repeats(const skv_pass *p)
 static skv_backend_step_spec describe(skv_pass *p)
 {
     const skv_workspace *ws = p->ws;
-    skv_backend_step_spec spec = {.spans = ws->step_spans, .n_spans = p->f->n_spans};
+    skv_backend_step_spec spec = {.spans = ws->step_spans, .n_spans = p->n_spans};
     p->n_rows = 0;
-    for (size_t s = 0; s < p->f->n_spans; s++) {
-        const skv_forward_span *span = &p->spans[s];
+    for (size_t s = 0; s < p->n_spans; s++) {
+        const skv_pass_span *span = &p->spans[s];
         ws->step_spans[s] = (skv_backend_span){.n = span->n,
                                                .n_past = span->n_past,
                                                .position0 = span->position0,
@@ -120,7 +119,7 @@ static skv_backend_step_spec describe(skv_pass *p)
     list_rows(p, SKV_SET_WANTED, skv_span_wanted);
     memcpy(spec.sets, p->sets, sizeof spec.sets);
     spec.positions = p->positions;
-    if (p->be->keeps_embeddings && p->f->first_layer == 0 && !p->f->stack_only) {
+    if (p->be->keeps_embeddings && p->first_layer == 0 && !p->stack_only) {
         list_ids(p);
         spec.ids = ws->ids;
     }
@@ -145,8 +144,8 @@ void skv_pass_change(skv_pass *p)
 /* x has the n rows of a set now, which were rows from[i] of it. */
 static void take_set(skv_pass *p, skv_row_set set, const uint32_t *from, size_t n)
 {
-    for (size_t h = 0; h < p->f->n_hooks; h++) {
-        const skv_hook *hook = p->f->hooks[h];
+    for (size_t h = 0; h < p->n_hooks; h++) {
+        const skv_hook *hook = p->hooks[h];
         if (hook->moved) hook->moved(hook->user, from, n);
     }
     p->set = set;
@@ -178,8 +177,8 @@ void skv_pass_keep_wanted(skv_pass *p)
 
 void skv_pass_linear(const skv_pass *p, size_t i, skv_product product, const skv_linear_args *args)
 {
-    for (size_t h = 0; h < p->f->n_hooks; h++) {
-        const skv_hook *hook = p->f->hooks[h];
+    for (size_t h = 0; h < p->n_hooks; h++) {
+        const skv_hook *hook = p->hooks[h];
         if (hook->on_product) hook->on_product(hook->user, i, product, args);
     }
     if (p->adapts) {

@@ -298,7 +298,7 @@ static void begin(void *user, skv_pass *pass)
                                   .angles_of = pass->ws->step};
     size_t n_rows = 0;
     for (size_t s = 0; s < step->n_spans; s++) {
-        const skv_forward_span *span = &step->spans[s];
+        const skv_pass_span *span = &step->spans[s];
         step->ws->step_spans[s] = (skv_backend_span){.n = span->n,
                                                      .n_past = span->n_past,
                                                      .position0 = span->position0,

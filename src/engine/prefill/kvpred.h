@@ -62,11 +62,11 @@ void skv_kvpred_release(skv_kvpred *p);
 typedef struct skv_kvpred_step {
     const skv_kvpred *predictor;
     const skv_model *base;
-    const skv_plan *plan;          /* the base's */
-    skv_workspace *ws;             /* the base's, which nobody else is using */
-    skv_work *work;                /* added to; may be NULL */
-    const skv_forward_span *spans; /* of the base: n rows from n_past on, which are there; the
-                                    * auxiliary's are the same, but for the cache */
+    const skv_plan *plan;       /* the base's */
+    skv_workspace *ws;          /* the base's, which nobody else is using */
+    skv_work *work;             /* added to; may be NULL */
+    const skv_pass_span *spans; /* of the base: n rows from n_past on, which are there; the
+                                 * auxiliary's are the same, but for the cache */
     size_t n_spans;
     bool begun; /* the base's step is under way: the hook's */
 } skv_kvpred_step;

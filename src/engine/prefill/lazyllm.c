@@ -59,7 +59,7 @@ static size_t choose(skv_lazy *l, size_t i_layer, size_t n, uint32_t *rows)
 static void start(void *user, skv_pass *p)
 {
     skv_lazy *l = user;
-    assert(p->f->n_spans == 1);
+    assert(p->n_spans == 1);
     l->span = p->spans[0];
     p->spans = &l->span;
     for (size_t r = 0; r < p->n_rows; r++) {
@@ -72,7 +72,7 @@ static void start(void *user, skv_pass *p)
 static void place_rows(void *user, skv_pass *p, size_t i)
 {
     skv_lazy *l = user;
-    const size_t n_past = l->slot_rows[p->f->plan->layers[i].slot];
+    const size_t n_past = l->slot_rows[p->plan->layers[i].slot];
     if (n_past == l->span.n_past && l->span.n == p->n_rows) return;
     l->span.n_past = n_past;
     skv_pass_change(p);
@@ -82,7 +82,7 @@ static void place_rows(void *user, skv_pass *p, size_t i)
 static void drop_rows(void *user, skv_pass *p, size_t i)
 {
     skv_lazy *l = user;
-    l->slot_rows[p->f->plan->layers[i].slot] += p->n_rows;
+    l->slot_rows[p->plan->layers[i].slot] += p->n_rows;
     if (i + 1 == p->c->n_layers) return;
     size_t n = choose(l, i + 1, p->n_rows, p->ws->gathered);
     if (n == p->n_rows) return;
