@@ -10,6 +10,7 @@
 
 #include "base/size.h"
 #include "engine/engine.h"
+#include "model/pass.h"
 
 /* Of the product of the deep slots, which reads the rows. */
 static skv_weight_type weight_type(const skv_engine *e)
@@ -60,16 +61,15 @@ void skv_boundary_restore(skv_engine *e, const unsigned char *rows, size_t posit
 {
     assert(skv_boundary_row_bytes(e) > 0);
     size_t n_bytes = skv_boundary_row_bytes(e);
-    const skv_kv_cache cache = {.store = e->store,
-                                .layout = &e->plan.layout,
-                                .n_rows = SKV_PAGE_ROWS,
-                                .table = e->restoring};
     size_t most = skv_min_size(SKV_PAGE_ROWS, e->ws.max_rows);
     show_pages(e, pages);
     for (size_t i = 0; i < SKV_PAGE_ROWS; i += most) {
         size_t m = skv_min_size(most, SKV_PAGE_ROWS - i);
-        skv_pass_span span = {
-            .n = m, .n_past = i, .position0 = position + i, .context = context, .cache = &cache};
+        skv_pass_span span = {.at = {.n = m,
+                                     .n_past = i,
+                                     .position0 = position + i,
+                                     .context = context,
+                                     .table = e->restoring}};
         skv_pass pass = skv_step_pass(e, NULL, NULL, NULL);
         pass.spans = &span;
         pass.n_spans = 1;

@@ -12,6 +12,7 @@
 
 #include "base/size.h"
 #include "engine/engine.h"
+#include "model/pass.h"
 
 enum { CATCH_UP = 128 }; /* tokens of a prompt that are read while others wait */
 
@@ -84,10 +85,7 @@ static bool next_span(skv_sequence *s, size_t n, skv_pass_span *out)
         if ((size_t)s->ids[i] >= c->vocab) return false;
     }
     if (skv_kv_cache_grow(cache, at + n, NULL) != SKV_OK) return false;
-    *out = skv_step_span(s, s->ids + at, n, at);
-    out->cache = cache;
-    out->votes = NULL;
-    out->adapters = NULL;
+    *out = skv_second_model_span(s, cache, s->ids + at, n, at);
     return true;
 }
 

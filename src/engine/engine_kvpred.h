@@ -23,9 +23,9 @@ typedef struct skv_engine_kvpred {
     skv_safetensors *file;   /* owned; the predictor's, NULL for a preset */
     skv_plan predicted_plan; /* the base's where all of its keys and values are predicted */
     skv_kvpred predictor;
-    /* Of a step, owned, [step_tokens] each: rows that the auxiliary runs, where the base keeps
-     * them, and rows that the base runs itself. */
-    skv_pass_span *read, *kept, *own;
+    /* Of a step, owned, [step_tokens] each: rows that the auxiliary runs, and rows that the base
+     * runs itself. */
+    skv_pass_span *read, *own;
     struct skv_reader **readers; /* owned, [step_tokens]: the rows of `read` */
 } skv_engine_kvpred;
 

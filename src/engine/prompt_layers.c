@@ -11,6 +11,7 @@
 #include "base/size.h"
 #include "base/system.h"
 #include "engine/engine.h"
+#include "model/pass.h"
 
 typedef struct reading {
     skv_sequence *s;
@@ -83,7 +84,7 @@ static skv_status run_span(const reading *r, size_t i, skv_pass_span *span, skv_
                            skv_error *err)
 {
     const bool last_layer = i + 1 == r->s->plan->n_layers;
-    if (last_layer && span->n_past + span->n == r->n && r->sink) {
+    if (last_layer && span->at.n_past + span->at.n == r->n && r->sink) {
         skv_step_want(span, SKV_WANT_LAST, 0);
     }
     skv_pass pass = pass_of(r, i, span, x, r->sink);

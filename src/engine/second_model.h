@@ -7,8 +7,8 @@
 
 #include "format/source.h"
 #include "kv/kv_cache.h"
+#include "model/forward.h"
 #include "model/model.h"
-#include "model/pass.h"
 #include "skv/skv.h"
 
 typedef struct skv_second_model {
@@ -44,6 +44,9 @@ SKV_MUST_CHECK skv_status skv_second_model_load(const skv_engine *engine, skv_se
 /** A pass of it, as skv_step_pass. */
 skv_pass skv_second_model_pass(skv_engine *engine, skv_second_model *second,
                                const skv_step_sink *sink, const skv_hook *hook);
+/** skv_step_span, with rows in the model's cache of the sequence. */
+skv_pass_span skv_second_model_span(skv_sequence *sequence, const skv_kv_cache *cache,
+                                    const int32_t *ids, size_t n, size_t at);
 void skv_second_model_release(skv_second_model *second, skv_backend *be);
 
 #endif

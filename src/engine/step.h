@@ -7,7 +7,7 @@
 #ifndef SKV_ENGINE_STEP_H
 #define SKV_ENGINE_STEP_H
 
-#include "model/pass.h"
+#include "model/forward.h"
 #include "skv/skv.h"
 
 /** A pass of an engine's model over spans that all run as `sequence` does, by its plan and with
@@ -21,8 +21,6 @@ skv_pass skv_step_pass(skv_engine *engine, const skv_sequence *sequence, const s
 skv_pass_span skv_step_span(skv_sequence *sequence, const int32_t *ids, size_t n, size_t at);
 /** What is wanted of a span, told as rows of span i_span from 0 on. */
 void skv_step_want(skv_pass_span *span, skv_want want, size_t i_span);
-/** Tokens of n whose output is wanted: the last ones. */
-size_t skv_step_wanted(skv_want want, size_t n);
 /** Refuses ids outside the vocabulary. */
 SKV_MUST_CHECK skv_status skv_engine_check_ids(const skv_engine *engine, const int32_t *ids,
                                                size_t n, skv_error *err);

@@ -1,6 +1,7 @@
 /* The passes of a step, the spans it runs over, and the work that is counted: see step.h. */
 #include "base/size.h"
 #include "engine/engine.h"
+#include "model/pass.h"
 
 /* ---- one pass ---- */
 
@@ -35,21 +36,22 @@ skv_pass skv_step_pass(skv_engine *e, const skv_sequence *s, const skv_step_sink
 
 skv_pass_span skv_step_span(skv_sequence *s, const int32_t *ids, size_t n, size_t at)
 {
-    return (skv_pass_span){.ids = ids,
-                           .n = n,
-                           .n_past = at,
-                           .position0 = at,
-                           .context = s->max_tokens,
+    return (skv_pass_span){.at = {.n = n,
+                                  .n_past = at,
+                                  .position0 = at,
+                                  .context = s->max_tokens,
+                                  .table = s->cache.table,
+                                  .state = s->state},
+                           .ids = ids,
                            .cache = &s->cache,
-                           .state = s->state,
-                           .wanted = SKV_ROWS_NONE,
                            .unskipped = s->unskipped,
                            .adapters = s->adapters.n > 0 ? &s->adapters : NULL,
                            .votes = s->votes.votes ? &s->votes : NULL,
                            .deep_from = n};
 }
 
-size_t skv_step_wanted(skv_want want, size_t n)
+/* Tokens of n whose output is wanted: the last ones. */
+static size_t count_wanted(skv_want want, size_t n)
 {
     switch (want) {
     case SKV_WANT_NONE: return 0;
@@ -69,14 +71,10 @@ static bool wants_hidden(skv_want want)
 
 void skv_step_want(skv_pass_span *span, skv_want want, size_t i_span)
 {
-    static const skv_rows_wanted rows[] = {
-        [SKV_WANT_NONE] = SKV_ROWS_NONE,      [SKV_WANT_LAST] = SKV_ROWS_LAST,
-        [SKV_WANT_ALL] = SKV_ROWS_ALL,        [SKV_WANT_LAST_HIDDEN] = SKV_ROWS_LAST,
-        [SKV_WANT_ALL_HIDDEN] = SKV_ROWS_ALL, [SKV_WANT_DRAFTED] = SKV_ROWS_ALL};
-    span->wanted = rows[want];
+    span->n_wanted = count_wanted(want, span->at.n);
     span->hidden = wants_hidden(want);
     span->told_span = i_span;
-    span->told_row = span->n - skv_step_wanted(want, span->n);
+    span->told_row = span->at.n - span->n_wanted;
 }
 
 skv_status skv_engine_check_ids(const skv_engine *e, const int32_t *ids, size_t n, skv_error *err)
@@ -120,8 +118,8 @@ void skv_engine_count_model(skv_engine *e, const skv_sequence *s, size_t n, skv_
 {
     const skv_config *c = e->config;
     const double D = (double)c->hidden, tokens = (double)n;
-    double sum = (double)(wants_hidden(want) ? 0 : skv_step_wanted(want, n)) * 2 * D *
-                 (double)e->model.ids.n;
+    double sum =
+        (double)(wants_hidden(want) ? 0 : count_wanted(want, n)) * 2 * D * (double)e->model.ids.n;
     for (size_t i = 0; i < c->n_layers; i++) {
         const skv_layer_shape *shape = &c->layers[i];
         const double q = (double)skv_config_q_columns(c, i);

@@ -1,11 +1,12 @@
 /* A pass through the layers: see pass.h. The workspace is in workspace.c. */
-#include "model/pass.h"
+#include "model/forward.h"
 
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
 #include "base/size.h"
+#include "model/pass.h"
 
 /* ---- starting: embeddings ---- */
 
@@ -92,8 +93,8 @@ static skv_status embed_span(embed_job *job, skv_error *err)
 {
     const skv_pass *p = job->p;
     const skv_pass_span *span = job->span;
-    skv_pool_run(p->pool, span->n, embed_row, job);
-    for (size_t i = 0; i < span->n; i++) {
+    skv_pool_run(p->pool, span->at.n, embed_row, job);
+    for (size_t i = 0; i < span->at.n; i++) {
         size_t row = job->row0 + i;
         if (p->ws->unread[row] && p->m->ranks) { /* all of them are to know */
             *row_at(job->x, row) = NAN;
@@ -145,7 +146,7 @@ static skv_status start_rows(const skv_pass *p, skv_error *err)
     for (size_t s = 0; s < p->n_spans && status == SKV_OK; s++) {
         job.span = &p->spans[s];
         status = embed_span(&job, err);
-        job.row0 += job.span->n;
+        job.row0 += job.span->at.n;
     }
     unmap_rows(&job);
     return status == SKV_OK && p->m->ranks ? join_embeddings(p, err) : status;
@@ -159,11 +160,11 @@ static void resume_rows(const skv_pass *p)
         p->be->load_rows(p->be, p->m->stack.type, p->ws->x, p->saved, p->n_rows, D);
         return;
     }
-    for (size_t s = 0, row = 0; s < p->n_spans; row += p->spans[s++].n) {
+    for (size_t s = 0, row = 0; s < p->n_spans; row += p->spans[s++].at.n) {
         const skv_pass_span *span = &p->spans[s];
         const skv_rows x = span->x.area ? span->x : p->rows;
         assert(span->x.area || p->n_spans == 1);
-        if (x.area) p->be->copy_rows(p->be, skv_rows_from(p->ws->x, row, 0), x, span->n, D);
+        if (x.area) p->be->copy_rows(p->be, skv_rows_from(p->ws->x, row, 0), x, span->at.n, D);
     }
 }
 

@@ -11,27 +11,20 @@
 #include "model/plan.h"
 #include "skv/work.h"
 
-typedef enum skv_rows_wanted { SKV_ROWS_NONE, SKV_ROWS_LAST, SKV_ROWS_ALL } skv_rows_wanted;
-
 /* Consecutive new tokens of one sequence. */
 typedef struct skv_pass_span {
-    const int32_t *ids; /* [n] in [0, V), checked */
-    size_t n;
-    size_t n_past;    /* rows before the first, evicted ones included */
-    size_t position0; /* true position of the first */
-    size_t context;   /* the length the sequence was made for (longrope) */
-    const skv_kv_cache *cache;
-    skv_rows_wanted wanted;
+    skv_backend_span at;        /* as the back end knows them: at.n tokens, and where they are */
+    const int32_t *ids;         /* [at.n] in [0, V), checked */
+    const skv_kv_cache *cache;  /* with the table `at.table`; NULL: no row attends */
+    size_t n_wanted;            /* the last of them, whose output is wanted */
     size_t told_span, told_row; /* as whose row the first wanted one is told; the others follow */
     bool hidden;                /* wanted as hidden states, not as logits */
     bool unskipped;             /* its rows run every layer, whoever wants them */
     bool singly;                /* attention takes each row as if it came in a step of its own */
     skv_kv_votes *votes;        /* of the prompt that these rows are part of; NULL: nobody votes */
     const struct skv_adapter_mix *adapters; /* of its sequence; NULL: none */
-    size_t deep_from; /* rows from here on run every layer, since they vote; n: none */
-    size_t state;     /* of its sequence, among skv_pass.states; not read where there are none */
-    size_t n_undo;    /* its last rows that a later span may take back out of the state */
-    skv_rows x; /* [n, D]: the rows as they enter the first layer, when that is not 0; none: as
+    size_t deep_from; /* rows from here on run every layer, since they vote; at.n: none */
+    skv_rows x; /* [at.n, D]: the rows as they enter the first layer, when that is not 0; none: as
                  * skv_pass.rows says */
 } skv_pass_span;
 

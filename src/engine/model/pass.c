@@ -11,12 +11,7 @@
 
 size_t skv_span_wanted(const skv_pass_span *span)
 {
-    switch (span->wanted) {
-    case SKV_ROWS_NONE: return span->n;
-    case SKV_ROWS_LAST: return span->n - 1;
-    case SKV_ROWS_ALL: break;
-    }
-    return 0;
+    return span->at.n - span->n_wanted;
 }
 
 size_t skv_span_kept(const skv_pass_span *span)
@@ -38,7 +33,7 @@ static void list_items(skv_pass *p, skv_row_set which)
     size_t row = 0, row0 = 0, n = 0;
     for (size_t s = 0; s < p->n_spans; s++) {
         const skv_pass_span *span = &p->spans[s];
-        const size_t end = row0 + span->n;
+        const size_t end = row0 + span->at.n;
         while (row < set->n_rows && row_of(set, row) < end) {
             const size_t first = row++, at = row_of(set, first);
             const bool follows = span->singly && first > 0 && row_of(set, first - 1) >= row0 &&
@@ -49,7 +44,7 @@ static void list_items(skv_pass *p, skv_row_set which)
             }
             items[n++] = (skv_attention_item){.row0 = first,
                                               .n_q = row - first,
-                                              .n_past = span->n_past + at - row0,
+                                              .n_past = span->at.n_past + at - row0,
                                               .span = s,
                                               .follows = follows};
         }
@@ -66,8 +61,8 @@ static void list_rows(skv_pass *p, skv_row_set which, size_t (*first)(const skv_
     size_t row0 = 0, n = 0;
     for (size_t s = 0; s < p->n_spans; s++) {
         const skv_pass_span *span = &p->spans[s];
-        for (size_t i = first(span); i < span->n; i++) rows[n++] = (uint32_t)(row0 + i);
-        row0 += span->n;
+        for (size_t i = first(span); i < span->at.n; i++) rows[n++] = (uint32_t)(row0 + i);
+        row0 += span->at.n;
     }
     p->sets[which] = (skv_set_spec){.rows = n < p->n_rows ? rows : NULL, .n_rows = n};
 }
@@ -77,8 +72,8 @@ static void list_ids(const skv_pass *p)
     size_t row = 0;
     for (size_t s = 0; s < p->n_spans; s++) {
         const skv_pass_span *span = &p->spans[s];
-        memcpy(p->ws->ids + row, span->ids, span->n * sizeof *span->ids);
-        row += span->n;
+        memcpy(p->ws->ids + row, span->ids, span->at.n * sizeof *span->ids);
+        row += span->at.n;
     }
 }
 
@@ -88,7 +83,7 @@ static bool repeats(const skv_pass *p)
     const bool whole = p->first_layer == 0 && p->end_layer == 0 && !p->stack_only && !p->rows.area;
     bool alone = p->n_hooks == 0 && !p->adapts && !p->m->ranks;
     for (size_t s = 0; s < p->n_spans; s++) {
-        alone = alone && p->spans[s].n == 1 && !p->spans[s].votes && !p->spans[s].x.area;
+        alone = alone && p->spans[s].at.n == 1 && !p->spans[s].votes && !p->spans[s].x.area;
     }
     return whole && alone;
 }
@@ -99,15 +94,8 @@ static skv_backend_step_spec describe(skv_pass *p)
     skv_backend_step_spec spec = {.spans = ws->step_spans, .n_spans = p->n_spans};
     p->n_rows = 0;
     for (size_t s = 0; s < p->n_spans; s++) {
-        const skv_pass_span *span = &p->spans[s];
-        ws->step_spans[s] = (skv_backend_span){.n = span->n,
-                                               .n_past = span->n_past,
-                                               .position0 = span->position0,
-                                               .context = span->context,
-                                               .table = span->cache->table,
-                                               .state = span->state,
-                                               .n_undo = span->n_undo};
-        p->n_rows += span->n;
+        ws->step_spans[s] = p->spans[s].at;
+        p->n_rows += p->spans[s].at.n;
     }
     assert(p->n_rows <= ws->max_rows);
     p->set = SKV_SET_ALL;

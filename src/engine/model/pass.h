@@ -38,7 +38,7 @@ struct skv_pass {
     const unsigned char *saved; /* [T] rows that save_rows made of it, for the stack's product */
     atomic_bool *cancel;        /* asked between layers, and false again when it was; may be NULL */
 
-    /* -- how far it is: skv_pass_run fills in all of it -- */
+    /* -- how far it is: zeros before skv_pass_run -- */
     const skv_config *c;
     skv_backend *be;
     skv_pool *pool;            /* for work on the host */
@@ -146,8 +146,8 @@ typedef struct skv_span_place {
 /* The span of row `row` of x, searched from one that does not come after it. */
 static inline skv_span_place skv_pass_find_span(const skv_pass *p, skv_span_place from, size_t row)
 {
-    while (skv_pass_row(p, row) >= from.row0 + p->spans[from.i_span].n) {
-        from.row0 += p->spans[from.i_span++].n;
+    while (skv_pass_row(p, row) >= from.row0 + p->spans[from.i_span].at.n) {
+        from.row0 += p->spans[from.i_span++].at.n;
     }
     return from;
 }

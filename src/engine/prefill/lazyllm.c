@@ -58,12 +58,10 @@ static size_t choose(skv_lazy *l, size_t i_layer, size_t n, uint32_t *rows)
 
 static void start(void *user, skv_pass *p)
 {
-    skv_lazy *l = user;
+    (void)user;
     assert(p->n_spans == 1);
-    l->span = p->spans[0];
-    p->spans = &l->span;
     for (size_t r = 0; r < p->n_rows; r++) {
-        p->ws->positions[r] = (uint32_t)(l->span.position0 + r);
+        p->ws->positions[r] = (uint32_t)(p->spans[0].at.position0 + r);
     }
     p->positions = p->ws->positions;
 }
@@ -71,10 +69,11 @@ static void start(void *user, skv_pass *p)
 /* The places of the rows that are left in a slot that has rows of its own. */
 static void place_rows(void *user, skv_pass *p, size_t i)
 {
-    skv_lazy *l = user;
+    const skv_lazy *l = user;
+    skv_backend_span *span = &p->spans[0].at;
     const size_t n_past = l->slot_rows[p->plan->layers[i].slot];
-    if (n_past == l->span.n_past && l->span.n == p->n_rows) return;
-    l->span.n_past = n_past;
+    if (n_past == span->n_past && span->n == p->n_rows) return;
+    span->n_past = n_past;
     skv_pass_change(p);
 }
 
@@ -88,7 +87,7 @@ static void drop_rows(void *user, skv_pass *p, size_t i)
     if (n == p->n_rows) return;
     skv_pass_keep(p, n);
     for (size_t r = 0; r < n; r++) p->ws->positions[r] = p->ws->positions[p->ws->gathered[r]];
-    l->span.n = n;
+    p->spans[0].at.n = n;
 }
 
 skv_hook skv_lazy_hook(skv_lazy *l)

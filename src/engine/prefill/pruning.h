@@ -48,7 +48,6 @@ typedef struct skv_lazy {
     double keep, end;
     size_t n_all, n_left; /* rows that may be dropped: at first, and now */
     bool *kept;           /* [n_all], scratch */
-    skv_pass_span span;   /* the remaining tokens of the step's only span */
 } skv_lazy;
 
 /** Drops rows between the layers of a step of one span; the prompt is borrowed. */
