@@ -268,7 +268,7 @@ static double rows_seen(const skv_pass *p, size_t i, const skv_kv_cache *cache, 
  * in a step that did not end, do not vote again. */
 static void cast_votes(const skv_pass *p, size_t i, skv_rows q, size_t j)
 {
-    const skv_attention_item *item = &p->sets[p->set].items[j];
+    const skv_attention_item *item = &p->spec.sets[p->set].items[j];
     const skv_pass_span *span = &p->spans[item->span];
     const skv_layer_shape *shape = &p->c->layers[i];
     skv_kv_votes *votes = span->votes;
@@ -326,8 +326,8 @@ static void attend(const skv_pass *p, size_t i, skv_rows q)
         const skv_hook *hook = p->hooks[h];
         if (hook->on_query) hook->on_query(hook->user, i, q, p->n_alive);
     }
-    for (size_t j = 0; j < p->sets[p->set].n_items; j++) {
-        const skv_attention_item *item = &p->sets[p->set].items[j];
+    for (size_t j = 0; j < p->spec.sets[p->set].n_items; j++) {
+        const skv_attention_item *item = &p->spec.sets[p->set].items[j];
         const skv_pass_span *span = &p->spans[item->span];
         if (span->votes) cast_votes(p, i, q, j);
         p->work->attention +=

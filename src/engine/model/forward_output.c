@@ -9,7 +9,7 @@
 /* Of the rows that came through the layers only those that are wanted. */
 static void keep_for_output(skv_pass *p)
 {
-    const skv_set_spec *wanted = &p->sets[SKV_SET_WANTED];
+    const skv_set_spec *wanted = &p->spec.sets[SKV_SET_WANTED];
     skv_span_place at = {0, 0};
     size_t n = 0;
     if (p->set != SKV_SET_CHOSEN) {

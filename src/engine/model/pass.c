@@ -28,7 +28,7 @@ static size_t row_of(const skv_set_spec *set, size_t i)
  * taken singly. */
 static void list_items(skv_pass *p, skv_row_set which)
 {
-    skv_set_spec *set = &p->sets[which];
+    skv_set_spec *set = &p->spec.sets[which];
     skv_attention_item *items = p->ws->items[which];
     size_t row = 0, row0 = 0, n = 0;
     for (size_t s = 0; s < p->n_spans; s++) {
@@ -64,7 +64,7 @@ static void list_rows(skv_pass *p, skv_row_set which, size_t (*first)(const skv_
         for (size_t i = first(span); i < span->at.n; i++) rows[n++] = (uint32_t)(row0 + i);
         row0 += span->at.n;
     }
-    p->sets[which] = (skv_set_spec){.rows = n < p->n_rows ? rows : NULL, .n_rows = n};
+    p->spec.sets[which] = (skv_set_spec){.rows = n < p->n_rows ? rows : NULL, .n_rows = n};
 }
 
 static void list_ids(const skv_pass *p)
@@ -88,10 +88,12 @@ static bool repeats(const skv_pass *p)
     return whole && alone;
 }
 
-static skv_backend_step_spec describe(skv_pass *p)
+static const skv_backend_step_spec *describe(skv_pass *p)
 {
     const skv_workspace *ws = p->ws;
-    skv_backend_step_spec spec = {.spans = ws->step_spans, .n_spans = p->n_spans};
+    skv_backend_step_spec *spec = &p->spec;
+    spec->spans = ws->step_spans;
+    spec->n_spans = p->n_spans;
     p->n_rows = 0;
     for (size_t s = 0; s < p->n_spans; s++) {
         ws->step_spans[s] = p->spans[s].at;
@@ -100,33 +102,29 @@ static skv_backend_step_spec describe(skv_pass *p)
     assert(p->n_rows <= ws->max_rows);
     p->set = SKV_SET_ALL;
     p->n_alive = p->n_rows;
-    p->sets[SKV_SET_ALL] = (skv_set_spec){.n_rows = p->n_rows};
+    spec->sets[SKV_SET_ALL] = (skv_set_spec){.n_rows = p->n_rows};
     list_items(p, SKV_SET_ALL);
     list_rows(p, SKV_SET_KEPT, skv_span_kept);
     list_items(p, SKV_SET_KEPT);
     list_rows(p, SKV_SET_WANTED, skv_span_wanted);
-    memcpy(spec.sets, p->sets, sizeof spec.sets);
-    spec.positions = p->positions;
     if (p->be->keeps_embeddings && p->first_layer == 0 && !p->stack_only) {
         list_ids(p);
-        spec.ids = ws->ids;
+        spec->ids = ws->ids;
     }
-    spec.repeats = repeats(p);
-    spec.n_angles = p->m->n_ropes;
-    for (size_t r = 0; r < p->m->n_ropes; r++) spec.angles[r] = p->m->angles[r];
+    spec->repeats = repeats(p);
+    spec->n_angles = p->m->n_ropes;
+    for (size_t r = 0; r < p->m->n_ropes; r++) spec->angles[r] = p->m->angles[r];
     return spec;
 }
 
 skv_status skv_pass_begin(skv_pass *p, skv_error *err)
 {
-    const skv_backend_step_spec spec = describe(p);
-    return p->be->step_begin(p->be, p->ws->step, &spec, err);
+    return p->be->step_begin(p->be, p->ws->step, describe(p), err);
 }
 
 void skv_pass_change(skv_pass *p)
 {
-    const skv_backend_step_spec spec = describe(p);
-    p->be->step_change(p->be, p->ws->step, &spec);
+    p->be->step_change(p->be, p->ws->step, describe(p));
 }
 
 /* x has the n rows of a set now, which were rows from[i] of it. */
@@ -144,7 +142,7 @@ void skv_pass_keep(skv_pass *p, size_t n)
 {
     uint32_t *rows = p->ws->set_rows[SKV_SET_CHOSEN];
     const uint32_t *from = p->ws->gathered;
-    skv_set_spec *chosen = &p->sets[SKV_SET_CHOSEN];
+    skv_set_spec *chosen = &p->spec.sets[SKV_SET_CHOSEN];
     if (n == p->n_alive) return;
     for (size_t r = 0; r < n; r++) rows[r] = (uint32_t)skv_pass_row(p, from[r]);
     *chosen = (skv_set_spec){.rows = rows, .n_rows = n};
@@ -155,7 +153,7 @@ void skv_pass_keep(skv_pass *p, size_t n)
 
 void skv_pass_keep_wanted(skv_pass *p)
 {
-    const skv_set_spec *kept = &p->sets[SKV_SET_KEPT];
+    const skv_set_spec *kept = &p->spec.sets[SKV_SET_KEPT];
     if (p->set != SKV_SET_ALL || kept->n_rows == p->n_rows) return;
     p->be->gather(p->be, p->ws->step, p->ws->x, p->c->hidden, SKV_SET_ALL, SKV_SET_KEPT);
     take_set(p, SKV_SET_KEPT, kept->rows, kept->n_rows);

@@ -41,16 +41,15 @@ struct skv_pass {
     /* -- how far it is: zeros before skv_pass_run -- */
     const skv_config *c;
     skv_backend *be;
-    skv_pool *pool;            /* for work on the host */
-    const uint32_t *positions; /* [T] of rows that do not follow each other; NULL: they do */
-    size_t n_rows;             /* T */
-    size_t n_alive;            /* rows of x: those of `set` */
+    skv_pool *pool; /* for work on the host */
+    size_t n_rows;  /* T */
+    size_t n_alive; /* rows of x: those of `set` */
     skv_row_set set;
-    skv_set_spec sets[SKV_SET_COUNT]; /* as the back end knows them; the lists are ws's */
-    bool adapts;                      /* some span has an adapter */
-    size_t n_picks;                   /* ws->picks that have not been told, */
-    size_t n_picked;                  /* the first of which the back end has, */
-    size_t n_numbers;                 /* and the numbers that they want */
+    skv_backend_step_spec spec; /* as the back end knows the step, and CHOSEN; the lists are ws's */
+    bool adapts;                /* some span has an adapter */
+    size_t n_picks;             /* ws->picks that have not been told, */
+    size_t n_picked;            /* the first of which the back end has, */
+    size_t n_numbers;           /* and the numbers that they want */
 };
 
 /** Runs a pass, once. SKV_CANCELLED when `cancel` was set; the caches are then incomplete for these
@@ -61,7 +60,7 @@ SKV_MUST_CHECK skv_status skv_pass_run(skv_pass *p, skv_error *err);
 /* Step rows that the rows of x are, as operations take a list; NULL: all of them. */
 static inline const uint32_t *skv_pass_rows(const skv_pass *p)
 {
-    return p->sets[p->set].rows;
+    return p->spec.sets[p->set].rows;
 }
 
 /* The step row that row i of x is. */

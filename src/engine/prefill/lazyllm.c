@@ -63,7 +63,7 @@ static void start(void *user, skv_pass *p)
     for (size_t r = 0; r < p->n_rows; r++) {
         p->ws->positions[r] = (uint32_t)(p->spans[0].at.position0 + r);
     }
-    p->positions = p->ws->positions;
+    p->spec.positions = p->ws->positions;
 }
 
 /* The places of the rows that are left in a slot that has rows of its own. */
