@@ -35,6 +35,13 @@ void skv_engine_count_model(skv_engine *engine, const skv_sequence *sequence, si
 SKV_MUST_CHECK skv_status skv_engine_step(skv_engine *engine, const skv_span *spans, size_t n_spans,
                                           const skv_step_sink *sink, skv_error *err);
 
+/* ---- read_prompt.c ---- */
+
+/** skv_prompt with a sink for the last row in place of options->logits; NULL: nothing is wanted. */
+SKV_MUST_CHECK skv_status skv_engine_prompt(skv_sequence *sequence, const int32_t *ids, size_t n,
+                                            const skv_prompt_options *options,
+                                            const skv_step_sink *sink, skv_error *err);
+
 /* ---- prompt_layers.c ---- */
 
 /** True when the n expected tokens do not fit into the store, and their sequence is one that can

@@ -109,10 +109,4 @@ SKV_MUST_CHECK skv_status skv_workspace_init(skv_workspace *ws, const skv_config
                                              skv_backend *be, size_t max_rows, skv_error *err);
 void skv_workspace_release(skv_workspace *ws, skv_backend *be);
 
-/** The most likely of n logits, the first of equals. */
-size_t skv_logits_best(const float *logits, size_t n);
-/** The sum of exp(logit - that of *best), which is the most likely one: log p of logit i is
- * logits[i] - logits[*best] - log(sum). */
-double skv_logits_sum(const float *logits, size_t n, size_t *best);
-
 #endif

@@ -1,6 +1,5 @@
 /* The end of a step: logits or hidden states of the rows that are wanted. */
 #include <assert.h>
-#include <math.h>
 #include <string.h>
 
 #include "base/size.h"
@@ -45,24 +44,33 @@ static void cap(const skv_pass *p, skv_rows logits, size_t n_rows, size_t n)
     }
 }
 
+/* Ranks meet in the host's memory. Rank 0 only writes what the others made, so its own logits stay
+ * where they are; the others read theirs, and have no further use for them. */
+static void collect(const skv_pass *p, size_t n)
+{
+    skv_ranks *ranks = p->m->ranks;
+    const size_t V = p->c->vocab, own = p->m->ids.n, part = p->m->ids.part;
+    const skv_rows behind = skv_rows_from(skv_rows_as(p->ws->logits, V), 0, own);
+    const skv_mapped host =
+        skv_ranks_lead(ranks)
+            ? p->be->map(p->be, behind, n, V - own, SKV_MAP_WRITE)
+            : p->be->map(p->be, skv_rows_as(p->ws->logits, part), n, part, SKV_MAP_READ);
+    skv_ranks_collect(ranks, host.at, host.ld, n, V);
+    p->be->unmap(p->be, host);
+}
+
 /* ws->logits [n, V] of rows of x. */
 static void run_own_head(const skv_pass *p, size_t row, size_t n)
 {
     const skv_config *c = p->c;
-    skv_ranks *ranks = p->m->ranks;
-    const bool leads = skv_ranks_lead(ranks);
+    const bool leads = skv_ranks_lead(p->m->ranks);
     const skv_linear_args args = {.w = p->m->head,
                                   .y =
                                       skv_rows_as(p->ws->logits, leads ? c->vocab : p->m->ids.part),
                                   .x = skv_rows_from(p->ws->x, row, 0),
                                   .n_rows = n};
     run_head(p, &args, p->m->head_norm, p->m->ids.n);
-    if (ranks) {
-        const skv_rows whole = skv_rows_as(p->ws->logits, c->vocab);
-        const skv_mapped logits = p->be->map(p->be, whole, n, c->vocab, SKV_MAP_BOTH);
-        skv_ranks_collect(ranks, logits.at, n, c->vocab);
-        p->be->unmap(p->be, logits);
-    }
+    if (p->m->ranks) collect(p, n);
     if (leads) cap(p, args.y, n, c->vocab);
 }
 
@@ -228,23 +236,4 @@ void skv_pass_report(skv_pass *p)
         }
     }
     tell_picked(p);
-}
-
-/* ---- of logits ---- */
-
-size_t skv_logits_best(const float *logits, size_t n)
-{
-    size_t best = 0;
-    for (size_t i = 1; i < n; i++) {
-        if (logits[i] > logits[best]) best = i;
-    }
-    return best;
-}
-
-double skv_logits_sum(const float *logits, size_t n, size_t *best)
-{
-    *best = skv_logits_best(logits, n);
-    double sum = 0, top = (double)logits[*best];
-    for (size_t i = 0; i < n; i++) sum += exp((double)logits[i] - top);
-    return sum;
 }
