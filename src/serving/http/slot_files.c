@@ -14,7 +14,7 @@
 #include "server_limits.h"
 #include "slots.h"
 
-enum { PARTS = 3 /* a key may hold this many times what it leaves free */ };
+enum { PARTS = 3 /* a key may hold this many times the room that it leaves */ };
 
 /* ---- names ---- */
 
@@ -57,7 +57,7 @@ typedef struct holding {
     uint64_t all, own;
 } holding;
 
-/* What the folder holds beside a file that is to be written. */
+/* Counts the files of the folder beside one that is to be written. */
 static void count(DIR *folder, const slot_file *file, holding *bytes, holding *files)
 {
     const struct dirent *one;
@@ -95,7 +95,7 @@ static bool has_room(const exchange *ex, DIR *folder, const slot_file *file, siz
                     "Unable to save slot: no room for %zu bytes more; files of slots may have %zu "
                     "bytes (--slot-save-bytes) and be %d%s",
                     n, max, (int)LIMIT_SLOT_FILES,
-                    shared ? ", those of one key three times what they leave free" : "");
+                    shared ? ", those of one key three times the room that they leave" : "");
 }
 
 /* ---- files ---- */

@@ -1,8 +1,8 @@
 /*
  * The files of --slot-save-path. Clients name them, so all together they have at most
  * --slot-save-bytes and LIMIT_SLOT_FILES files. With API keys a key's files have names of their
- * own, and may take three times what they leave free, as a key's memory may (skv/budget.h): no key
- * takes the room of all others.
+ * own, and may take three times the room that they leave, as a key's memory may (skv/budget.h): no
+ * key takes the room of all others.
  */
 #ifndef SKV_SERVER_SLOT_FILES_H
 #define SKV_SERVER_SLOT_FILES_H
