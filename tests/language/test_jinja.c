@@ -100,11 +100,13 @@ static void test_snippets(void **state)
 static void test_colliding_keys(void **state)
 {
     enum { N = 1000, SLOTS = 2048, KEY_BYTES = 16 };
+    skv_limits limits = skv_limits_default();
     skv_budget budget;
     skv_jarena arena;
     skv_jdict dict = {0};
     (void)state;
-    skv_budget_init(&budget, NULL);
+    limits.max_ns = 0;
+    skv_budget_init(&budget, &limits);
     skv_jarena_init(&arena, &budget);
     for (unsigned i = 0; dict.n < N; i++) {
         char name[KEY_BYTES];
