@@ -66,7 +66,7 @@ def run_servers(args, n, rate, folder):
 
 
 def simulate(args, costs, n, rate):
-    words = [args.swiftkv, "simulate", costs, "--trace", args.trace, "--rate", str(rate), "--machines", str(n),
+    words = [sys.executable, ROOT / "tools/simulate.py", costs, "--trace", args.trace, "--rate", str(rate), "--machines", str(n),
              "--duration", str(args.seconds), "--length-scale", str(args.length_scale), "--designs", "replicas",
              "--kv-tokens", str(args.kv_tokens), "--json"]
     return json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)[0]

@@ -1,5 +1,5 @@
 /*
- * bench --costs: measures the duration of a server's steps, for the simulator (swiftkv simulate).
+ * bench --costs: measures the duration of a server's steps, for the simulator (tools/simulate.py).
  * The steps have prompt rows without answers, or rows of answers, each after almost no context and
  * after a long one.
  */

@@ -88,14 +88,6 @@ static const cli_command_row rows[CLI_COMMAND_COUNT] = {
                   "token ids, or pieces of --text; with --chat and no text, "
                   "generated sentences. Ctrl-C ends the run early and reports the "
                   "results so far."},
-    [CLI_SIMULATE] =
-        {"simulate", "COSTS", 1, 1, cli_run_simulate, "how many machines a trace of requests needs",
-         "COSTS is a file with the durations of steps, as printed by bench (see its help). "
-         "Replays the trace on simulated "
-         "servers: replicas, replicas that share the blocks of prompts in a store, or "
-         "readers that only read prompts beside machines that answer. With --rate and "
-         "--machines it prints the latencies; with one of them it finds the other at "
-         "which the goals are met."},
     [CLI_BENCH] = {"bench", "(MODEL | --preset NAME | --peak)", 0, 1, cli_run_bench,
                    "speed, without a server",
                    "Reads a prompt of each --prompt length and continues it, --repeat "

@@ -19,7 +19,6 @@ typedef enum cli_command {
     CLI_CACHE,
     CLI_SERVE,
     CLI_LOAD,
-    CLI_SIMULATE,
     CLI_BENCH,
     CLI_COMPARE,
     CLI_EVAL,
@@ -61,7 +60,6 @@ int cli_run_render(const cli_options *options);
 int cli_run_cache(const cli_options *options);
 int cli_run_serve(const cli_options *options);
 int cli_run_load(const cli_options *options);
-int cli_run_simulate(const cli_options *options);
 int cli_run_bench(const cli_options *options);
 int cli_run_compare(const cli_options *options);
 int cli_run_eval(const cli_options *options);

@@ -168,12 +168,6 @@ struct cli_options {
     double seconds, request_seconds; /* 0: not given */
     double cancel_share, cancel_seconds, time_scale, length_scale;
 
-    /* Simulation. */
-    cli_sizes machines;
-    const char *designs;
-    size_t n_readers, read_above; /* readers 0: not given */
-    double goal_share, link_gbs, store_gbs, store_gb;
-
     const char *svg_file;
     bool list_options, list_sampling, list_methods, list_combinations;
 };

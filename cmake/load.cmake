@@ -1,8 +1,7 @@
-# `swiftkv load` speaks HTTP where libcurl is installed; elsewhere the command says so. `simulate` reads
-# the same traces.
-file(GLOB load_sources CONFIGURE_DEPENDS src/serving/load/*.c src/serving/fleet/*.c)
+# `swiftkv load` speaks HTTP where libcurl is installed; elsewhere the command says so.
+file(GLOB load_sources CONFIGURE_DEPENDS src/serving/load/*.c)
 add_library(skv_load STATIC ${load_sources})
-target_include_directories(skv_load PUBLIC src/serving/load src/serving/fleet ${skv_private})
+target_include_directories(skv_load PUBLIC src/serving/load ${skv_private})
 target_link_libraries(skv_load PUBLIC skv_static skv_flags PRIVATE ${skv_deps} m)
 if(SKV_CURL STREQUAL "AUTO")
   pkg_check_modules(curl QUIET IMPORTED_TARGET libcurl>=7.85)

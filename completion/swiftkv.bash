@@ -42,9 +42,6 @@ _swiftkv_options() {
     load) echo '--chat --model --api-key-file --prompt --gen --ignore-eos --text --vocab --rate --arrivals
         --trace --time-scale --length-scale --clients --requests --duration --warmup --timeout --cancel
         --cancel-within --goodput --methods --extra-body --seed --log --out --svg --json --help' ;;
-    simulate) echo '--step-ms --max-running --rate --trace --length-scale --duration --goodput --machines
-        --designs --readers --read-above --share --kv-tokens --link-gbs --store-gbs --store-gb --seed --svg
-        --json --help' ;;
     bench) echo '--kv-layers --group --exit-words --preset --prompt --gen --batch --repeat --compare --peak
         --costs --replay --threads --weights --kv --prefill --prune --ffn-skip --early-exit --lora --ctx
         --device --cpu --chunk --evict --speculate --draft --snapkv --json --download --help' ;;
@@ -116,8 +113,7 @@ _swiftkv_values() {
         | *:--request-seconds | *:--connection-stack | *:--header-timeout | *:--body-timeout | *:--stall-timeout \
         | *:--ping-interval | *:--shutdown-timeout | *:--watchdog | *:--prompt | *:--gen | *:--vocab | *:--rate \
         | *:--time-scale | *:--length-scale | *:--clients | *:--requests | *:--duration | *:--warmup | *:--timeout \
-        | *:--cancel | *:--cancel-within | *:--goodput | *:--methods | *:--extra-body | *:--machines | *:--designs \
-        | *:--readers | *:--read-above | *:--share | *:--link-gbs | *:--store-gbs | *:--store-gb | *:--batch | *:--repeat \
+        | *:--cancel | *:--cancel-within | *:--goodput | *:--methods | *:--extra-body | *:--batch | *:--repeat \
         | *:--lengths | *:--count | *:--depths | *:--scored | *:--floor | *:--stages | *:--checkpoint-every | *:--tau \
         | *:--hidden-loss-mult | *:--router-loss | *:--layers | *:--base-loss | *:--auxiliary-loss \
         | *:--consistency-loss | *:--beta1 | *:--beta2 | *:--eps | *:--weight-decay | *:--clip | *:--held-out | *:--steps \
@@ -159,7 +155,7 @@ _swiftkv() {
     local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} values
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        values='generate chat serve load simulate score tokenize render cache info similarity transform bench compare eval tune distill train documents vocab quantize devices doctor --help --version'
+        values='generate chat serve load score tokenize render cache info similarity transform bench compare eval tune distill train documents vocab quantize devices doctor --help --version'
     elif values=$(_swiftkv_values "$command" "${COMP_WORDS[COMP_CWORD - 1]}"); then
         :
     elif [[ $word == -* ]]; then

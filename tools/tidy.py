@@ -65,7 +65,6 @@ MAY_INCLUDE = {
     "src/engine/kernels": {"src/engine/kernels"},
     "src/serving/http": {"include/skv", "src/common", "src/serving/http"},
     "src/serving/load": {"include/skv", "src/common", "src/serving/load"},
-    "src/serving/fleet": BASE | {"src/common", "src/serving/load", "src/serving/scheduler", "src/serving/fleet"},
     "src/serving/store": {"include/skv", "src/common", "src/serving/store"},
     "cli": {"include/skv", "src/common", "cli"},
     "bench": TEXT | {"src/engine/kernels", "bench"},
@@ -95,7 +94,7 @@ MAY_INCLUDE["src/serving/scheduler"] = BELOW | LANGUAGE | {
     "src/serving/scheduler",
 }
 # Parts of the program, which the library does not hold.
-PROGRAM_PARTS = ("cli", "src/serving/http", "src/serving/load", "src/serving/fleet", "src/serving/store")
+PROGRAM_PARTS = ("cli", "src/serving/http", "src/serving/load", "src/serving/store")
 # Where an #include "name" of the library and the program is looked for.
 INCLUDE_ROOTS = ("src", "src/base", "src/engine", "src/language", "src/learning", "src/serving") + (
     PROGRAM_PARTS
@@ -135,7 +134,6 @@ DOORS = {
     ("cli/cmd_serve.c", "reader_client.h"),
     ("cli/cmd_load.c", "load_requests.h"),
     ("cli/load_report.h", "load.h"),
-    ("cli/cmd_simulate.c", "fleet.h"),
 }
 # Calls follow the rules of includes, a call through a public header too. What may call upwards:
 # the reading of a text for `transform --init ridge` and `quantize --text`, which need the model's activations.

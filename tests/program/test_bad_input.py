@@ -528,7 +528,7 @@ class RequestTest(BadInputTest):
             (("generate",), "generate: MODEL is missing"), (("nonsense",), "'nonsense'"),
             (("transform", "m"), "transform: OUT is missing"), (("vocab",), "vocab: OUT is missing"),
             (("render",), "render: (MODEL | FILE.jinja) is missing"), (("load",), "load: URL is missing"),
-            (("simulate",), "simulate: COSTS is missing"), (("cache",), "cache: explain is missing"),
+            (("cache",), "cache: explain is missing"),
             (("cache", "explode"), "cache: 'explode': expected explain"),
             (("cache", "explode", "m", "r"), "cache: 'explode': expected explain"),
             (("cache", "explain"), "cache: MODEL is missing"),

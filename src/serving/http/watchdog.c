@@ -89,7 +89,7 @@ void watchdog_close(watchdog *dog)
     dog->notify_fd = -1;
 }
 
-/* Of the model whose worker has stood still longest. */
+/* Of the model with the worker that has stood still longest. */
 static uint64_t stalled_ms(http_server *server)
 {
     uint64_t most = 0;

@@ -1,7 +1,7 @@
 /*
  * Requests before they are sent: when they begin, how long their prompts and answers are, and their
  * bodies. A prompt is a row of pieces, each a function of a number: one piece of its own, or the
- * blocks that a trace names, so that prompts share what the trace's shared.
+ * blocks that a trace names, so that prompts share the blocks that the trace's shared.
  */
 #ifndef SKV_LOAD_LOAD_REQUESTS_H
 #define SKV_LOAD_LOAD_REQUESTS_H

@@ -167,7 +167,7 @@ static bool begin_request(run *r, const load_arrival *arrival)
 
 /* ---- all requests ---- */
 
-/* Cuts those whose moment has come, or all; returns when the next one is due. */
+/* Cuts the requests that are due, or all; returns when the next one is due. */
 static double cancel_due(run *r, double now, bool all)
 {
     const load_options *o = r->options;
