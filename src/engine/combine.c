@@ -18,10 +18,14 @@ enum { EVICTORS = SKV_EVICTOR_COUNT };
 
 /* ---- axes ---- */
 
-static const char *const kinds[] = {"ordinary model",      "SwiftKV model",
-                                    "AcrossKV model",      "SwiftKV model without its teacher",
-                                    "KV Prediction model", "model with shared keys and values",
-                                    "hybrid model",        "SwiftKV hybrid model",
+static const char *const kinds[] = {"ordinary model",
+                                    "SwiftKV model",
+                                    "AcrossKV model",
+                                    "SwiftKV model without its teacher",
+                                    "KV Prediction model",
+                                    "model with shared keys and values",
+                                    "hybrid model",
+                                    "SwiftKV hybrid model",
                                     "SwiftKV hybrid model without its teacher"};
 static const char *const windows[] = {"no sliding windows", "sliding windows in some layers"};
 static const char *const kv_heads[] = {"as many KV heads in all layers",
@@ -121,8 +125,8 @@ const char *skv_axis_value(skv_axis axis, unsigned i)
     (BIT(SKV_MODEL_SWIFTKV) | BIT(SKV_MODEL_ACROSSKV) | BIT(SKV_MODEL_HYBRID_SWIFTKV) | STUDENTS)
 #define NO_TEACHER                                                                                 \
     (BIT(SKV_MODEL_ORDINARY) | BIT(SKV_MODEL_SHARED) | BIT(SKV_MODEL_HYBRID) | STUDENTS)
-#define HYBRIDS                                                                                    \
-    (BIT(SKV_MODEL_HYBRID) | BIT(SKV_MODEL_HYBRID_SWIFTKV) | BIT(SKV_MODEL_HYBRID_STUDENT))
+#define FED (BIT(SKV_MODEL_HYBRID_SWIFTKV) | BIT(SKV_MODEL_HYBRID_STUDENT))
+#define HYBRIDS (BIT(SKV_MODEL_HYBRID) | FED)
 /* Of the evictors, those by query head, and those that deal rows to the heads of a layer: a column
  * of the list that has no bits here does not compile. */
 #define BY_QUERY_HEAD_BITS(id) | BIT(EVICTORS + SKV_EVICT_##id)
@@ -168,6 +172,8 @@ static const skv_refusal rules[] = {
      "all layers use one KV slot, and layers with states have none"},
     {{[SKV_AXIS_MODEL] = ~ALL_SWIFTKV, [SKV_AXIS_EARLY_EXIT] = ON},
      "only SwiftKV models have an exit head, at the start of their deep layers"},
+    {{[SKV_AXIS_MODEL] = FED, [SKV_AXIS_EARLY_EXIT] = ON},
+     "models whose layers keep a state have no exit head"},
     {{[SKV_AXIS_EXIT_HEAD] = OFF, [SKV_AXIS_EARLY_EXIT] = ON},
      "the model has no exit head (distill --early-exit yes trains one)"},
     {{[SKV_AXIS_EXIT_HEAD] = SOME, [SKV_AXIS_EARLY_EXIT] = ON},
@@ -203,6 +209,8 @@ static const skv_refusal rules[] = {
      "drafts are judged in order, and early exits finish first"},
     {{[SKV_AXIS_MODEL] = ~ALL_SWIFTKV, [SKV_AXIS_SPECULATE] = BY_EXIT},
      "only SwiftKV models have an exit head, at the start of their deep layers"},
+    {{[SKV_AXIS_MODEL] = FED, [SKV_AXIS_SPECULATE] = BY_EXIT},
+     "models whose layers keep a state have no exit head"},
     {{[SKV_AXIS_EXIT_HEAD] = OFF, [SKV_AXIS_SPECULATE] = BY_EXIT},
      "the model has no exit head (distill --early-exit yes trains one)"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_TEACHER), [SKV_AXIS_SPECULATE] = BY_EXIT},

@@ -54,7 +54,7 @@ typedef struct mixer {
     skv_backend_step *step;
     state_span spans[SEQUENCES];
     size_t i_sequence[SEQUENCES];
-    uint32_t rows[CHECK_ROWS]; /* wanted */
+    uint32_t rows[CHECK_ROWS];  /* wanted */
     uint32_t given[CHECK_ROWS]; /* to the convolution: those that somebody needs, and some others */
     size_t n_given;
     bool all_given;
@@ -346,12 +346,10 @@ static void begin_step(mixer *m)
     const skv_set_spec all = {NULL, m->T, lent, m->n_spans};
     const uint32_t *wanted = check_list(c, m->rows, m->n_rows * sizeof *m->rows);
     const uint32_t *given = check_list(c, m->given, m->n_given * sizeof *m->given);
-    const skv_backend_step_spec spec = {.spans = check_list(c, spans, m->n_spans * sizeof *spans),
-                                        .n_spans = m->n_spans,
-                                        .sets = {all,
-                                                 all,
-                                                 {wanted, m->n_rows, NULL, 0},
-                                                 {given, m->n_given, NULL, 0}}};
+    const skv_backend_step_spec spec = {
+        .spans = check_list(c, spans, m->n_spans * sizeof *spans),
+        .n_spans = m->n_spans,
+        .sets = {all, all, {wanted, m->n_rows, NULL, 0}, {given, m->n_given, NULL, 0}}};
     check_begin_described(c, m->step, &spec);
 }
 

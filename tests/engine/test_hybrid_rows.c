@@ -18,11 +18,13 @@
 
 #define MODELS SKV_TEST_DATA "/models/"
 
-static const char *const models[] = {
-    MODELS "qwen3-5",         MODELS "qwen3-next",
-    MODELS "lfm2-v5",         MODELS "granite-h",
-    MODELS "qwen3-5-swiftkv", MODELS "qwen3-5-gguf/model.gguf",
-    MODELS "qwen3-5-swiftkv-wide-keys"};
+static const char *const models[] = {MODELS "qwen3-5",
+                                     MODELS "qwen3-next",
+                                     MODELS "lfm2-v5",
+                                     MODELS "granite-h",
+                                     MODELS "qwen3-5-swiftkv",
+                                     MODELS "qwen3-5-gguf/model.gguf",
+                                     MODELS "qwen3-5-swiftkv-wide-keys"};
 
 enum {
     N_MODELS = sizeof models / sizeof models[0],

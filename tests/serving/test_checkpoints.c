@@ -24,8 +24,8 @@
 
 #define MODELS SKV_TEST_DATA "/models/"
 
-static const char *const models[] = {MODELS "qwen3-5", MODELS "lfm2-v5", MODELS "granite-h",
-                                     MODELS "qwen3-5-gguf/model.gguf",
+static const char *const models[] = {MODELS "qwen3-5",         MODELS "lfm2-v5",
+                                     MODELS "granite-h",       MODELS "qwen3-5-gguf/model.gguf",
                                      MODELS "qwen3-5-swiftkv", MODELS "granite-h-swiftkv"};
 
 enum {

@@ -304,8 +304,8 @@ static skv_status load_channels(const skv_loader *ld, vector_cursor *cursor, siz
     const channels q = {.c0 = mamba ? n_v + n_k : 0, .n0 = n_k};
     const channels kv = {mamba ? n_v : n_k, n_k, mamba ? 0 : 2 * n_k, n_v};
     float *numbers;
-    SKV_TRY(read_taps(ld, i, fed ? "linear_attn.conv1d_swiftkv" : "linear_attn.conv1d", &numbers,
-                      err));
+    SKV_TRY(
+        read_taps(ld, i, fed ? "linear_attn.conv1d_swiftkv" : "linear_attn.conv1d", &numbers, err));
     delta->conv_q = put_channels(ld, cursor, numbers, K, q);
     delta->conv_kv = put_channels(ld, cursor, numbers, K, kv);
     skv_free(numbers);

@@ -35,7 +35,7 @@ typedef struct delta {
     const skv_mixer_shape *m;
     size_t i;
     bool mamba;
-    bool fed; /* by the stack's boundary */
+    bool fed;                                 /* by the stack's boundary */
     size_t n_keys, n_values, n_conv, n_gates; /* columns: of q, of v, of q|k|v, of b|a */
 } delta;
 
@@ -219,12 +219,9 @@ static void mix_fed(const delta *d, skv_row_set set, size_t n_alive)
     convolve_kv(d, kv);
     run_fed(d, SKV_DELTA_Q, SKV_DELTA_K, SKV_SET_TAPS, taps);
     if (n_alive > 0) run_parts(d, SKV_DELTA_Q, SKV_DELTA_K, q);
-    convolve(d, (skv_conv_args){.set = set,
-                                .given = SKV_SET_TAPS,
-                                .n = d->n_keys,
-                                .x = taps,
-                                .newest = q,
-                                .y = q});
+    convolve(
+        d, (skv_conv_args){
+               .set = set, .given = SKV_SET_TAPS, .n = d->n_keys, .x = taps, .newest = q, .y = q});
     scan(d, q, kv, set);
     count(d, p->n_rows, n_alive, n_alive + p->sets[SKV_SET_TAPS].n_rows);
     if (n_alive == 0) return;

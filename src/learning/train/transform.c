@@ -252,24 +252,24 @@ static skv_status add_mean(transform *t, size_t i, size_t n_layers, const char *
                : SKV_OK;
 }
 
-/* Adds "model.layers.{i}.linear_attn.{what}_swiftkv{suffix}", a copy; nothing if the source has no
- * such tensor. `fits`: it reads the boundary alone. */
-static skv_status add_state_part(transform *t, size_t i, const char *what, const char *suffix,
+/* Adds SwiftKV's copy of a tensor that makes a state; nothing if the source has no such tensor.
+ * `fits`: it reads the boundary alone. */
+static skv_status add_state_part(transform *t, size_t i, const char *part, const char *suffix,
                                  bool fits, skv_error *err)
 {
     char name[NAME_BYTES];
-    (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.%s%s", i, what, suffix);
+    (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.%s%s", i, part, suffix);
     const skv_tensor *from = skv_source_find(t->source, name);
     if (!from) return SKV_OK;
-    (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.%s_swiftkv%s", i, what, suffix);
+    (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.%s_swiftkv%s", i, part, suffix);
     SKV_TRY(add_tensor(t, name, &from, 1, 0, err));
-    return t->ridge && fits ? fit_last(t, i, what, "weight", err) : SKV_OK;
+    return t->ridge && fits ? fit_last(t, i, part, "weight", err) : SKV_OK;
 }
 
 static skv_status add_state(transform *t, size_t i, skv_error *err)
 {
     static const struct {
-        const char *what, *suffix;
+        const char *name, *suffix;
         bool fits;
     } parts[] = {{"in_proj_q", ".weight", false}, {"in_proj_k", ".weight", true},
                  {"in_proj_v", ".weight", true},  {"in_proj_a", ".weight", true},
@@ -277,12 +277,12 @@ static skv_status add_state(transform *t, size_t i, skv_error *err)
                  {"conv1d", ".bias", false},      {"A_log", "", false},
                  {"dt_bias", "", false}};
     for (size_t j = 0; j < sizeof parts / sizeof *parts; j++) {
-        SKV_TRY(add_state_part(t, i, parts[j].what, parts[j].suffix, parts[j].fits, err));
+        SKV_TRY(add_state_part(t, i, parts[j].name, parts[j].suffix, parts[j].fits, err));
     }
     return SKV_OK;
 }
 
-/* The first layer from l on that mixes tokens, whose input norm is the boundary's. */
+/* The first layer from l on that mixes tokens: norm_swiftkv is a copy of its input norm. */
 static size_t first_mixing(const skv_config *c, size_t l)
 {
     while (c->layers[l].mixer == SKV_MIXER_NONE) l++; /* skv_config_check: there is one */
@@ -523,8 +523,8 @@ static skv_status write_model(transform *t, const char *path, const char *out,
 
 /* Layers that keep a state are written as a folder has them, which GGUF's cannot be, and no other
  * way than in SwiftKV form. */
-static skv_status check_hybrid(const transform *t, const char *path,
-                               const skv_transform_options *o, skv_error *err)
+static skv_status check_hybrid(const transform *t, const char *path, const skv_transform_options *o,
+                               skv_error *err)
 {
     SKV_REQUIRE(!skv_source_gguf(t->source), err, SKV_UNSUPPORTED,
                 "%s: %s: layers that keep a state are not written from a GGUF file: transform the "
