@@ -143,12 +143,14 @@ class Hybrid:
             o = rms_norm(o.unflatten(1, (self.key_heads, -1)), weight, c["rms_norm_eps"]).flatten(1)
         return o @ self.w[names["out_proj.weight"]].T
 
-    def forward(self, ids, teacher=False):
-        """Logits [T, V]."""
+    def forward(self, ids, teacher=False, inputs=None):
+        """Logits [T, V]; `inputs`, a list, receives the inputs of the layers."""
         x = self.w["model.embed_tokens.weight"][torch.tensor(ids)] * self.c.get("embedding_multiplier", 1.0)
         deep_from = self.n_layers if teacher else self.c["num_key_value_layers"]
         n = None
         for i in range(self.n_layers):
+            if inputs is not None:
+                inputs.append(x)
             if i == deep_from:
                 n = self.norm("model.norm_swiftkv", x)
             p = f"model.layers.{i}."
