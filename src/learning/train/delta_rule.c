@@ -230,7 +230,8 @@ static void back_run(head *h, size_t t, size_t end, const float *kept)
     const bool last = end == h->rule->n_rows || h->rule->doc_start[end] == end;
     if (last) memset(h->ds, 0, n * sizeof *h->ds);
     memcpy(h->states, kept, n * sizeof *kept);
-    for (size_t i = t; i < end; i++) step(h, i, h->states + (i - t + 1) * n, h->states + (i - t) * n);
+    for (size_t i = t; i < end; i++)
+        step(h, i, h->states + (i - t + 1) * n, h->states + (i - t) * n);
     for (size_t i = end; i-- > t;) {
         back_row(h, i, h->states + (i - t) * n, h->states + (i - t + 1) * n);
     }

@@ -42,7 +42,7 @@ typedef struct skv_delta_rule {
     size_t n_rows;             /* T */
     const uint32_t *doc_start; /* [T]: the first row of a row's document */
     skv_delta_tensors in;      /* not changed */
-    float *kept;    /* [skv_delta_rule_kept]: written by the forward pass, read by the backward one */
+    float *kept; /* [skv_delta_rule_kept]: written by the forward pass, read by the backward one */
     float *scratch; /* [threads, skv_delta_rule_scratch] */
 } skv_delta_rule;
 
