@@ -34,10 +34,15 @@ static size_t state_floats(const skv_delta_shape *s)
     return s->key_dim * s->value_dim;
 }
 
-size_t skv_delta_rule_kept(const skv_delta_shape *shape, size_t n_rows, size_t n_docs)
+/* States that a head keeps, at most: 64 rows of the document come before each. */
+static size_t kept_states(size_t n_rows)
 {
-    const size_t n_runs = n_rows / SKV_DELTA_ROWS + n_docs;
-    return n_runs * shape->n_value_heads * state_floats(shape);
+    return n_rows / SKV_DELTA_ROWS;
+}
+
+size_t skv_delta_rule_kept(const skv_delta_shape *shape, size_t n_rows)
+{
+    return kept_states(n_rows) * shape->n_value_heads * state_floats(shape);
 }
 
 size_t skv_delta_rule_scratch(const skv_delta_shape *shape)
@@ -130,7 +135,7 @@ static void find_update(const head *h, size_t t, const float *before)
     }
 }
 
-/* S behind row t, from that before it. */
+/* S after row t, from that before it. */
 static void step(head *h, size_t t, float *after, const float *before)
 {
     const skv_delta_shape *s = &h->rule->shape;
@@ -148,9 +153,13 @@ static void forward_head(head *h, float *o)
     const skv_delta_shape *s = &r->shape;
     const size_t n = state_floats(s);
     float *state = h->states, *kept = h->kept;
-    for (size_t t = 0; t < r->n_rows; kept += n) {
-        if (r->doc_start[t] == t) memset(state, 0, n * sizeof *state);
-        memcpy(kept, state, n * sizeof *kept);
+    for (size_t t = 0; t < r->n_rows;) {
+        if (r->doc_start[t] == t) {
+            memset(state, 0, n * sizeof *state);
+        } else {
+            memcpy(kept, state, n * sizeof *kept);
+            kept += n;
+        }
         for (const size_t end = run_end(r, t); t < end; t++) {
             step(h, t, state, state);
             read_state(s, o + (t * s->n_value_heads + h->i) * s->value_dim, state, h->q);
@@ -183,8 +192,8 @@ static void back_gates(const head *h, size_t t, float d_alpha, float d_beta)
 }
 
 /*
- * Row t, whose states before and behind it are there. h->ds is the gradient by S behind it, and
- * becomes that by S before it. With S' = alpha S:
+ * Row t, from the states before and after it. h->ds is the gradient by S after it, and becomes that
+ * by S before it. With S' = alpha S:
  *     dS += q do^T      dq = S do        dk = dS u          du = dS^T k       dv = beta du
  *     dk -= S' dv       dS' = dS - k dv^T                   d_alpha = <dS', S>
  */
@@ -223,13 +232,14 @@ static void back_row(head *h, size_t t, const float *before, const float *after)
     back_gates(h, t, d_alpha, d_beta);
 }
 
-/* Rows [t, end), from their kept state. */
+/* Rows [t, end), from their kept state; NULL: the document begins with them. */
 static void back_run(head *h, size_t t, size_t end, const float *kept)
 {
     const size_t n = state_floats(&h->rule->shape);
     const bool last = end == h->rule->n_rows || h->rule->doc_start[end] == end;
     if (last) memset(h->ds, 0, n * sizeof *h->ds);
-    memcpy(h->states, kept, n * sizeof *kept);
+    memset(h->states, 0, n * sizeof *h->states);
+    if (kept) memcpy(h->states, kept, n * sizeof *kept);
     for (size_t i = t; i < end; i++)
         step(h, i, h->states + (i - t + 1) * n, h->states + (i - t) * n);
     for (size_t i = end; i-- > t;) {
@@ -244,10 +254,11 @@ static size_t run_begin(const skv_delta_rule *rule, size_t end)
     return doc + (end - 1 - doc) / SKV_DELTA_ROWS * SKV_DELTA_ROWS;
 }
 
-static size_t count_runs(const skv_delta_rule *rule)
+/* States that a head keeps of these rows. */
+static size_t count_kept(const skv_delta_rule *rule)
 {
     size_t n = 0;
-    for (size_t t = 0; t < rule->n_rows; t = run_end(rule, t)) n++;
+    for (size_t t = 0; t < rule->n_rows; t = run_end(rule, t)) n += rule->doc_start[t] != t;
     return n;
 }
 
@@ -260,7 +271,7 @@ static head head_of(const job *j, size_t key_head, size_t g, size_t i_thread)
     float *scratch = j->rule->scratch + i_thread * skv_delta_rule_scratch(s);
     head h = {.rule = j->rule, .key_head = key_head, .d_o = j->d_o, .gradients = j->gradients};
     h.i = s->tiled ? g * s->n_key_heads + key_head : key_head * group + g;
-    h.kept = j->rule->kept + h.i * count_runs(j->rule) * n;
+    h.kept = j->rule->kept + h.i * kept_states(j->rule->n_rows) * n;
     h.states = scratch;
     h.ds = scratch + (SKV_DELTA_ROWS + 1) * n;
     h.q = h.ds + n;
@@ -290,10 +301,12 @@ static void backward_task(void *arg, size_t key_head, size_t i_thread)
     const size_t n = state_floats(s);
     for (size_t g = 0; g < s->n_value_heads / s->n_key_heads; g++) {
         head h = head_of(j, key_head, g, i_thread);
-        const float *kept = h.kept + count_runs(j->rule) * n;
-        for (size_t end = j->rule->n_rows; end > 0; end = run_begin(j->rule, end)) {
-            kept -= n;
-            back_run(&h, run_begin(j->rule, end), end, kept);
+        const float *kept = h.kept + count_kept(j->rule) * n;
+        for (size_t end = j->rule->n_rows, begin; end > 0; end = begin) {
+            begin = run_begin(j->rule, end);
+            const bool is_first = j->rule->doc_start[begin] == begin;
+            if (!is_first) kept -= n;
+            back_run(&h, begin, end, is_first ? NULL : kept);
         }
     }
 }

@@ -5,7 +5,7 @@
  *     alpha = exp(-exp(A_log[h]) softplus(a[t,h] + dt_bias[h]))    beta = write_max sigmoid(b[t,h])
  *     S <- alpha S;  u = beta (v - S^T k);  S <- S + k u^T;  o = S^T q
  *
- * with k / sqrt(k.k + 1e-6), and q the same way times key_dim^-1/2. The forward pass keeps S before
+ * with k / sqrt(k.k + 1e-6), and q the same way times key_dim^-1/2. The forward pass keeps S after
  * every SKV_DELTA_ROWS-th row of a document; the backward pass runs these rows again from there,
  * and then back.
  *
@@ -46,8 +46,8 @@ typedef struct skv_delta_rule {
     float *scratch; /* [threads, skv_delta_rule_scratch] */
 } skv_delta_rule;
 
-/** Floats of `kept` for a batch of n_rows in n_docs documents. */
-size_t skv_delta_rule_kept(const skv_delta_shape *shape, size_t n_rows, size_t n_docs);
+/** Floats of `kept` for a batch of n_rows. */
+size_t skv_delta_rule_kept(const skv_delta_shape *shape, size_t n_rows);
 /** Floats of a thread's scratch. */
 size_t skv_delta_rule_scratch(const skv_delta_shape *shape);
 /** o [T, nv value_dim]. */
