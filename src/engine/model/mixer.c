@@ -43,7 +43,7 @@ static delta delta_of(const skv_pass *p, size_t i)
 {
     const skv_mixer_shape *m = &p->c->mixer;
     const skv_layer *layer = &p->m->layers[i];
-    const bool fed = p->f->plan->layers[i].source == SKV_KV_SOURCE_STACK;
+    const bool fed = p->plan->layers[i].source == SKV_KV_SOURCE_STACK;
     return (delta){.p = p,
                    .layer = layer,
                    .w = fed ? &layer->fed : &layer->delta,
@@ -86,8 +86,8 @@ static void convolve(const delta *d, skv_conv_args args)
 {
     const skv_pass *p = d->p;
     args.step = p->ws->step;
-    args.states = p->f->states;
-    args.layer = p->f->plan->layers[d->i].state;
+    args.states = p->states;
+    args.layer = p->plan->layers[d->i].state;
     args.weight = args.column0 ? d->w->conv_kv : d->w->conv_q;
     args.bias = args.column0 ? d->w->conv_kv_bias : d->w->conv_q_bias;
     args.silu = true;
@@ -118,8 +118,8 @@ static void scan(const delta *d, skv_rows q, skv_rows k, skv_row_set set)
     const skv_rows gates = skv_rows_as(p->ws->gates, d->n_gates);
     p->be->scan(p->be, &(skv_scan_args){.step = p->ws->step,
                                         .set = set,
-                                        .states = p->f->states,
-                                        .layer = p->f->plan->layers[d->i].state,
+                                        .states = p->states,
+                                        .layer = p->plan->layers[d->i].state,
                                         .q = q,
                                         .k = k,
                                         .v = skv_rows_from(k, 0, d->n_keys),
@@ -200,7 +200,7 @@ static void run_fed(const delta *d, size_t part0, size_t part1, skv_row_set set,
                                             .part1 = part1,
                                             .y = y,
                                             .x = p->ws->boundary,
-                                            .n_rows = p->sets[set].n_rows,
+                                            .n_rows = p->spec.sets[set].n_rows,
                                             .step = p->ws->step,
                                             .set = set,
                                             .norm = skv_pass_norm(p, p->m->stack.norm)});
@@ -223,7 +223,7 @@ static void mix_fed(const delta *d, skv_row_set set, size_t n_alive)
         d, (skv_conv_args){
                .set = set, .given = SKV_SET_TAPS, .n = d->n_keys, .x = taps, .newest = q, .y = q});
     scan(d, q, kv, set);
-    count(d, p->n_rows, n_alive, n_alive + p->sets[SKV_SET_TAPS].n_rows);
+    count(d, p->n_rows, n_alive, n_alive + p->spec.sets[SKV_SET_TAPS].n_rows);
     if (n_alive == 0) return;
     const skv_rows z = skv_rows_as(p->ws->h, d->n_values);
     run_parts(d, SKV_DELTA_Z, SKV_DELTA_END, z);
@@ -232,13 +232,13 @@ static void mix_fed(const delta *d, skv_row_set set, size_t n_alive)
 
 void skv_pass_keep_boundary(const skv_pass *p, size_t end)
 {
-    if (skv_plan_next_fed(p->f->plan, 0) >= end) return;
+    if (skv_plan_next_fed(p->plan, 0) >= end) return;
     p->be->copy_rows(p->be, p->ws->boundary, p->ws->x, p->n_rows, p->c->hidden);
 }
 
 void skv_pass_feed_states(const skv_pass *p, size_t i, size_t end)
 {
-    const skv_plan *plan = p->f->plan;
+    const skv_plan *plan = p->plan;
     for (i = skv_plan_next_fed(plan, i); i < end; i = skv_plan_next_fed(plan, i + 1)) {
         const delta d = delta_of(p, i);
         assert(p->n_alive == 0);
@@ -295,8 +295,8 @@ static size_t mix_conv(skv_pass *p, size_t i, bool wanted_only)
     }
     p->be->conv(p->be, &(skv_conv_args){.step = p->ws->step,
                                         .set = p->set,
-                                        .states = p->f->states,
-                                        .layer = p->f->plan->layers[i].state,
+                                        .states = p->states,
+                                        .layer = p->plan->layers[i].state,
                                         .n = D,
                                         .x = skv_rows_from(in, 0, SKV_CONV_X * D),
                                         .gate_in = in,
@@ -309,7 +309,7 @@ static size_t mix_conv(skv_pass *p, size_t i, bool wanted_only)
 
 size_t skv_pass_mix(skv_pass *p, size_t i, bool wanted_only)
 {
-    assert(p->f->states);
+    assert(p->states);
     if (p->c->layers[i].mixer == SKV_MIXER_CONV) return mix_conv(p, i, wanted_only);
     return mix_delta(p, i, wanted_only);
 }
