@@ -223,7 +223,7 @@ static int open_reader(const cli_options *o, const char *model, explanation *e)
     int status = cli_check(skv_vocab_open(model, &e->vocab, &err), &err);
     /* A folder without weights has a tokenizer too, and counts as ordinary. */
     const bool hybrid = status == CLI_DONE && skv_model_info_read(model, &info, NULL) == SKV_OK &&
-                        info.traits.kind == SKV_MODEL_HYBRID;
+                        info.state_layers > 0;
     for (size_t i = 0; i < N_WAYS; i++) {
         e->replay[i].vocab = e->vocab;
         e->replay[i].states = hybrid;

@@ -30,17 +30,18 @@ typedef struct description {
     skv_error no_memory; /* why it cannot be planned; empty: it can */
 } description;
 
-/* The unmodified shape of a model that holds SwiftKV weights: all layers with a slot of their own.
- * Its parameters are not known from the configuration, so they are left out of the table. */
+/* The unmodified shape of a model that holds SwiftKV weights: all layers of a group with a slot of
+ * their own. Its parameters are not known from the configuration, so they are left out of the
+ * table. */
 static skv_model_info unmodified(const skv_model_info *info)
 {
     skv_model_info out = *info;
     out.swiftkv = false;
     out.swiftkv_layers = info->layers;
     out.group = 1;
-    out.kv_slots = info->layers;
+    if (info->group > 1) out.kv_slots = info->layers;
     out.kv_elements = info->kv_slots > 0 && !info->per_layer
-                          ? info->kv_elements / info->kv_slots * info->layers
+                          ? info->kv_elements / info->kv_slots * out.kv_slots
                           : info->kv_elements;
     out.kv_window_elements =
         info->kv_elements > 0 ? info->kv_window_elements * out.kv_elements / info->kv_elements : 0;

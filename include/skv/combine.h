@@ -42,11 +42,13 @@ typedef enum skv_axis {
 typedef enum skv_model_kind {
     SKV_MODEL_ORDINARY,
     SKV_MODEL_SWIFTKV,
-    SKV_MODEL_ACROSSKV, /* SwiftKV with groups of layers that share a cache */
-    SKV_MODEL_STUDENT,  /* SwiftKV or AcrossKV, saved without the teacher's weights */
-    SKV_MODEL_KVPRED,   /* with an auxiliary model */
-    SKV_MODEL_SHARED,   /* its last layers read the keys and values of earlier layers */
-    SKV_MODEL_HYBRID    /* some of its layers keep a state instead of keys and values */
+    SKV_MODEL_ACROSSKV,       /* SwiftKV with groups of layers that share a cache */
+    SKV_MODEL_STUDENT,        /* SwiftKV or AcrossKV, saved without the teacher's weights */
+    SKV_MODEL_KVPRED,         /* with an auxiliary model */
+    SKV_MODEL_SHARED,         /* its last layers read the keys and values of earlier layers */
+    SKV_MODEL_HYBRID,         /* some of its layers keep a state instead of keys and values */
+    SKV_MODEL_HYBRID_SWIFTKV, /* the same with SwiftKV, */
+    SKV_MODEL_HYBRID_STUDENT  /* and without the teacher's weights */
 } skv_model_kind;
 
 /* The traits of a model that decide which methods it supports. */

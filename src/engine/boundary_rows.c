@@ -23,7 +23,7 @@ size_t skv_boundary_row_bytes(const skv_engine *e)
     const skv_kv_layout *layout = &e->plan.layout;
     /* An adapter changes the product, and reads its input as it was before it was rounded. */
     if (e->adapters.n > 0 || !(e->be->promises & SKV_PROMISE_ROWS)) return 0;
-    if (e->plan.stack_boundary == e->plan.n_layers || e->ws.max_rows < 2) return 0;
+    if (skv_plan_next_in_stack(&e->plan, 0) == e->plan.n_layers || e->ws.max_rows < 2) return 0;
     /* Bundles have to stand in the order of slots. */
     if (layout->n_bundles < skv_kv_layout_tracks(layout) || layout->window > 0) return 0;
     return e->be->row_bytes(e->be, weight_type(e), e->config->hidden);
@@ -31,7 +31,8 @@ size_t skv_boundary_row_bytes(const skv_engine *e)
 
 size_t skv_boundary_tracks(const skv_engine *e)
 {
-    return e->plan.layout.track0[e->plan.layers[e->plan.stack_boundary].slot];
+    const size_t i = skv_plan_next_in_stack(&e->plan, 0);
+    return e->plan.layout.track0[e->plan.layers[i].slot];
 }
 
 size_t skv_boundary_layer(const skv_engine *e)

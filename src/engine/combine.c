@@ -18,10 +18,15 @@ enum { EVICTORS = SKV_EVICTOR_COUNT };
 
 /* ---- axes ---- */
 
-static const char *const kinds[] = {"ordinary model",      "SwiftKV model",
-                                    "AcrossKV model",      "SwiftKV model without its teacher",
-                                    "KV Prediction model", "model with shared keys and values",
-                                    "hybrid model"};
+static const char *const kinds[] = {"ordinary model",
+                                    "SwiftKV model",
+                                    "AcrossKV model",
+                                    "SwiftKV model without its teacher",
+                                    "KV Prediction model",
+                                    "model with shared keys and values",
+                                    "hybrid model",
+                                    "SwiftKV hybrid model",
+                                    "SwiftKV hybrid model without its teacher"};
 static const char *const windows[] = {"no sliding windows", "sliding windows in some layers"};
 static const char *const kv_heads[] = {"as many KV heads in all layers",
                                        "KV heads that differ by layer"};
@@ -115,10 +120,13 @@ const char *skv_axis_value(skv_axis axis, unsigned i)
 
 /* ---- rules ---- */
 
-#define ALL_SWIFTKV (BIT(SKV_MODEL_SWIFTKV) | BIT(SKV_MODEL_ACROSSKV) | BIT(SKV_MODEL_STUDENT))
+#define STUDENTS (BIT(SKV_MODEL_STUDENT) | BIT(SKV_MODEL_HYBRID_STUDENT))
+#define ALL_SWIFTKV                                                                                \
+    (BIT(SKV_MODEL_SWIFTKV) | BIT(SKV_MODEL_ACROSSKV) | BIT(SKV_MODEL_HYBRID_SWIFTKV) | STUDENTS)
 #define NO_TEACHER                                                                                 \
-    (BIT(SKV_MODEL_ORDINARY) | BIT(SKV_MODEL_STUDENT) | BIT(SKV_MODEL_SHARED) |                    \
-     BIT(SKV_MODEL_HYBRID))
+    (BIT(SKV_MODEL_ORDINARY) | BIT(SKV_MODEL_SHARED) | BIT(SKV_MODEL_HYBRID) | STUDENTS)
+#define FED (BIT(SKV_MODEL_HYBRID_SWIFTKV) | BIT(SKV_MODEL_HYBRID_STUDENT))
+#define HYBRIDS (BIT(SKV_MODEL_HYBRID) | FED)
 /* Of the evictors, those by query head, and those that deal rows to the heads of a layer: a column
  * of the list that has no bits here does not compile. */
 #define BY_QUERY_HEAD_BITS(id) | BIT(EVICTORS + SKV_EVICT_##id)
@@ -154,16 +162,18 @@ static const skv_refusal rules[] = {
      "the model has no SwiftKV weights (swiftkv transform creates them)"},
     {{[SKV_AXIS_MODEL] = ~BIT(SKV_MODEL_KVPRED), [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED)},
      "the model has no auxiliary model (swiftkv train creates one)"},
-    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_STUDENT), [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_TEACHER)},
+    {{[SKV_AXIS_MODEL] = STUDENTS, [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_TEACHER)},
      "the model was saved without its teacher's weights"},
     {{[SKV_AXIS_MODEL] = ALL_SWIFTKV, [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_MERGED)},
      "SwiftKV models share keys and values with AcrossKV instead (--group)"},
     {{[SKV_AXIS_KV_HEADS] = ON, [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_MERGED)},
      "all layers use one KV slot, so they need the same number of KV heads"},
-    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_HYBRID), [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_MERGED)},
+    {{[SKV_AXIS_MODEL] = HYBRIDS, [SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_MERGED)},
      "all layers use one KV slot, and layers with states have none"},
     {{[SKV_AXIS_MODEL] = ~ALL_SWIFTKV, [SKV_AXIS_EARLY_EXIT] = ON},
      "only SwiftKV models have an exit head, at the start of their deep layers"},
+    {{[SKV_AXIS_MODEL] = FED, [SKV_AXIS_EARLY_EXIT] = ON},
+     "models whose layers keep a state have no exit head"},
     {{[SKV_AXIS_EXIT_HEAD] = OFF, [SKV_AXIS_EARLY_EXIT] = ON},
      "the model has no exit head (distill --early-exit yes trains one)"},
     {{[SKV_AXIS_EXIT_HEAD] = SOME, [SKV_AXIS_EARLY_EXIT] = ON},
@@ -179,9 +189,9 @@ static const skv_refusal rules[] = {
      "pruning works only with --prefill full"},
     {{[SKV_AXIS_PRUNE] = PRUNED, [SKV_AXIS_EVICT] = EVICTED},
      "eviction needs every prompt row, and pruning has removed some"},
-    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_HYBRID), [SKV_AXIS_PRUNE] = PRUNED},
+    {{[SKV_AXIS_MODEL] = HYBRIDS, [SKV_AXIS_PRUNE] = PRUNED},
      "each step prunes anew, and a state cannot take tokens back"},
-    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_HYBRID), [SKV_AXIS_LORA] = ON},
+    {{[SKV_AXIS_MODEL] = HYBRIDS, [SKV_AXIS_LORA] = ON},
      "adapters of layers with states, and of queries with a gate, are not read"},
     {{[SKV_AXIS_WINDOW] = ON, [SKV_AXIS_PRUNE] = BIT(SKV_PRUNE_LAZY)},
      "LazyLLM would remove tokens inside the sliding window"},
@@ -199,6 +209,8 @@ static const skv_refusal rules[] = {
      "drafts are judged in order, and early exits finish first"},
     {{[SKV_AXIS_MODEL] = ~ALL_SWIFTKV, [SKV_AXIS_SPECULATE] = BY_EXIT},
      "only SwiftKV models have an exit head, at the start of their deep layers"},
+    {{[SKV_AXIS_MODEL] = FED, [SKV_AXIS_SPECULATE] = BY_EXIT},
+     "models whose layers keep a state have no exit head"},
     {{[SKV_AXIS_EXIT_HEAD] = OFF, [SKV_AXIS_SPECULATE] = BY_EXIT},
      "the model has no exit head (distill --early-exit yes trains one)"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_TEACHER), [SKV_AXIS_SPECULATE] = BY_EXIT},
@@ -224,12 +236,10 @@ static const skv_refusal rules[] = {
     {{[SKV_AXIS_EVICT] = EVICTED,
       [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SCORE) | BIT(SKV_WHERE_SIMILARITY)},
      "every token needs an output, so there is no prompt to evict from"},
-    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_ORDINARY) | BIT(SKV_MODEL_SHARED),
+    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_ORDINARY) | BIT(SKV_MODEL_SHARED) | BIT(SKV_MODEL_HYBRID),
       [SKV_AXIS_WHERE] = BIT(SKV_WHERE_COMPARE)},
      "the model is not in SwiftKV form (swiftkv transform or distill creates one)"},
-    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_HYBRID), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_COMPARE)},
-     "hybrid models have no SwiftKV form to compare with"},
-    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_STUDENT), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_COMPARE)},
+    {{[SKV_AXIS_MODEL] = STUDENTS, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_COMPARE)},
      "the comparison needs the teacher's weights, which the model was saved without"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_TEACHER), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_COMPARE)},
      "the teacher is what the model is compared with"},
@@ -241,7 +251,7 @@ static const skv_refusal rules[] = {
      "the model has no separate teacher weights"},
     {{[SKV_AXIS_EVICT] = EVICTED, [SKV_AXIS_WHERE] = AGREES},
      "agreement is measured over whole texts, so there is no prompt to evict from"},
-    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_HYBRID), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SHIFT)},
+    {{[SKV_AXIS_MODEL] = HYBRIDS, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SHIFT)},
      "a state has seen all tokens before it, and takes in no rows from another place"},
     {{[SKV_AXIS_WINDOW] = ON, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SHIFT)},
      "rows in front of the sliding windows are gone, and another place would need them"},
@@ -258,9 +268,9 @@ static const skv_refusal rules[] = {
      "the prefix cache does not record which blocks were skipped"},
     {{[SKV_AXIS_EARLY_EXIT] = ON, [SKV_AXIS_WHERE] = SERVED},
      "prompt log-probabilities must be in order, and early exits finish first"},
-    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_HYBRID), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_READ)},
+    {{[SKV_AXIS_MODEL] = HYBRIDS, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_READ)},
      "a reader sends keys and values, and an answer needs the states too"},
-    {{[SKV_AXIS_MODEL] = BIT(SKV_MODEL_HYBRID), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_RANKS)},
+    {{[SKV_AXIS_MODEL] = HYBRIDS, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_RANKS)},
      "layers with states are not divided between ranks"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_RANKS)},
      "a layer's keys and values are predicted from all heads of the auxiliary model"},
@@ -387,9 +397,10 @@ static skv_model_kind kind_of_engine(const skv_engine *e)
 {
     if (e->kvpred.on) return SKV_MODEL_KVPRED;
     if (e->config->n_shared > 0) return SKV_MODEL_SHARED;
-    if (e->plan.n_states > 0) return SKV_MODEL_HYBRID;
-    if (!e->runs_swiftkv) return SKV_MODEL_ORDINARY;
-    if (!e->has_teacher) return SKV_MODEL_STUDENT;
+    const bool hybrid = e->plan.n_states > 0;
+    if (!e->runs_swiftkv) return hybrid ? SKV_MODEL_HYBRID : SKV_MODEL_ORDINARY;
+    if (!e->has_teacher) return hybrid ? SKV_MODEL_HYBRID_STUDENT : SKV_MODEL_STUDENT;
+    if (hybrid) return SKV_MODEL_HYBRID_SWIFTKV;
     return e->config->kv_group > 1 ? SKV_MODEL_ACROSSKV : SKV_MODEL_SWIFTKV;
 }
 

@@ -349,7 +349,8 @@ static bool holds_teacher(const skv_engine *e)
 {
     const skv_config *c = e->config;
     if (!c->swiftkv || e->options.prefill == SKV_PREFILL_TEACHER) return false;
-    return skv_model_traits_of(c, e->source).kind != SKV_MODEL_STUDENT;
+    const skv_model_kind kind = skv_model_traits_of(c, e->source).kind;
+    return kind != SKV_MODEL_STUDENT && kind != SKV_MODEL_HYBRID_STUDENT;
 }
 
 static skv_status make_teacher_plan(skv_engine *e, skv_error *err)

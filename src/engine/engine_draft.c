@@ -41,7 +41,7 @@ skv_status skv_engine_draft_open(skv_engine *e, skv_error *err)
     const skv_model_traits model = skv_model_traits_of(draft->config, draft->source);
     SKV_REQUIRE(model.kind != SKV_MODEL_KVPRED, err, SKV_UNSUPPORTED,
                 "%s: a KV Prediction model cannot draft for another; its auxiliary can", path);
-    SKV_REQUIRE(model.kind != SKV_MODEL_HYBRID, err, SKV_UNSUPPORTED,
+    SKV_REQUIRE(!skv_config_is_hybrid(draft->config), err, SKV_UNSUPPORTED,
                 "%s: a hybrid model cannot draft for another: its states cannot take rejected "
                 "tokens back",
                 path);

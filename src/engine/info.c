@@ -106,15 +106,18 @@ static skv_status check_swiftkv(const skv_config *c, const char *path, size_t l,
                 path, l, c->n_layers);
     SKV_REQUIRE(!c->v_norm || l == c->n_layers, err, SKV_UNSUPPORTED,
                 "%s: kv-layers %zu: SwiftKV does not fit %s", path, l, c->architecture);
-    SKV_REQUIRE(!skv_config_is_hybrid(c) || l == c->n_layers, err, SKV_UNSUPPORTED,
-                "%s: kv-layers %zu: SwiftKV does not fit layers that keep a state", path, l);
     SKV_REQUIRE(c->n_shared == 0 || l == c->n_layers, err, SKV_UNSUPPORTED,
                 "%s: kv-layers %zu: its last %zu layers share keys and values already", path, l,
                 c->n_shared);
     SKV_REQUIRE(g >= 1 && (c->n_layers - l) % g == 0, err, SKV_RANGE,
                 "%s: group %zu does not divide the %zu layers from %zu on", path, g,
                 c->n_layers - l, l);
-    return SKV_OK;
+    if (!skv_config_is_hybrid(c) || l == c->n_layers) return SKV_OK;
+    skv_config form = *c; /* some families have no such form */
+    form.swiftkv = true;
+    form.kv_layers = l;
+    form.kv_group = g;
+    return skv_config_check(&form, path, err);
 }
 
 /* True when layer i makes its own K and V, with SwiftKV from layer l in groups of g. */
@@ -244,6 +247,7 @@ static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_
                             .group = g};
     describe_sampling(c, out);
     if (swiftkv) out->traits.kind = g > 1 ? SKV_MODEL_ACROSSKV : SKV_MODEL_SWIFTKV;
+    if (swiftkv && skv_config_is_hybrid(c)) out->traits.kind = SKV_MODEL_HYBRID_SWIFTKV;
     if (out->traits.exit_head) out->exit_words = c->exit_words > 0 ? c->exit_words : c->vocab;
     if (swiftkv) out->traits.exit_head = true; /* random weights, where somebody asks for one */
     memcpy(out->architecture, c->architecture, sizeof out->architecture);
@@ -376,20 +380,21 @@ static double average_visible(size_t window, size_t T)
     return (w * (w + 1) / 2 + (t - w) * w) / t;
 }
 
-/* Of a layer that keeps a state, whose rows all come out. */
-static void add_state_cost(const skv_config *c, size_t i, skv_cost *out)
+/* Of a layer that keeps a state; no row comes out of one that SwiftKV's boundary feeds. */
+static void add_state_cost(const skv_config *c, size_t i, bool fed, skv_cost *out)
 {
     const skv_mixer_shape *m = &c->mixer;
     const double D = (double)c->hidden, keys = (double)skv_mixer_key_columns(m);
     const double values = (double)skv_mixer_value_columns(m);
-    out->attention += skv_config_state_work(c, i, true);
+    out->attention += skv_config_state_work(c, i, !fed);
     if (c->layers[i].mixer == SKV_MIXER_CONV) {
         out->kv += 6 * D * D;
         out->o += 2 * D * D;
         return;
     }
-    out->q += 2 * D * (keys + values);
     out->kv += 2 * D * (keys + values + (double)skv_config_gate_columns(c, i));
+    if (fed) return;
+    out->q += 2 * D * (keys + values);
     out->o += 2 * D * values;
 }
 
@@ -400,7 +405,7 @@ static void add_layer_cost(const skv_config *c, size_t i, size_t l, size_t g, si
     double D = (double)c->hidden, q = (double)skv_config_q_columns(c, i);
     double kv = (double)skv_config_kv_columns(c, i);
     if (owns_kv(c, i, l, g)) out->kv += 2 * D * kv;
-    if (skv_config_keeps_state(c, i)) add_state_cost(c, i, out);
+    if (skv_config_keeps_state(c, i)) add_state_cost(c, i, i >= l, out);
     if (i >= l) return;
     out->q += 2 * D * (c->attention_gate ? 2 * q : q);
     out->o += 2 * D * q;

@@ -12,16 +12,28 @@ skv_prefill skv_prefill_resolve(skv_prefill prefill, skv_model_kind kind)
     return ordinary ? SKV_PREFILL_FULL : SKV_PREFILL_SWIFTKV;
 }
 
+/* Whether a SwiftKV model was saved without the projections that its boundary replaces. */
+static bool lacks_teacher(const skv_config *c, const skv_source *source)
+{
+    size_t i = c->kv_layers;
+    while (i < c->n_layers && c->layers[i].mixer == SKV_MIXER_NONE) i++;
+    if (i == c->n_layers) return false;
+    char name[96];
+    (void)snprintf(name, sizeof name, "model.layers.%zu.%s.weight", i,
+                   skv_config_attends(c, i) ? "self_attn.q_proj" : "linear_attn.in_proj_q");
+    return !skv_source_find(source, name);
+}
+
 static skv_model_kind kind_of(const skv_config *c, const skv_source *source)
 {
     if (c->kv_prediction) return SKV_MODEL_KVPRED;
-    if (skv_config_is_hybrid(c)) return SKV_MODEL_HYBRID;
+    const bool hybrid = skv_config_is_hybrid(c);
+    if (!c->swiftkv && hybrid) return SKV_MODEL_HYBRID;
     if (!c->swiftkv) return c->n_shared > 0 ? SKV_MODEL_SHARED : SKV_MODEL_ORDINARY;
-    if (source && c->kv_layers < c->n_layers) {
-        char name[96];
-        (void)snprintf(name, sizeof name, "model.layers.%zu.self_attn.q_proj.weight", c->kv_layers);
-        if (!skv_source_find(source, name)) return SKV_MODEL_STUDENT;
+    if (source && lacks_teacher(c, source)) {
+        return hybrid ? SKV_MODEL_HYBRID_STUDENT : SKV_MODEL_STUDENT;
     }
+    if (hybrid) return SKV_MODEL_HYBRID_SWIFTKV;
     return c->kv_group > 1 ? SKV_MODEL_ACROSSKV : SKV_MODEL_SWIFTKV;
 }
 

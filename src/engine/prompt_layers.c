@@ -62,6 +62,7 @@ bool skv_prompt_wants_layers(const skv_sequence *s, size_t n)
     if (o->ffn_skip.on || o->early_exit > 0) return false; /* skipped blocks are not kept */
     if (!s->votes.votes || s->n_seen > 0 || s->reader || s->pruned) return false;
     if (s->votes.by_query_head || plan->by_query_head) return false;
+    if (skv_plan_next_fed(plan, 0) < plan->n_layers) return false; /* by all rows of the boundary */
     if (!slots_ascend(plan) || !skv_kv_layout_slots_apart(&plan->layout)) return false;
     return skv_kv_layout_pages(&plan->layout, n) > skv_kv_store_free_pages(s->cache.store);
 }

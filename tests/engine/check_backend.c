@@ -213,7 +213,7 @@ void check_begin_bare(backend_check *c, skv_backend_step *step)
     skv_backend_step_spec spec = {.spans = check_list(c, &one_span, sizeof one_span), .n_spans = 1};
     for (int i = 0; i < SKV_SET_CHOSEN; i++) {
         spec.sets[i] = (skv_set_spec){NULL, 1, check_list(c, &one_item, sizeof one_item),
-                                      i == SKV_SET_WANTED ? 0 : 1};
+                                      i == SKV_SET_WANTED || i == SKV_SET_TAPS ? 0 : 1};
     }
     check_begin_described(c, step, &spec);
 }

@@ -56,7 +56,10 @@ typedef struct mixer {
     skv_backend_step *step;
     state_span spans[SEQUENCES];
     size_t i_sequence[SEQUENCES];
-    uint32_t rows[CHECK_ROWS]; /* wanted */
+    uint32_t rows[CHECK_ROWS];  /* wanted */
+    uint32_t given[CHECK_ROWS]; /* to the convolution: those that somebody needs, and some others */
+    size_t n_given;
+    bool all_given;
     bool in_place;             /* the convolution */
     rows host;
     check_tensor q, k, v, a, b, x, out, y;
@@ -319,6 +322,38 @@ static void choose_rows(mixer *m)
     }
 }
 
+/* Whether a result or a later step needs what row i of span s puts into the convolution. */
+static bool is_needed(const mixer *m, const state_span *s, size_t i)
+{
+    const size_t before = m->layer.conv_taps - 1;
+    if (i + before + s->n_undo >= s->n) return true;
+    for (size_t j = 0; j < m->n_rows; j++) {
+        const size_t row = m->rows[j];
+        if (row >= s->row0 + i && row <= s->row0 + i + before && row < s->row0 + s->n) return true;
+    }
+    return false;
+}
+
+/* Rows that nobody needs may be missing: x and gate_in have the others. */
+static void choose_given(mixer *m)
+{
+    m->all_given = m->in_place || check_one_in(m->c, 2);
+    m->n_given = 0;
+    for (size_t k = 0; !m->all_given && k < m->n_spans; k++) {
+        const state_span *s = &m->spans[k];
+        for (size_t i = 0; i < s->n; i++) {
+            if (!is_needed(m, s, i) && !check_one_in(m->c, 6)) continue;
+            const size_t row = s->row0 + i, n = m->w.conv;
+            memmove(m->x.host + m->n_given * n, m->x.host + row * n, n * sizeof(float));
+            if (m->gate_in.n) {
+                memmove(m->gate_in.host + m->n_given * n, m->gate_in.host + row * n,
+                        n * sizeof(float));
+            }
+            m->given[m->n_given++] = (uint32_t)row;
+        }
+    }
+}
+
 /* Without keys and values; the rows that come out are wanted. */
 static void begin_step(mixer *m)
 {
@@ -334,9 +369,11 @@ static void begin_step(mixer *m)
     const skv_attention_item *lent = check_list(c, items, m->n_spans * sizeof *items);
     const skv_set_spec all = {NULL, m->T, lent, m->n_spans};
     const uint32_t *wanted = check_list(c, m->rows, m->n_rows * sizeof *m->rows);
-    const skv_backend_step_spec spec = {.spans = check_list(c, spans, m->n_spans * sizeof *spans),
-                                        .n_spans = m->n_spans,
-                                        .sets = {all, all, {wanted, m->n_rows, NULL, 0}}};
+    const uint32_t *given = check_list(c, m->given, m->n_given * sizeof *m->given);
+    const skv_backend_step_spec spec = {
+        .spans = check_list(c, spans, m->n_spans * sizeof *spans),
+        .n_spans = m->n_spans,
+        .sets = {all, all, {wanted, m->n_rows, NULL, 0}, {given, m->n_given, NULL, 0}}};
     check_begin_described(c, m->step, &spec);
 }
 
@@ -345,12 +382,13 @@ static void run_step(mixer *m)
     backend_check *c = m->c;
     skv_backend *be = check_backend_of(c);
     choose_rows(m);
+    m->in_place =
+        m->n_rows == m->T && m->x.unit <= m->y.unit && m->y.unit <= m->x.unit && check_one_in(c, 2);
+    choose_given(m);
     const check_tensor *const in[] = {&m->q, &m->k, &m->v, &m->a, &m->b, &m->x};
     for (size_t i = 0; i < 6; i++) check_put(c, *in[i]);
     if (m->gate_in.n) check_put(c, m->gate_in);
     begin_step(m);
-    m->in_place =
-        m->n_rows == m->T && m->x.unit <= m->y.unit && m->y.unit <= m->x.unit && check_one_in(c, 2);
     const skv_row_set set = m->n_rows == m->T && check_one_in(c, 2) ? SKV_SET_ALL : SKV_SET_WANTED;
     check_begin(c, "conv");
     be->conv(be, &(skv_conv_args){.step = m->step,
@@ -358,6 +396,7 @@ static void run_step(mixer *m)
                                   .states = m->states,
                                   .column0 = m->column0,
                                   .n = m->w.conv,
+                                  .given = m->all_given ? SKV_SET_ALL : SKV_SET_TAPS,
                                   .x = check_rows(m->x, m->w.conv),
                                   .gate_in = rows_or_none(m->gate_in, m->w.conv),
                                   .newest = rows_or_none(m->newest, m->w.conv),

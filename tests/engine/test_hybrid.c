@@ -34,9 +34,16 @@ static const char *const models[] = {MODELS "qwen3-5",
                                      MODELS "nemotron-h",
                                      MODELS "nemotron-h-latent",
                                      MODELS "falcon-h1",
-                                     MODELS "olmo-hybrid"};
+                                     MODELS "olmo-hybrid",
+                                     MODELS "qwen3-5-swiftkv",
+                                     MODELS "qwen3-5-swiftkv-wide-keys",
+                                     MODELS "granite-h-swiftkv"};
 
-enum { N_IDS = 150, N_MODELS = sizeof models / sizeof models[0] };
+enum {
+    N_IDS = 150,
+    N_MODELS = sizeof models / sizeof models[0],
+    N_SWIFTKV = 3 /* of them, the last: in SwiftKV form */
+};
 
 static skv_engine_options hybrid_options(void)
 {
@@ -231,7 +238,7 @@ static void test_work_is_what_info_says(void **state)
     (void)state;
     int32_t ids[N_IDS];
     make_ids(ids);
-    for (size_t m = 0; m < N_MODELS; m++) {
+    for (size_t m = 0; m < N_MODELS - N_SWIFTKV; m++) {
         skv_engine_options options = hybrid_options();
         options.no_skip = true;
         skv_engine *engine = open_or_fail(models[m], &options);
@@ -250,6 +257,155 @@ static void test_work_is_what_info_says(void **state)
         skv_sequence_free(s);
         skv_engine_close(engine);
     }
+}
+
+/* ---- SwiftKV ---- */
+
+/* Reads the text in chunks of `size`, the last of them wanted, beside a sequence that decodes.
+ * Gives the logits, and those behind the next token, which reads the states. */
+static void read_in_chunks(skv_engine *engine, const int32_t *ids, size_t size, span_logits *last,
+                           span_logits *next)
+{
+    static span_logits got;
+    skv_sequence *s = new_sequence(engine), *beside = new_sequence(engine);
+    got.vocab = skv_engine_vocab(engine);
+    for (size_t at = 0, n; at + 1 < N_IDS; at += n) {
+        n = N_IDS - 1 - at < size ? N_IDS - 1 - at : size;
+        const skv_span spans[] = {
+            {s, ids + at, n, at + n + 1 < N_IDS ? SKV_WANT_NONE : SKV_WANT_LAST},
+            {beside, ids + at / size % 7, 1, SKV_WANT_LAST}};
+        assert_int_equal(skv_step(engine, spans, 2, span_logits_take, &got, NULL), SKV_OK);
+    }
+    *last = got;
+    read(engine, s, ids + N_IDS - 1, 1, next);
+    skv_sequence_free(s);
+    skv_sequence_free(beside);
+}
+
+/* To the bit: rows that stopped at the boundary have left the states that rows leave which run
+ * every layer, whatever the chunks. */
+static void test_skip_equals_no_skip(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {1, 2, 3, 4, 5, 7, 63, 64, 65, N_IDS};
+    static span_logits want, want_next, got, got_next;
+    int32_t ids[N_IDS];
+    make_ids(ids);
+    for (size_t m = N_MODELS - N_SWIFTKV; m < N_MODELS; m++) {
+        skv_engine_options options = hybrid_options();
+        options.prefill = SKV_PREFILL_SWIFTKV_FULL;
+        skv_engine *engine = open_or_fail(models[m], &options);
+        read_in_chunks(engine, ids, N_IDS, &want, &want_next);
+        skv_engine_close(engine);
+        options.prefill = SKV_PREFILL_SWIFTKV;
+        engine = open_or_fail(models[m], &options);
+        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+            read_in_chunks(engine, ids, sizes[k], &got, &got_next);
+            assert_same(&got, 0, &want, 0);
+            assert_same(&got_next, 0, &want_next, 0);
+        }
+        skv_engine_close(engine);
+    }
+}
+
+/* With bf16 and int8 weights, where rows of a product are rounded together, too. */
+static void test_skip_with_rounded_weights(void **state)
+{
+    (void)state;
+    static const skv_weights types[] = {SKV_WEIGHTS_BF16, SKV_WEIGHTS_INT8};
+    static span_logits want, want_next, got, got_next;
+    int32_t ids[N_IDS];
+    make_ids(ids);
+    for (size_t k = 0; k < 2; k++) {
+        skv_engine_options options = hybrid_options();
+        options.weights = types[k];
+        options.prefill = SKV_PREFILL_SWIFTKV_FULL;
+        skv_engine *engine = open_or_fail(models[N_MODELS - N_SWIFTKV], &options);
+        read_in_chunks(engine, ids, N_IDS, &want, &want_next);
+        skv_engine_close(engine);
+        options.prefill = SKV_PREFILL_SWIFTKV;
+        engine = open_or_fail(models[N_MODELS - N_SWIFTKV], &options);
+        read_in_chunks(engine, ids, 7, &got, &got_next);
+        assert_same(&got, 0, &want, 0);
+        assert_same(&got_next, 0, &want_next, 0);
+        skv_engine_close(engine);
+    }
+}
+
+/* A prompt whose rows stop costs what `info` says, and the last rows' part of q's convolutions: K
+ * - 1 rows of q in each layer above the boundary that keeps a state. No block above it runs. */
+static void test_skipped_work(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t n_fed, taps, hidden, keys;
+    } shapes[N_SWIFTKV] = {{3, 4, 32, 16}, {2, 2, 32, 40}, {3, 3, 32, 12}};
+    int32_t ids[N_IDS];
+    make_ids(ids);
+    for (size_t k = 0; k < N_SWIFTKV; k++) {
+        const char *path = models[N_MODELS - N_SWIFTKV + k];
+        skv_engine_options options = hybrid_options();
+        skv_engine *engine = open_or_fail(path, &options);
+        skv_sequence *s = new_sequence(engine);
+        skv_model_info info, model;
+        skv_cost cost, whole;
+        skv_error err;
+        assert_int_equal(skv_model_info_read(path, &info, &err), SKV_OK);
+        assert_int_equal(info.traits.kind, SKV_MODEL_HYBRID_SWIFTKV);
+        const size_t l = info.swiftkv_layers;
+        if (skv_model_info_swiftkv(path, l, 1, &model, &err) != SKV_OK) fail_msg("%s", err.text);
+        assert_int_equal(model.parameters, info.parameters);
+        assert_int_equal(model.state_bytes, info.state_bytes);
+        assert_int_equal(skv_model_cost(path, l, 1, N_IDS, &cost, &err), SKV_OK);
+        assert_int_equal(skv_model_cost(path, info.layers, 1, N_IDS, &whole, &err), SKV_OK);
+        const skv_span span = {s, ids, N_IDS, SKV_WANT_NONE};
+        assert_int_equal(skv_step(engine, &span, 1, NULL, NULL, NULL), SKV_OK);
+        const skv_work work = skv_engine_get_work(engine);
+        const double taps = 2.0 * (double)(shapes[k].n_fed * (shapes[k].taps - 1) *
+                                           shapes[k].hidden * shapes[k].keys);
+        assert_float_equal((float)(work.kv / N_IDS / cost.kv), 1, 1e-6);
+        assert_float_equal((float)((work.q - taps) / N_IDS / cost.q), 1, 1e-6);
+        assert_float_equal((float)(work.attention / N_IDS / cost.attention), 1, 1e-6);
+        assert_float_equal((float)(work.o / N_IDS / cost.o), 1, 1e-6);
+        assert_float_equal((float)(work.mlp / N_IDS / cost.mlp), 1, 1e-6);
+        assert_int_equal(work.mlp_blocks, N_IDS * l);
+        assert_true(cost.total < 0.8 * whole.total);
+        skv_sequence_free(s);
+        skv_engine_close(engine);
+    }
+}
+
+/* A step has sequences of the model and of its teacher, whose states are apart. */
+static void test_teacher_beside(void **state)
+{
+    (void)state;
+    static span_logits alone[2], both;
+    int32_t ids[N_IDS];
+    make_ids(ids);
+    skv_engine_options options = hybrid_options();
+    options.with_teacher = true;
+    options.kv_tokens = 5 * 192;
+    options.kv_sequences = 4;
+    skv_engine *engine = open_or_fail(models[N_MODELS - N_SWIFTKV], &options);
+    skv_sequence *s[4];
+    for (size_t i = 0; i < 4; i++) {
+        const skv_prefill prefill = i % 2 == 1 ? SKV_PREFILL_TEACHER : SKV_PREFILL_AUTO;
+        assert_int_equal(skv_sequence_create_as(engine, prefill, 0, &s[i], NULL), SKV_OK);
+    }
+    read(engine, s[0], ids, N_IDS, &alone[0]);
+    read(engine, s[1], ids, N_IDS, &alone[1]);
+    assert_memory_not_equal(alone[0].rows[0], alone[1].rows[0], alone[0].vocab * sizeof(float));
+    const skv_span spans[] = {{s[2], ids, N_IDS / 2, SKV_WANT_NONE},
+                              {s[3], ids, N_IDS / 2, SKV_WANT_NONE}};
+    const skv_span rest[] = {{s[2], ids + N_IDS / 2, N_IDS - N_IDS / 2, SKV_WANT_LAST},
+                             {s[3], ids + N_IDS / 2, N_IDS - N_IDS / 2, SKV_WANT_LAST}};
+    both.vocab = alone[0].vocab;
+    assert_int_equal(skv_step(engine, spans, 2, span_logits_take, &both, NULL), SKV_OK);
+    assert_int_equal(skv_step(engine, rest, 2, span_logits_take, &both, NULL), SKV_OK);
+    assert_same(&both, 0, &alone[0], 0);
+    assert_same(&both, 1, &alone[1], 0);
+    for (size_t i = 0; i < 4; i++) skv_sequence_free(s[i]);
+    skv_engine_close(engine);
 }
 
 static void expect_refusal(const skv_engine_options *options, const char *why)
@@ -308,10 +464,29 @@ static void test_refusals(void **state)
     expect_refusal(&options, "an answer needs the states too");
     skv_model_info info;
     skv_error err;
-    assert_int_equal(skv_model_info_swiftkv(models[0], 3, 1, &info, &err), SKV_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "does not fit layers that keep a state"));
-    assert_int_equal(skv_transform(models[0], "/nonexistent", 3, 1, &err), SKV_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "layers that keep a state have no SwiftKV form"));
+    static const struct {
+        const char *model, *why;
+        size_t l, g;
+    } forms[] = {{MODELS "qwen3-5", "only 1 fits layers that keep a state", 2, 2},
+                 {MODELS "lfm2-v5", "a short convolution alone", 3, 1},
+                 {MODELS "falcon-h1", "attention beside a state", 1, 1},
+                 {MODELS "olmo-hybrid", "SwiftKV needs a norm before attention", 3, 1},
+                 {MODELS "qwen3-5-gguf/model.gguf", "not written from a GGUF file", 2, 1}};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        const char *path = forms[i].model;
+        const bool gguf = strstr(path, "gguf"); /* which could have the form */
+        assert_int_equal(skv_transform(path, "/nonexistent", forms[i].l, forms[i].g, &err),
+                         SKV_UNSUPPORTED);
+        if (!strstr(err.text, forms[i].why)) fail_msg("%s, expected %s", err.text, forms[i].why);
+        assert_int_equal(skv_model_info_swiftkv(path, forms[i].l, forms[i].g, &info, &err),
+                         gguf ? SKV_OK : SKV_UNSUPPORTED);
+    }
+    options = hybrid_options();
+    options.early_exit = 0.9;
+    skv_engine *engine;
+    assert_int_equal(skv_engine_open(models[N_MODELS - 1], &options, &engine, &err),
+                     SKV_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "no exit head"));
 }
 
 int main(void)
@@ -324,6 +499,10 @@ int main(void)
         cmocka_unit_test(test_states_are_counted),
         cmocka_unit_test(test_work_is_what_info_says),
         cmocka_unit_test(test_layers_without_rows),
+        cmocka_unit_test(test_skip_equals_no_skip),
+        cmocka_unit_test(test_skip_with_rounded_weights),
+        cmocka_unit_test(test_skipped_work),
+        cmocka_unit_test(test_teacher_beside),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests_name("hybrid", tests, NULL, NULL);

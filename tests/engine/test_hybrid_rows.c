@@ -18,8 +18,13 @@
 
 #define MODELS SKV_TEST_DATA "/models/"
 
-static const char *const models[] = {MODELS "qwen3-5", MODELS "qwen3-next", MODELS "lfm2-v5",
-                                     MODELS "granite-h", MODELS "qwen3-5-gguf/model.gguf"};
+static const char *const models[] = {MODELS "qwen3-5",
+                                     MODELS "qwen3-next",
+                                     MODELS "lfm2-v5",
+                                     MODELS "granite-h",
+                                     MODELS "qwen3-5-swiftkv",
+                                     MODELS "qwen3-5-gguf/model.gguf",
+                                     MODELS "qwen3-5-swiftkv-wide-keys"};
 
 enum {
     N_MODELS = sizeof models / sizeof models[0],
@@ -262,7 +267,8 @@ static void test_eviction(void **state)
             skv_engine *engine = open_or_fail(models[k % N_MODELS], &options);
             skv_sequence *s = new_sequence(engine);
             const skv_eviction *how = &evictions[k / N_MODELS];
-            const bool layered = s->cache.layout->n_slots > 1 && !how->by_query_head;
+            const bool fed = skv_plan_next_fed(s->plan, 0) < s->plan->n_layers;
+            const bool layered = s->cache.layout->n_slots > 1 && !how->by_query_head && !fed;
             if (!layered && ways[w].kv_tokens < N_PROMPT) { /* one layer is the whole prompt */
                 skv_sequence_free(s);
                 skv_engine_close(engine);

@@ -40,7 +40,8 @@ DRAFTED = {"text": "text:5", "self": "self:5,0", "aux": "aux:5,0", "model": "mod
 SKIPPED, EXITS = "0.6,4,0,0,1", "0.05"
 # What says itself, and what is an option: the values of every axis.
 VALUES = {"model": ["ordinary model", "SwiftKV model", "AcrossKV model", "SwiftKV model without its teacher", "KV Prediction model",
-                    "model with shared keys and values", "hybrid model"],
+                    "model with shared keys and values", "hybrid model", "SwiftKV hybrid model",
+                    "SwiftKV hybrid model without its teacher"],
           "windows": ["no sliding windows", "sliding windows in some layers"],
           "KV heads": ["as many KV heads in all layers", "KV heads that differ by layer"],
           "exit head": ["no exit head", "an exit head", "an exit head of some tokens"],
@@ -122,6 +123,25 @@ def copy_with_letters(source, folder):
          "post_processor": None, "decoder": {"type": "Fuse"}, "model": model}))
     (folder / "tokenizer_config.json").write_text("{}")
     return folder
+
+
+# What SwiftKV's own projections stand for, in a hybrid's deep layers.
+REPLACED = r"layers\.\d+\.(linear_attn\.(in_proj_[qkvab]\.weight|conv1d\.weight|A_log|dt_bias)|self_attn\.([qkv]_proj|[qk]_norm)\.weight)$"
+
+
+def keep_tensors(folder, keeps):
+    path = folder / "model.safetensors"
+    data = path.read_bytes()
+    n = struct.unpack("<Q", data[:8])[0]
+    header, data, kept, out = json.loads(data[8:8 + n]), data[8 + n:], {}, b""
+    for name, about in header.items():
+        if name != "__metadata__" and keeps(name):
+            begin, end = about["data_offsets"]
+            kept[name] = {**about, "data_offsets": [len(out), len(out) + end - begin]}
+            out += data[begin:end]
+    text = json.dumps(kept).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + out)
 
 
 def add_exit_head(folder):
@@ -207,16 +227,21 @@ class CombinationsTest(unittest.TestCase):
 
     @classmethod
     def make_hybrid(cls):
-        cls.models["hybrid model", VALUES["windows"][0], VALUES["KV heads"][0], "no exit head"] = cls.model(
-            DATA / "models/qwen3-5", "hybrid")
+        traits = (VALUES["windows"][0], VALUES["KV heads"][0], "no exit head")
+        plain, swiftkv, student = (cls.folder / name for name in ("hybrid", "hybrid-swiftkv", "hybrid-student"))
+        cls.model(DATA / "models/qwen3-5", plain.name)
+        done = run("transform", plain, swiftkv, "--kv-layers", 3)
+        assert done.returncode == 0, done.stderr
+        shutil.copytree(swiftkv, student)
+        keep_tensors(student, lambda name: not (re.search(REPLACED, name) and int(name.split(".")[2]) >= 3))
+        cls.models |= {(kind, *traits): folder for kind, folder in zip(VALUES["model"][6:], (plain, swiftkv, student))}
 
     @classmethod
     def draft_model_of(cls, model):
         """Its auxiliary or, as a hybrid model cannot draft, an ordinary one; else the model itself."""
         if (model / "auxiliary").exists():
             return model / "auxiliary"
-        hybrid = model == cls.models["hybrid model", VALUES["windows"][0], VALUES["KV heads"][0], "no exit head"]
-        return cls.folder / "ordinary-no" if hybrid else model
+        return cls.folder / "ordinary-no" if model.name.startswith("hybrid") else model
 
     @classmethod
     def adapter_of(cls, model):

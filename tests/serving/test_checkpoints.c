@@ -24,8 +24,9 @@
 
 #define MODELS SKV_TEST_DATA "/models/"
 
-static const char *const models[] = {MODELS "qwen3-5", MODELS "lfm2-v5", MODELS "granite-h",
-                                     MODELS "qwen3-5-gguf/model.gguf"};
+static const char *const models[] = {MODELS "qwen3-5",         MODELS "lfm2-v5",
+                                     MODELS "granite-h",       MODELS "qwen3-5-gguf/model.gguf",
+                                     MODELS "qwen3-5-swiftkv", MODELS "granite-h-swiftkv"};
 
 enum {
     CONTEXT = 512,
@@ -300,7 +301,7 @@ static void test_small_budgets(void **state)
 {
     (void)state;
     static turn got[TURNS], want[TURNS];
-    static const size_t checkpoints[] = {5, 3, 4, 8};
+    static const size_t checkpoints[N_MODELS] = {5, 3, 4, 8, 5, 3};
     skv_rng rng;
     skv_rng_init(&rng, property_seed(22));
     const skv_scheduler_options off = {.no_prefix_cache = true};

@@ -105,17 +105,17 @@ static void guarded_conv(skv_backend *base, const skv_conv_args *args)
     guarded *g LEAVES = guarded_begin(base);
     skv_conv_args a = *args;
     const skv_set_spec *set = guarded_set(g, a.step, a.set);
-    const size_t T = a.step->n_rows;
+    const size_t n_given = guarded_set(g, a.step, a.given)->n_rows;
     const skv_state_layer *l = &a.states->layers[a.layer];
     check_states(g, a.states, a.step);
     if (a.column0 + a.n > l->conv_columns) guarded_die("channels that a layer does not have");
     if (a.x.area != a.y.area || a.x.at != a.y.at || a.x.ld != a.y.ld) {
-        guarded_check_apart(a.x, T, a.n, a.y, set->n_rows, a.n);
+        guarded_check_apart(a.x, n_given, a.n, a.y, set->n_rows, a.n);
     }
     a.step = a.step->inner;
     a.states = a.states->inner;
-    a.x = guarded_rows(g, a.x, T, a.n);
-    a.gate_in = guarded_rows_or_none(g, a.gate_in, T, a.n);
+    a.x = guarded_rows(g, a.x, n_given, a.n);
+    a.gate_in = guarded_rows_or_none(g, a.gate_in, n_given, a.n);
     a.newest = guarded_rows_or_none(g, a.newest, set->n_rows, a.n);
     a.y = guarded_rows_or_none(g, a.y, set->n_rows, a.n);
     a.gate_out = guarded_rows_or_none(g, a.gate_out, set->n_rows, a.n);

@@ -20,6 +20,7 @@ import transformers
 
 import golden_cases
 import model_specs
+import plain_hybrids
 import plain_models
 from random_weights import tensor_for
 
@@ -314,6 +315,8 @@ def make_ordinary(root, name, spec):
     if spec.get("wrapped"):
         save_wrapped(folder, config, tensors, spec.get("dtype", "f32"), spec["wrapped"])
     golden_cases.write_json(folder / "golden.json", result)
+    if "hybrid_transform" in spec:
+        make_hybrid_transform(folder, config, read_float64(folder), spec["hybrid_transform"])
     if "transform" in spec:
         make_transform(folder, config, read_float64(folder), *spec["transform"])
 
@@ -367,6 +370,34 @@ def make_swiftkv(root, name, spec):
     golden_cases.write_json(folder / "golden.json", result)
 
 
+def check_hybrid(name, config, weights, logits_of):
+    """The plain hybrid as a teacher must give what transformers gives. Returns the largest difference."""
+    model = plain_hybrids.plain(config, weights)
+    ids = [1] + [(7 * i) % 90 + 3 for i in range(70)]
+    worst = (logits_of(ids).log_softmax(-1) - model.forward(ids, teacher=True).log_softmax(-1)).abs().max().item()
+    assert worst < AGREE, f"{name}: plain torch and transformers differ by {worst}"
+    return worst
+
+
+def make_swiftkv_hybrid(root, name, spec):
+    config, folder, dtype = spec["config"], root / name, spec.get("dtype", "f32")
+    base = base_tensors(name, config)
+    wide = {n: t.to(torch.float64) for n, t in base.items()}
+    added = {n: tensor_for(f"{name}/student", n.replace("_swiftkv", ""), tuple(t.shape), gemma=spec["gemma"])
+             for n, t in plain_hybrids.student_sources(config, wide).items()}
+    teacher_folder = root / f"{name}.teacher"
+    save(teacher_folder, base_config(config).to_dict() | {"architectures": None}, base, dtype)
+    worst = check_hybrid(name, config, wide, transformers_logits(teacher_folder))
+    shutil.rmtree(teacher_folder)
+    save(folder, config, base | added, dtype)
+    plain = plain_hybrids.plain(config, read_float64(folder))
+    modes = {None: plain.forward, "teacher": lambda ids: plain.forward(ids, teacher=True)}
+    # 80 ids: more than a chunk of 64.
+    result = golden(name, config, modes, (1, 3, 23, 80), "plain torch, float64")
+    print(f"  teacher agrees with transformers to {worst:.1e}")
+    golden_cases.write_json(folder / "golden.json", result)
+
+
 def without_shared(tensors, config):
     """Drops k and v (weights, biases, head norms) of the layers that read those of others."""
     first = config["num_hidden_layers"] - config["num_kv_shared_layers"]
@@ -409,6 +440,21 @@ def transformed(config, weights, l, g):
                     mean = torch.stack([weights[n] for n in names]).mean(0)
                     added[p + part.format("_swiftkv")] = mean
     return model_specs.swiftkv(config, n_layers, l, g), added
+
+
+def make_hybrid_transform(folder, config, weights, l):
+    """What `transform` must write of a hybrid."""
+    new_config = model_specs.swiftkv(config, config["num_hidden_layers"], l, 1)
+    out = folder / f"transform-l{l}-g1"
+    out.mkdir()
+    added = plain_hybrids.student_sources(new_config, weights)
+    stored = {n: t.to(torch.float32).contiguous() for n, t in added.items()}
+    safetensors.torch.save_file(stored, out / "added.safetensors", metadata={"format": "pt"})
+    plain = plain_hybrids.plain(new_config, weights | added)
+    modes = {None: plain.forward, "teacher": lambda ids: plain.forward(ids, teacher=True)}
+    result = golden(f"{folder.name}/{out.name}", new_config, modes, (23, 80), "plain torch, float64")
+    changed = {k: v for k, v in new_config.items() if config.get(k) != v}
+    golden_cases.write_json(out / "golden.json", result | {"config": changed})
 
 
 def make_transform(folder, config, weights, l, g):
@@ -467,6 +513,8 @@ def jobs(root):
     table = {n: (lambda n=n, s=s: make_ordinary(root, n, s)) for n, s in ordinary.items()}
     table["openelm"] = lambda: make_openelm(root, "openelm")
     table |= {n: (lambda n=n, s=s: make_swiftkv(root, n, s)) for n, s in swift.items()}
+    table |= {n: (lambda n=n, s=s: make_swiftkv_hybrid(root, n, s))
+              for n, s in model_specs.swiftkv_hybrid_specs().items()}
     table |= {n: (lambda n=n, s=s: make_shared(root, n, s))
               for n, s in model_specs.shared_specs().items()}
     return table

@@ -17,6 +17,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+import plain_hybrids
 import plain_models
 
 # name, model, l, g, ridge, towards zero, sequences, tokens of a sequence
@@ -29,6 +30,8 @@ CASES = (
     ("bias-g1", "qwen2", 1, 1, 0.3, False, 8, 48),
     ("bias-g2", "llama-bias", 2, 2, 0.3, False, 8, 48),
     ("head-norms", "qwen3-v5", 2, 2, 0.3, False, 8, 48),
+    ("states", "qwen3-5", 3, 1, 0.3, False, 8, 48),
+    ("mamba", "granite-h", 1, 1, 0.3, False, 8, 48),
 )
 
 
@@ -42,14 +45,16 @@ def load(folder):
 
 def gather(config, weights, sequences, first):
     """{j: normed inputs of layer j [rows, D]} for j >= first."""
-    model = plain_models.LlamaFamily(config, weights)
+    hybrid = "layer_types" in config and "linear_attention" in config["layer_types"]
+    model = plain_hybrids.plain(config, weights) if hybrid else plain_models.LlamaFamily(config, weights)
     rows = {j: [] for j in range(first, config["num_hidden_layers"])}
     for ids in sequences:
         inputs = []
         model.forward(ids, teacher=True, inputs=inputs)
         for j, parts in rows.items():
-            norm = weights[f"model.layers.{j}.input_layernorm.weight"]
-            parts.append(plain_models.rms_norm(inputs[j], norm, config["rms_norm_eps"]))
+            norm = f"model.layers.{j}.input_layernorm"
+            parts.append(model.norm(norm, inputs[j]) if hybrid else plain_models.rms_norm(
+                inputs[j], weights[norm + ".weight"], config["rms_norm_eps"]))
     return {j: torch.cat(parts) for j, parts in rows.items()}
 
 
@@ -66,10 +71,25 @@ def solve(x, y, start, bias, ridge):
     return v[: x.shape[1]].T.contiguous(), v[-1].contiguous() if bias else None
 
 
+def fit_state(config, weights, rows, first, ridge):
+    """The projections of layers with a state that read the boundary alone."""
+    out, model = {}, plain_hybrids.plain(config, weights)
+    for j in range(first, config["num_hidden_layers"]):
+        if config["layer_types"][j] == "linear_attention":
+            for kind, part in model.own_parts(j).items():
+                if kind in "kvab":
+                    name = f"model.layers.{j}.linear_attn.in_proj_{kind}_swiftkv.weight"
+                    out[name] = solve(rows[first], rows[j] @ part.T, part, False, ridge)[0]
+    return out
+
+
 def fit(config, weights, rows, first, group, ridge, to_zero):
     out = {}
+    if "linear_attention" in config.get("layer_types", ()):
+        out = fit_state(config, weights, rows, first, ridge)
     for j in range(first, config["num_hidden_layers"]):
-        for kind in ("k", "v") if (j - first) % group == 0 else ():
+        attends = "linear_attention" != (config.get("layer_types") or [None] * (j + 1))[j]
+        for kind in ("k", "v") if attends and (j - first) % group == 0 else ():
             layers = range(j, j + group)
             names = [f"model.layers.{i}.self_attn.{kind}_proj" for i in layers]
             y = torch.stack([plain_models.linear(weights, n, rows[i]) for n, i in zip(names, layers)])

@@ -491,6 +491,7 @@ def hybrid_specs():
             "config": delta("qwen3_5_text", "Qwen3_5", num_hidden_layers=6, tie_word_embeddings=True,
                             layer_types=[LINEAR, LINEAR, FULL, LINEAR, FULL, LINEAR]),
             "lengths": lengths,
+            "hybrid_transform": 3,
         },
         "qwen3-5-wrapped": {  # as published: inside a model with images, with a head for further tokens
             "config": delta("qwen3_5_text", "Qwen3_5", full_attention_interval=4, dtype="bfloat16",
@@ -607,6 +608,7 @@ def mamba_specs():
                          num_hidden_layers=5, num_local_experts=0,
                          layer_types=[LINEAR, LINEAR, FULL, LINEAR, LINEAR]),
             "lengths": lengths,
+            "hybrid_transform": 1,
         },
         "granite-h-moe": {  # as published
             "config": v4("granitemoehybrid", name, **granite, num_hidden_layers=4, num_local_experts=6,
@@ -738,7 +740,9 @@ def swiftkv(config, n_layers, kv_layers, group):
                     "qwen3": "Qwen3SwiftKVForCausalLM", "smollm3": "SmolLM3SwiftKVForCausalLM",
                     "qwen3_moe": "Qwen3MoeSwiftKVForCausalLM",
                     "ministral3": "Ministral3SwiftKVForCausalLM",
-                    "granite": "GraniteSwiftKVForCausalLM"}[base]
+                    "granite": "GraniteSwiftKVForCausalLM",
+                    "qwen3_5_text": "Qwen3_5SwiftKVForCausalLM",
+                    "granitemoehybrid": "GraniteMoeHybridSwiftKVForCausalLM"}[base]
     return config | {
         "architectures": [architecture],
         "key_value_group_size": group,
@@ -799,4 +803,19 @@ def swiftkv_specs():
             "dtype": "bf16",
             "keep": False,
         },
+    }
+
+
+def swiftkv_hybrid_specs():
+    """Hybrids in SwiftKV form: boundaries below a state and below attention, the last layer of either kind."""
+    qwen = hybrid_specs()["qwen3-5"]["config"]
+    granite = mamba_specs()["granite-h"]["config"]
+    deep = {**qwen, "layer_types": [LINEAR, LINEAR, FULL, LINEAR, LINEAR, FULL, LINEAR]}
+    flat = {**qwen, "layer_types": [LINEAR, FULL, FULL, LINEAR, LINEAR, FULL], "linear_conv_kernel_dim": 2,
+            "linear_key_head_dim": 20, "linear_num_value_heads": 2, "linear_value_head_dim": 8,
+            "tie_word_embeddings": False}
+    return {
+        "qwen3-5-swiftkv": {"config": swiftkv(deep, 7, 3, 1), "gemma": True},
+        "qwen3-5-swiftkv-wide-keys": {"config": swiftkv(flat, 6, 2, 1), "gemma": True, "dtype": "bf16"},
+        "granite-h-swiftkv": {"config": swiftkv(granite, 5, 1, 1), "gemma": False},
     }

@@ -15,6 +15,14 @@ bool skv_config_is_hybrid(const skv_config *c)
     return false;
 }
 
+bool skv_config_feeds_states(const skv_config *c)
+{
+    for (size_t i = c->kv_layers; c->swiftkv && i < c->n_layers; i++) {
+        if (skv_config_keeps_state(c, i)) return true;
+    }
+    return false;
+}
+
 uint64_t skv_config_mixer_weights(const skv_config *c, size_t i)
 {
     const uint64_t D = c->hidden, q = skv_config_q_columns(c, i);
@@ -244,6 +252,28 @@ static skv_status check_heads(const skv_config *c, const char *name, skv_error *
     return SKV_OK;
 }
 
+/* The requirements of layers whose state SwiftKV's boundary feeds; n counts mixers. */
+static skv_status check_fed(const skv_config *c, const size_t n[], const char *name, skv_error *err)
+{
+    SKV_REQUIRE(n[SKV_MIXER_CONV] == 0, err, SKV_UNSUPPORTED,
+                "%s: %s: SwiftKV does not fit layers that are a short convolution alone", name,
+                c->architecture);
+    SKV_REQUIRE(n[SKV_MIXER_BOTH] == 0, err, SKV_UNSUPPORTED,
+                "%s: %s: SwiftKV does not fit layers with attention beside a state", name,
+                c->architecture);
+    SKV_REQUIRE(c->kv_group == 1, err, SKV_UNSUPPORTED,
+                "%s: key_value_group_size %zu: only 1 fits layers that keep a state", name,
+                c->kv_group);
+    SKV_REQUIRE(!c->early_exit, err, SKV_UNSUPPORTED,
+                "%s: swiftkv_early_exit: does not fit layers that keep a state", name);
+    size_t i = c->kv_layers;
+    while (i < c->n_layers && c->layers[i].mixer == SKV_MIXER_NONE) i++;
+    SKV_REQUIRE(i < c->n_layers || c->kv_layers >= c->n_layers, err, SKV_RANGE,
+                "%s: num_key_value_layers %zu: no layer above it keeps anything", name,
+                c->kv_layers);
+    return SKV_OK;
+}
+
 skv_status skv_config_check_mixers(const skv_config *c, const char *name, skv_error *err)
 {
     size_t n[SKV_MIXER_NONE + 1] = {0};
@@ -258,9 +288,9 @@ skv_status skv_config_check_mixers(const skv_config *c, const char *name, skv_er
     if (n_heads > 0) SKV_TRY(check_heads(c, name, err));
     const size_t K = c->mixer.conv_rows;
     SKV_TRY(check_one(c, name, SKV_CONFIG_FIELD_CONV_ROWS, K, 2, CONV_ROWS_MAX, err));
-    SKV_REQUIRE(!c->swiftkv && !c->kv_prediction && c->n_shared == 0, err, SKV_UNSUPPORTED,
-                "%s: %s: SwiftKV, KV Prediction and shared keys and values do not fit layers that "
-                "keep a state",
+    SKV_REQUIRE(!c->kv_prediction && c->n_shared == 0, err, SKV_UNSUPPORTED,
+                "%s: %s: KV Prediction and shared keys and values do not fit layers that keep a "
+                "state",
                 name, c->architecture);
-    return SKV_OK;
+    return c->swiftkv ? check_fed(c, n, name, err) : SKV_OK;
 }

@@ -69,6 +69,11 @@ static const char *class_name(const char *base)
         {"olmo3", "Olmo3"},
         {"glm4", "Glm4"},
         {"granite", "Granite"},
+        {"qwen3_next", "Qwen3Next"},
+        {"qwen3_5_text", "Qwen3_5"},
+        {"qwen3_5_moe_text", "Qwen3_5Moe"},
+        {"granitemoehybrid", "GraniteMoeHybrid"},
+        {"nemotron_h", "NemotronH"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (strcmp(names[i][0], base) == 0) return names[i][1];

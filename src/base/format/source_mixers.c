@@ -97,7 +97,8 @@ skv_status skv_source_add_mixer(skv_source *source, size_t i_layer, const skv_na
     if (!used) return SKV_OK; /* the model does not use it */
     if (rule->action == SKV_NAME_FLAT) return add_flat(source, i_layer, rule->to, t, err);
     if (rule->action == SKV_NAME_CONV) return add_conv(source, i_layer, rule->to, t, err);
-    if (gated && !c->attention_gate) {
+    const bool apart = gated && skv_tensor_rows(t) == skv_config_q_columns(c, i_layer);
+    if (gated && (!c->attention_gate || apart)) { /* apart: written by skv_transform */
         return add_as(source, i_layer, "self_attn.q_proj", rule->to, t, err);
     }
     const cut_list list = cuts_of(c, i_layer, rule->action);

@@ -214,7 +214,8 @@ static skv_status check_teacher(const checker *k, size_t i)
     bool replaced = c->swiftkv && i >= c->kv_layers;
     if (replaced && !has(k, i, "self_attn.q_proj") && !has(k, i, "self_attn.k_proj") &&
         !has(k, i, "self_attn.v_proj")) {
-        return SKV_OK;
+        return c->attention_gate ? check_linear(k, i, "self_attn.gate_proj", Q, HIDDEN, c->qkv_bias)
+                                 : SKV_OK;
     }
     SKV_TRY(check_linear(k, i, "self_attn.q_proj", Q, HIDDEN, c->qkv_bias));
     if (c->attention_gate) {
@@ -240,10 +241,10 @@ static skv_status check_absent(const checker *k, size_t i, const char *part, dim
 }
 
 /* Numbers of value heads. */
-static skv_status check_heads(const checker *k, size_t i, const char *what)
+static skv_status check_heads(const checker *k, size_t i, const char *what, const char *end)
 {
     char name[128];
-    (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.%s", i, what);
+    (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.%s%s", i, what, end);
     return check(k, name, i, VALUE_HEADS, NONE);
 }
 
@@ -259,25 +260,52 @@ static skv_status check_taps(const checker *k, size_t i)
     return check_linear(k, i, "linear_attn.v_conv1d", VALUES, CONV_ROWS, false);
 }
 
-/* A layer of the gated delta rule or of Mamba-2. Folders hold A_log, GGUF -exp(A_log). */
+/* The projections that make a state; `end` is "_swiftkv" for those of SwiftKV. */
+static skv_status check_state_parts(const checker *k, size_t i, const char *end)
+{
+    static const struct {
+        const char *part;
+        dim rows;
+    } parts[] = {{"q", KEYS}, {"k", KEYS}, {"v", VALUES}, {"a", VALUE_HEADS}, {"b", VALUE_HEADS}};
+    const size_t n = skv_config_is_mamba(k->config, i) ? 4 : 5;
+    for (size_t j = 0; j < n; j++) {
+        char part[64];
+        (void)snprintf(part, sizeof part, "linear_attn.in_proj_%s%s", parts[j].part, end);
+        SKV_TRY(check_linear(k, i, part, parts[j].rows, HIDDEN, false));
+    }
+    return check_heads(k, i, "dt_bias", end);
+}
+
+/* What the model itself makes a state by, which a SwiftKV file may leave out where it replaces it.
+ * Folders hold A_log, GGUF -exp(A_log). */
+static skv_status check_own_state(const checker *k, size_t i)
+{
+    const bool replaced = k->config->swiftkv && i >= k->config->kv_layers;
+    if (replaced && !has(k, i, "linear_attn.in_proj_q") && !has(k, i, "linear_attn.in_proj_k") &&
+        !has(k, i, "linear_attn.in_proj_v")) {
+        return SKV_OK;
+    }
+    SKV_TRY(check_state_parts(k, i, ""));
+    SKV_TRY(check_taps(k, i));
+    return check_heads(k, i, skv_source_gguf(k->source) ? "rate" : "A_log", "");
+}
+
+/* A layer of the gated delta rule or of Mamba-2. */
 static skv_status check_delta(const checker *k, size_t i)
 {
     const skv_config *c = k->config;
     const bool mamba = skv_config_is_mamba(c, i);
-    SKV_TRY(check_linear(k, i, "linear_attn.in_proj_q", KEYS, HIDDEN, false));
-    SKV_TRY(check_linear(k, i, "linear_attn.in_proj_k", KEYS, HIDDEN, false));
-    SKV_TRY(check_linear(k, i, "linear_attn.in_proj_v", VALUES, HIDDEN, false));
+    SKV_TRY(check_own_state(k, i));
     SKV_TRY(check_linear(k, i, "linear_attn.in_proj_z", VALUES, HIDDEN, false));
-    if (!mamba) SKV_TRY(check_linear(k, i, "linear_attn.in_proj_b", VALUE_HEADS, HIDDEN, false));
-    SKV_TRY(check_linear(k, i, "linear_attn.in_proj_a", VALUE_HEADS, HIDDEN, false));
-    SKV_TRY(check_taps(k, i));
     SKV_TRY(check_linear(k, i, "linear_attn.out_proj", HIDDEN, VALUES, false));
     if (!c->mixer.no_norm) {
         SKV_TRY(check_norm(k, i, "linear_attn.norm", mamba ? VALUES : VALUE_DIM));
     }
-    SKV_TRY(check_heads(k, i, "dt_bias"));
-    if (mamba) SKV_TRY(check_heads(k, i, "D"));
-    return check_heads(k, i, skv_source_gguf(k->source) ? "rate" : "A_log");
+    if (mamba) SKV_TRY(check_heads(k, i, "D", ""));
+    if (!c->swiftkv || i < c->kv_layers) return SKV_OK;
+    SKV_TRY(check_state_parts(k, i, "_swiftkv"));
+    SKV_TRY(check_linear(k, i, "linear_attn.conv1d_swiftkv", CONV, CONV_ROWS, c->mixer.conv_bias));
+    return check_heads(k, i, "A_log", "_swiftkv");
 }
 
 /* A layer of a short convolution alone. */

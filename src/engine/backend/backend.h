@@ -152,6 +152,7 @@ typedef enum skv_row_set {
     SKV_SET_ALL,    /* every row */
     SKV_SET_KEPT,   /* rows that go on beyond the plan's last boundary */
     SKV_SET_WANTED, /* rows whose output is wanted; of KEPT */
+    SKV_SET_TAPS,   /* KEPT, and rows whose part of a convolution KEPT or a later step needs */
     SKV_SET_CHOSEN, /* rows that a hook has left: step_choose */
     SKV_SET_COUNT
 } skv_row_set;
@@ -187,7 +188,7 @@ typedef struct skv_attention_item {
 typedef struct skv_set_spec {
     const uint32_t *rows; /* [n_rows], ascending; NULL: 0..n_rows-1 */
     size_t n_rows;        /* may be 0 */
-    /* [n_items], in the order of rows, each of which is in one. WANTED needs none. */
+    /* [n_items], in the order of rows, each of which is in one. WANTED and TAPS need none. */
     const skv_attention_item *items;
     size_t n_items;
 } skv_set_spec;
@@ -479,6 +480,9 @@ typedef struct skv_states_spec {
  * y[i, c] = act(bias[c] + sum_j weight[j, c] u_{t-K+1+j}[c]) (* gate_out[i, c]) for row i of `set`,
  * which is step row t; u = x (* gate_in), zero before the sequence's first row. Without a bias the
  * sum begins with tap 0. State: the last K - 1 u.
+ *
+ * A step may leave out u of rows that nobody needs: x then has the rows of `given`, among them the
+ * K - 1 rows before each of `set`, and the last K - 1 + n_undo of each span.
  */
 typedef struct skv_conv_args {
     const skv_backend_step *step; /* its spans say which state is whose */
@@ -486,10 +490,11 @@ typedef struct skv_conv_args {
     skv_states *states;
     size_t layer;
     size_t column0, n; /* channels [column0, column0 + n) of the layer */
-    skv_rows x;        /* [T, n] */
-    skv_rows gate_in;  /* [T, n] or none */
+    skv_row_set given; /* ALL, or TAPS */
+    skv_rows x;        /* [rows of `given`, n] */
+    skv_rows gate_in;  /* [rows of `given`, n] or none */
     skv_rows newest;   /* [rows of `set`, n] or none: in place of u_t itself, in the sum alone */
-    skv_rows y;        /* [rows of `set`, n]: x, where rows and columns are the same, or apart */
+    skv_rows y; /* [rows of `set`, n]: x, where rows and columns are the same, newest, or apart */
     skv_rows gate_out; /* [rows of `set`, n] or none */
     skv_vec weight;    /* [K, n] */
     skv_vec bias;      /* [n] or none */

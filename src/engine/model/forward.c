@@ -547,21 +547,31 @@ static void tell_after(skv_pass *p, size_t i)
     }
 }
 
+/* All layers make what they keep of rows at the stack's boundary; states do when their layer runs,
+ * which reads them too. */
+static void pass_boundary(const skv_pass *p, size_t i, size_t end)
+{
+    skv_pass_make_stack(p, i, p->c->n_layers, p->m->stack.norm);
+    skv_pass_keep_boundary(p, end);
+}
+
+/* Layers whose turn does not come, since all rows have ended, still take these into their states.
+ */
 static skv_status run_layers(skv_pass *p, size_t end, skv_error *err)
 {
-    for (size_t i = p->first_layer; i < end && p->n_alive > 0; i++) {
+    size_t i = p->first_layer;
+    for (; i < end && p->n_alive > 0; i++) {
         SKV_REQUIRE(!p->cancel || !atomic_load(p->cancel), err, SKV_CANCELLED,
                     "cancelled before layer %zu", i);
         tell_hidden(p, i);
         const bool resumed = p->first_layer > 0 && i == p->first_layer; /* its slots are written */
-        if (i == p->plan->stack_boundary && !resumed) {
-            skv_pass_make_stack(p, i, p->c->n_layers, p->m->stack.norm);
-        }
+        if (i == p->plan->stack_boundary && !resumed) pass_boundary(p, i, end);
         tell_before(p, i);
         run_layer(p, i);
         SKV_TRY(skv_ranks_check(p->m->ranks, err));
         tell_after(p, i);
     }
+    skv_pass_feed_states(p, i, end);
     return SKV_OK;
 }
 

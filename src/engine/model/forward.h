@@ -68,7 +68,7 @@ typedef struct skv_step_sink {
     const skv_hook *tap; /* may be NULL */
 } skv_step_sink;
 
-enum { SKV_WORKSPACE_AREAS = 11 };
+enum { SKV_WORKSPACE_AREAS = 12 };
 
 /* The buffers of a step; sized once for max_rows. Rows are as long as their areas have room for:
  * those of qkv, o, h and logits are used with other lengths, too. */
@@ -84,6 +84,7 @@ typedef struct skv_workspace {
     skv_rows router;     /* [T, E], or [T, E + 1] */
     skv_rows expert_out; /* [T n_active, D], sorted by expert; then [T, D] of a shared one */
     skv_rows gates;      /* [T, 2 nv]: b|a of layers that keep a state */
+    skv_rows boundary;   /* [T, D]: x at the stack's boundary, for the states that it feeds */
     skv_rows ffn_sum;    /* [T, D]: of experts and the dense block beside them */
     skv_rows logits;     /* [logit_rows, V]; also [logit_rows, D] behind the final norm */
     size_t qkv_columns;  /* columns that qkv has room for */
@@ -93,7 +94,7 @@ typedef struct skv_workspace {
     /* Lists, the host's memory. */
     skv_backend_span *step_spans;             /* [T] */
     uint32_t *set_rows[SKV_SET_COUNT];        /* [T] each; not of ALL */
-    skv_attention_item *items[SKV_SET_COUNT]; /* [T] each; not of WANTED */
+    skv_attention_item *items[SKV_SET_COUNT]; /* [T] each; not of WANTED, TAPS */
     uint32_t *gathered;                       /* [T]: rows of x to keep */
     bool *unread;                             /* [T]: rows whose embedding could not be read */
     int32_t *ids;                             /* [T]: for a back end that has the embeddings */

@@ -88,9 +88,19 @@ static skv_status visit_attention(skv_loader *ld, size_t i, skv_layer *layer, sk
     return ld->visit(ld, &job, err);
 }
 
+/* "linear_attn.{what}", or as SwiftKV has it. */
+static void set_delta_part(skv_load_part *part, size_t i, const char *what, bool fed, size_t n_rows)
+{
+    char name[64];
+    (void)snprintf(name, sizeof name, "linear_attn.%s%s", what, fed ? "_swiftkv" : "");
+    set_part(part, i, name, n_rows, false);
+}
+
 /* A layer of the gated delta rule or of Mamba-2: all that reads its input is one product, but for
- * the numbers of a head that keep their precision. */
-static skv_status visit_delta(skv_loader *ld, size_t i, skv_layer *layer, skv_error *err)
+ * the numbers of a head that keep their precision. SwiftKV's has projections of its own, and z of
+ * the model. */
+static skv_status visit_delta_in(skv_loader *ld, size_t i, bool fed, skv_delta *delta,
+                                 skv_error *err)
 {
     const skv_mixer_shape *m = &ld->config->mixer;
     const size_t n_keys = skv_mixer_key_columns(m), n_values = skv_mixer_value_columns(m);
@@ -101,29 +111,40 @@ static skv_status visit_delta(skv_loader *ld, size_t i, skv_layer *layer, skv_er
                                             [SKV_DELTA_Z] = SKV_SCALE_Z};
     const double *times = ld->config->part_scales;
     skv_load_part parts[SKV_DELTA_END];
-    set_part(&parts[SKV_DELTA_Q], i, "linear_attn.in_proj_q", n_keys, false);
-    set_part(&parts[SKV_DELTA_K], i, "linear_attn.in_proj_k", n_keys, false);
-    set_part(&parts[SKV_DELTA_V], i, "linear_attn.in_proj_v", n_values, false);
-    set_part(&parts[SKV_DELTA_Z], i, "linear_attn.in_proj_z", n_values, false);
+    set_delta_part(&parts[SKV_DELTA_Q], i, "in_proj_q", fed, n_keys);
+    set_delta_part(&parts[SKV_DELTA_K], i, "in_proj_k", fed, n_keys);
+    set_delta_part(&parts[SKV_DELTA_V], i, "in_proj_v", fed, n_values);
+    set_delta_part(&parts[SKV_DELTA_Z], i, "in_proj_z", false, n_values);
     for (size_t j = 0; j < SKV_DELTA_END; j++) parts[j].times = times[scales[j]];
-    skv_load_job job = {.out = &layer->delta.in, .parts = parts, .n_parts = SKV_DELTA_END, .K = D};
+    skv_load_job job = {.out = &delta->in, .parts = parts, .n_parts = SKV_DELTA_END, .K = D};
     SKV_TRY(ld->visit(ld, &job, err));
     const bool writes = ld->config->layers[i].mixer == SKV_MIXER_DELTA;
-    set_part(&parts[0], i, "linear_attn.in_proj_b", m->n_value_heads, false);
-    set_part(&parts[writes], i, "linear_attn.in_proj_a", m->n_value_heads, false);
+    set_delta_part(&parts[0], i, "in_proj_b", fed, m->n_value_heads);
+    set_delta_part(&parts[writes], i, "in_proj_a", fed, m->n_value_heads);
     parts[writes].times = times[SKV_SCALE_DT];
-    job = (skv_load_job){.out = &layer->delta.gates,
+    job = (skv_load_job){.out = &delta->gates,
                          .parts = parts,
                          .n_parts = writes ? 2 : 1,
                          .K = D,
                          .care = SKV_CARE_FLOATS};
-    SKV_TRY(ld->visit(ld, &job, err));
-    set_part(&parts[0], i, "linear_attn.out_proj", D, false);
-    parts[0].times = times[SKV_SCALE_STATE_OUT];
-    job = (skv_load_job){.out = skv_config_attends(ld->config, i) ? &layer->delta.out : &layer->o,
-                         .parts = parts,
-                         .n_parts = 1,
-                         .K = n_values};
+    return ld->visit(ld, &job, err);
+}
+
+static skv_status visit_delta(skv_loader *ld, size_t i, skv_layer *layer, skv_error *err)
+{
+    const skv_config *c = ld->config;
+    const bool deep = skv_load_is_swiftkv(ld, i);
+    if (!deep || ld->options->teacher) {
+        SKV_TRY(visit_delta_in(ld, i, false, &layer->delta, err));
+    }
+    if (deep && ld->options->student) SKV_TRY(visit_delta_in(ld, i, true, &layer->fed, err));
+    skv_load_part part;
+    set_part(&part, i, "linear_attn.out_proj", c->hidden, false);
+    part.times = c->part_scales[SKV_SCALE_STATE_OUT];
+    const skv_load_job job = {.out = skv_config_attends(c, i) ? &layer->delta.out : &layer->o,
+                              .parts = &part,
+                              .n_parts = 1,
+                              .K = skv_mixer_value_columns(&c->mixer)};
     return ld->visit(ld, &job, err);
 }
 
@@ -284,20 +305,22 @@ static skv_status visit_stack(skv_loader *ld, skv_error *err)
 {
     const skv_config *c = ld->config;
     if (!c->swiftkv || !ld->options->student || c->kv_layers >= c->n_layers) return SKV_OK;
-    size_t n_groups = (c->n_layers - c->kv_layers) / c->kv_group;
-    skv_load_part *parts = skv_alloc(2 * n_groups, sizeof *parts);
-    SKV_REQUIRE(parts, err, SKV_MEMORY, "weights: no memory for %zu groups", n_groups);
-    for (size_t j = 0; j < n_groups; j++) {
-        size_t i = c->kv_layers + j * c->kv_group;
-        size_t n_kv = c->layers[i].n_kv_heads * skv_config_head_dim(c, i);
-        set_part(&parts[2 * j], i, "self_attn.k_proj_swiftkv", n_kv, c->qkv_bias);
-        set_part(&parts[2 * j + 1], i, "self_attn.v_proj_swiftkv", n_kv, c->qkv_bias);
+    const size_t n_deep = c->n_layers - c->kv_layers;
+    size_t n_groups = 0;
+    skv_load_part *parts = skv_alloc(2 * n_deep, sizeof *parts);
+    SKV_REQUIRE(parts, err, SKV_MEMORY, "weights: no memory for %zu layers", n_deep);
+    for (size_t i = c->kv_layers; i < c->n_layers; i += c->kv_group) {
+        if (!skv_config_attends(c, i)) continue;
+        const size_t n_kv = c->layers[i].n_kv_heads * skv_config_head_dim(c, i);
+        skv_load_part *pair = &parts[2 * n_groups++];
+        set_part(&pair[0], i, "self_attn.k_proj_swiftkv", n_kv, c->qkv_bias);
+        set_part(&pair[1], i, "self_attn.v_proj_swiftkv", n_kv, c->qkv_bias);
     }
     divide_rows(ld, parts, 2 * n_groups);
     skv_kv_stack *stack = &ld->model->stack;
     skv_load_job job = {
         &stack->w, &stack->type, parts, 2 * n_groups, c->hidden, false, SKV_CARE_NONE, 0, 0};
-    skv_status status = ld->visit(ld, &job, err);
+    skv_status status = n_groups > 0 ? ld->visit(ld, &job, err) : SKV_OK;
     skv_free(parts);
     return status;
 }
@@ -641,6 +664,8 @@ static void release_layer(skv_backend *be, skv_layer *layer, size_t n_experts)
     be->linear_free(be, layer->delta.in);
     be->linear_free(be, layer->delta.gates);
     be->linear_free(be, layer->delta.out);
+    be->linear_free(be, layer->fed.in);
+    be->linear_free(be, layer->fed.gates);
     be->linear_free(be, layer->conv.in);
     be->linear_free(be, layer->o);
     be->linear_free(be, layer->gate_up);

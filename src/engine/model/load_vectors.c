@@ -189,14 +189,17 @@ static skv_status load_expert_norms(const skv_loader *ld, vector_cursor *cursor,
 }
 
 /* How fast the heads of layer i forget: -exp(A_log), which GGUF has done already. */
-static skv_status load_rate(const skv_loader *ld, vector_cursor *cursor, size_t i, skv_vec *out,
-                            skv_error *err)
+static skv_status load_rate(const skv_loader *ld, vector_cursor *cursor, size_t i, bool fed,
+                            skv_vec *out, skv_error *err)
 {
     const size_t n = ld->config->mixer.n_value_heads;
     char name[SKV_LOAD_NAME_BYTES];
     (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.rate", i);
-    const bool ready = ld->source && skv_source_find(ld->source, name); /* GGUF */
-    if (!ready) (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.A_log", i);
+    const bool ready = !fed && ld->source && skv_source_find(ld->source, name); /* GGUF */
+    if (!ready) {
+        (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.A_log%s", i,
+                       fed ? "_swiftkv" : "");
+    }
     SKV_TRY(load_vector(ld, cursor, name, n, out, err));
     const skv_mapped rate = map_vector(ld, *out, n, SKV_MAP_BOTH);
     bool falls = true;
@@ -292,21 +295,24 @@ static skv_status load_conv(const skv_loader *ld, vector_cursor *cursor, size_t 
 }
 
 /* Taps and biases of q, and of k and v. Files of Mamba-2 have x, B, C, which are v, k, q. */
-static skv_status load_channels(const skv_loader *ld, vector_cursor *cursor, size_t i,
-                                skv_delta *delta, bool mamba, skv_error *err)
+static skv_status load_channels(const skv_loader *ld, vector_cursor *cursor, size_t i, bool fed,
+                                skv_delta *delta, skv_error *err)
 {
+    const bool mamba = skv_config_is_mamba(ld->config, i);
     const skv_mixer_shape *m = &ld->config->mixer;
     const size_t n_k = skv_mixer_key_columns(m), n_v = skv_mixer_value_columns(m), K = m->conv_rows;
     const channels q = {.c0 = mamba ? n_v + n_k : 0, .n0 = n_k};
     const channels kv = {mamba ? n_v : n_k, n_k, mamba ? 0 : 2 * n_k, n_v};
     float *numbers;
-    SKV_TRY(read_taps(ld, i, "linear_attn.conv1d", &numbers, err));
+    SKV_TRY(
+        read_taps(ld, i, fed ? "linear_attn.conv1d_swiftkv" : "linear_attn.conv1d", &numbers, err));
     delta->conv_q = put_channels(ld, cursor, numbers, K, q);
     delta->conv_kv = put_channels(ld, cursor, numbers, K, kv);
     skv_free(numbers);
     if (!mamba || !m->conv_bias) return SKV_OK;
     char name[SKV_LOAD_NAME_BYTES];
-    (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.conv1d.bias", i);
+    (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.conv1d%s.bias", i,
+                   fed ? "_swiftkv" : "");
     SKV_TRY(skv_load_read_vector(ld, name, 0, skv_mixer_conv_columns(m), &numbers, err));
     delta->conv_q_bias = put_channels(ld, cursor, numbers, 1, q);
     delta->conv_kv_bias = put_channels(ld, cursor, numbers, 1, kv);
@@ -323,19 +329,32 @@ static skv_status load_heads(const skv_loader *ld, vector_cursor *cursor, size_t
     return load_vector(ld, cursor, name, ld->config->mixer.n_value_heads, out, err);
 }
 
-static skv_status load_delta(const skv_loader *ld, vector_cursor *cursor, size_t i,
+/* The vectors of a layer's state, as SwiftKV has them or the model itself. Norm and skip are the
+ * model's. */
+static skv_status load_delta(const skv_loader *ld, vector_cursor *cursor, size_t i, bool fed,
                              skv_delta *delta, skv_error *err)
 {
     const skv_mixer_shape *m = &ld->config->mixer;
     const bool mamba = skv_config_is_mamba(ld->config, i);
     const size_t n_norm = mamba ? skv_mixer_value_columns(m) : m->value_dim;
-    SKV_TRY(load_channels(ld, cursor, i, delta, mamba, err));
+    SKV_TRY(load_channels(ld, cursor, i, fed, delta, err));
     if (!m->no_norm) {
         SKV_TRY(load_layer_vector(ld, cursor, i, "linear_attn.norm", n_norm, &delta->norm, err));
     }
-    SKV_TRY(load_heads(ld, cursor, i, "dt_bias", &delta->dt_bias, err));
+    SKV_TRY(load_heads(ld, cursor, i, fed ? "dt_bias_swiftkv" : "dt_bias", &delta->dt_bias, err));
     if (mamba) SKV_TRY(load_heads(ld, cursor, i, "D", &delta->skip, err));
-    return load_rate(ld, cursor, i, &delta->rate, err);
+    return load_rate(ld, cursor, i, fed, &delta->rate, err);
+}
+
+static skv_status load_deltas(const skv_loader *ld, vector_cursor *cursor, size_t i,
+                              skv_layer *layer, skv_error *err)
+{
+    const bool deep = skv_load_is_swiftkv(ld, i);
+    if (!deep || ld->options->teacher) {
+        SKV_TRY(load_delta(ld, cursor, i, false, &layer->delta, err));
+    }
+    if (!deep || !ld->options->student) return SKV_OK;
+    return load_delta(ld, cursor, i, true, &layer->fed, err);
 }
 
 static skv_status load_layer_norms(const skv_loader *ld, vector_cursor *cursor, size_t i,
@@ -376,7 +395,7 @@ static skv_status load_layer_norms(const skv_loader *ld, vector_cursor *cursor, 
         SKV_TRY(load_part_of(ld, cursor, name, &heads, &layer->sinks, err));
     }
     if (c->layers[i].mixer == SKV_MIXER_CONV) return load_conv(ld, cursor, i, &layer->conv, err);
-    if (skv_config_keeps_state(c, i)) SKV_TRY(load_delta(ld, cursor, i, &layer->delta, err));
+    if (skv_config_keeps_state(c, i)) SKV_TRY(load_deltas(ld, cursor, i, layer, err));
     return skv_config_attends(c, i) ? load_head_norms(ld, cursor, i, layer, err) : SKV_OK;
 }
 
@@ -402,7 +421,8 @@ skv_status skv_load_vectors(skv_loader *ld, skv_error *err)
         n += (c->layers[i].ffn_beside > 0 ? 9 : 5) * c->hidden + 4 * n_heads * c->head_dim;
         n += 2 * c->layers[i].n_experts;
         if (c->sinks) n += c->layers[i].n_heads;
-        if (skv_config_keeps_state(c, i)) n += skv_config_mixer_numbers(c, i);
+        if (!skv_config_keeps_state(c, i)) continue;
+        n += (skv_load_is_swiftkv(ld, i) ? 2 : 1) * skv_config_mixer_numbers(c, i);
     }
     const skv_area_spec spec = {.kind = SKV_AREA_F32, .n_rows = 1, .n_columns = n, .lasts = true};
     SKV_TRY(ld->be->areas_create(ld->be, &spec, 1, &model->vectors, err));

@@ -14,6 +14,15 @@
  *
  * Every row changes the state, so every row that enters the layer is scanned, in order. Only rows
  * that go on need z, o and the later products.
+ *
+ * SwiftKV on such layers: everything that a row writes is made of x_l, the hidden state at the
+ * stack's boundary, so rows that stop there write all the same. With n = NORM(x_l, norm_swiftkv):
+ *
+ *     k|v = silu(conv(Wkv n))    b, a' = Wb n, Wa n
+ *     q_t = silu(w_K-1 Wq a_t + sum_j<K-1 w_j Wq n_t-K+1+j)                z = Wz a
+ *
+ * The newest input of q's convolution is that of the layer itself, and the older ones are of n:
+ * they are there, whether those rows have gone on or not.
  */
 #include <assert.h>
 
@@ -22,17 +31,23 @@
 typedef struct delta {
     const skv_pass *p;
     const skv_layer *layer;
+    const skv_delta *w;
     const skv_mixer_shape *m;
     size_t i;
     bool mamba;
+    bool fed;                                 /* by the stack's boundary */
     size_t n_keys, n_values, n_conv, n_gates; /* columns: of q, of v, of q|k|v, of b|a */
 } delta;
 
 static delta delta_of(const skv_pass *p, size_t i)
 {
     const skv_mixer_shape *m = &p->c->mixer;
+    const skv_layer *layer = &p->m->layers[i];
+    const bool fed = p->plan->layers[i].source == SKV_KV_SOURCE_STACK;
     return (delta){.p = p,
-                   .layer = &p->m->layers[i],
+                   .layer = layer,
+                   .w = fed ? &layer->fed : &layer->delta,
+                   .fed = fed,
                    .m = m,
                    .i = i,
                    .mamba = skv_config_is_mamba(p->c, i),
@@ -46,7 +61,7 @@ static delta delta_of(const skv_pass *p, size_t i)
 static void run_parts(const delta *d, size_t part0, size_t part1, skv_rows y)
 {
     const skv_pass *p = d->p;
-    p->be->linear(p->be, &(skv_linear_args){.w = d->layer->delta.in,
+    p->be->linear(p->be, &(skv_linear_args){.w = d->w->in,
                                             .part0 = part0,
                                             .part1 = part1,
                                             .y = y,
@@ -55,56 +70,54 @@ static void run_parts(const delta *d, size_t part0, size_t part1, skv_rows y)
                                             .norm = skv_pass_norm(p, d->layer->attn_norm)});
 }
 
-/* b|a, or dt, of all rows. */
-static void run_gates(const delta *d)
+/* b|a, or dt, of all rows, from what the state is fed with. */
+static void run_gates(const delta *d, skv_rows x, skv_vec norm)
 {
     const skv_pass *p = d->p;
-    p->be->linear(p->be, &(skv_linear_args){.w = d->layer->delta.gates,
+    p->be->linear(p->be, &(skv_linear_args){.w = d->w->gates,
                                             .y = skv_rows_as(p->ws->gates, d->n_gates),
-                                            .x = p->ws->x,
+                                            .x = x,
                                             .n_rows = p->n_rows,
-                                            .norm = skv_pass_norm(p, d->layer->attn_norm)});
+                                            .norm = skv_pass_norm(p, norm)});
 }
 
-/* The convolution of n channels from `column0` on: of x [T, ..], for the rows of a set. */
-static void convolve(const delta *d, size_t column0, size_t n, skv_rows x, skv_rows y,
-                     skv_row_set set)
+/* The convolution of k|v or of q, which begins at channel 0: of args->x, and so on. */
+static void convolve(const delta *d, skv_conv_args args)
 {
     const skv_pass *p = d->p;
-    const skv_delta *w = &d->layer->delta;
-    p->be->conv(p->be, &(skv_conv_args){.step = p->ws->step,
-                                        .set = set,
-                                        .states = p->states,
-                                        .layer = p->plan->layers[d->i].state,
-                                        .column0 = column0,
-                                        .n = n,
-                                        .x = x,
-                                        .y = y,
-                                        .weight = column0 ? w->conv_kv : w->conv_q,
-                                        .bias = column0 ? w->conv_kv_bias : w->conv_q_bias,
-                                        .silu = true});
+    args.step = p->ws->step;
+    args.states = p->states;
+    args.layer = p->plan->layers[d->i].state;
+    args.weight = args.column0 ? d->w->conv_kv : d->w->conv_q;
+    args.bias = args.column0 ? d->w->conv_kv_bias : d->w->conv_q_bias;
+    args.silu = true;
+    p->be->conv(p->be, &args);
 }
 
 /* Of q, for the rows that are left. */
 static void convolve_q(const delta *d, skv_rows x, skv_rows y)
 {
-    convolve(d, 0, d->n_keys, x, y, d->p->set);
+    convolve(d, (skv_conv_args){.set = d->p->set, .n = d->n_keys, .x = x, .y = y});
 }
 
 /* Of k|v, in place, for all rows. */
 static void convolve_kv(const delta *d, skv_rows kv)
 {
-    convolve(d, d->n_keys, d->n_conv - d->n_keys, kv, kv, SKV_SET_ALL);
+    convolve(d, (skv_conv_args){.set = SKV_SET_ALL,
+                                .column0 = d->n_keys,
+                                .n = d->n_conv - d->n_keys,
+                                .x = kv,
+                                .y = kv});
 }
 
-/* o of the rows that are left; q is theirs, k|v are all rows'. */
-static void scan(const delta *d, skv_rows q, skv_rows k)
+/* o of the rows of a set; q is theirs, k|v are all rows'. */
+static void scan(const delta *d, skv_rows q, skv_rows k, skv_row_set set)
 {
     const skv_pass *p = d->p;
     const size_t nv = d->m->n_value_heads;
     const skv_rows gates = skv_rows_as(p->ws->gates, d->n_gates);
     p->be->scan(p->be, &(skv_scan_args){.step = p->ws->step,
-                                        .set = p->set,
+                                        .set = set,
                                         .states = p->states,
                                         .layer = p->plan->layers[d->i].state,
                                         .q = q,
@@ -113,9 +126,9 @@ static void scan(const delta *d, skv_rows q, skv_rows k)
                                         .decay = skv_rows_from(gates, 0, d->mamba ? 0 : nv),
                                         .write = d->mamba ? (skv_rows){0} : gates,
                                         .out = skv_rows_as(p->ws->o, d->n_values),
-                                        .rate = d->layer->delta.rate,
-                                        .dt_bias = d->layer->delta.dt_bias,
-                                        .skip = d->layer->delta.skip,
+                                        .rate = d->w->rate,
+                                        .dt_bias = d->w->dt_bias,
+                                        .skip = d->w->skip,
                                         .dt_min = (float)d->m->dt_min,
                                         .dt_max = (float)d->m->dt_max,
                                         .write_max = (float)d->m->write_max});
@@ -124,7 +137,7 @@ static void scan(const delta *d, skv_rows q, skv_rows k)
 static void gate(const delta *d, skv_rows z)
 {
     const skv_pass *p = d->p;
-    const skv_norm norm = {d->layer->delta.norm, 0, (float)d->m->norm_eps, false};
+    const skv_norm norm = {d->w->norm, 0, (float)d->m->norm_eps, false};
     const size_t n_groups = d->mamba ? d->m->n_key_heads : d->m->n_value_heads;
     p->be->gated_norm(p->be, &(skv_gated_norm_args){.x = skv_rows_as(p->ws->o, d->n_values),
                                                     .z = z,
@@ -136,12 +149,12 @@ static void gate(const delta *d, skv_rows z)
                                                     .gate_first = d->m->gate_first});
 }
 
-/* Operations of n_rows rows of which n_out come out. */
-static void count(const delta *d, size_t n_rows, size_t n_out)
+/* Operations of n_rows rows of which n_out come out, and of n_q rows of q. */
+static void count(const delta *d, size_t n_rows, size_t n_out, size_t n_q)
 {
     skv_work *work = d->p->work;
     const size_t D = d->p->c->hidden;
-    work->q += skv_work_product(n_rows, D, d->n_keys) + skv_work_product(n_out, D, d->n_values);
+    work->q += skv_work_product(n_q, D, d->n_keys) + skv_work_product(n_out, D, d->n_values);
     work->kv += skv_work_product(n_rows, D, d->n_keys + d->n_values + d->n_gates);
     work->attention += (double)n_out * skv_config_state_work(d->p->c, d->i, true) +
                        (double)(n_rows - n_out) * skv_config_state_work(d->p->c, d->i, false);
@@ -152,11 +165,11 @@ static void mix_all(const delta *d)
     const skv_pass *p = d->p;
     const skv_rows in = skv_rows_as(p->ws->qkv, d->n_conv + d->n_values);
     const skv_rows k = skv_rows_from(in, 0, d->n_keys);
-    run_gates(d);
+    run_gates(d, p->ws->x, d->layer->attn_norm);
     run_parts(d, SKV_DELTA_Q, SKV_DELTA_END, in);
     convolve_q(d, in, in);
     convolve_kv(d, k);
-    scan(d, in, k);
+    scan(d, in, k, p->set);
     gate(d, skv_rows_from(in, 0, d->n_conv));
 }
 
@@ -165,26 +178,89 @@ static void mix_wanted(const delta *d, skv_pass *p)
 {
     const skv_rows in = skv_rows_as(p->ws->qkv, d->n_conv), q = skv_rows_as(p->ws->h, d->n_keys);
     const skv_rows k = skv_rows_from(in, 0, d->n_keys), z = skv_rows_as(p->ws->h, d->n_values);
-    run_gates(d);
+    run_gates(d, p->ws->x, d->layer->attn_norm);
     run_parts(d, SKV_DELTA_Q, SKV_DELTA_Z, in);
     convolve_kv(d, k);
     skv_pass_keep_wanted(p);
     convolve_q(d, in, q);
-    scan(d, q, k);
+    scan(d, q, k, p->set);
     if (p->n_alive == 0) return;
     run_parts(d, SKV_DELTA_Z, SKV_DELTA_END, z);
     gate(d, z);
 }
 
+/* ---- fed by the stack's boundary ---- */
+
+/* Parts [part0, part1) of the boundary's rows of a set. */
+static void run_fed(const delta *d, size_t part0, size_t part1, skv_row_set set, skv_rows y)
+{
+    const skv_pass *p = d->p;
+    p->be->linear(p->be, &(skv_linear_args){.w = d->w->in,
+                                            .part0 = part0,
+                                            .part1 = part1,
+                                            .y = y,
+                                            .x = p->ws->boundary,
+                                            .n_rows = p->spec.sets[set].n_rows,
+                                            .step = p->ws->step,
+                                            .set = set,
+                                            .norm = skv_pass_norm(p, p->m->stack.norm)});
+}
+
+/* All rows change the state. Rows of TAPS leave their inputs of q's convolution, and the rows that
+ * are left, n_alive of `set`, come out: none, where there are none. */
+static void mix_fed(const delta *d, skv_row_set set, size_t n_alive)
+{
+    const skv_pass *p = d->p;
+    const size_t n_kv = d->n_conv - d->n_keys;
+    const skv_rows kv = skv_rows_as(p->ws->qkv, d->n_conv), q = skv_rows_from(kv, 0, n_kv);
+    const skv_rows taps = skv_rows_as(p->ws->h, d->n_keys);
+    run_gates(d, p->ws->boundary, p->m->stack.norm);
+    run_fed(d, SKV_DELTA_K, SKV_DELTA_Z, SKV_SET_ALL, kv);
+    convolve_kv(d, kv);
+    run_fed(d, SKV_DELTA_Q, SKV_DELTA_K, SKV_SET_TAPS, taps);
+    if (n_alive > 0) run_parts(d, SKV_DELTA_Q, SKV_DELTA_K, q);
+    convolve(
+        d, (skv_conv_args){
+               .set = set, .given = SKV_SET_TAPS, .n = d->n_keys, .x = taps, .newest = q, .y = q});
+    scan(d, q, kv, set);
+    count(d, p->n_rows, n_alive, n_alive + p->spec.sets[SKV_SET_TAPS].n_rows);
+    if (n_alive == 0) return;
+    const skv_rows z = skv_rows_as(p->ws->h, d->n_values);
+    run_parts(d, SKV_DELTA_Z, SKV_DELTA_END, z);
+    gate(d, z);
+}
+
+void skv_pass_keep_boundary(const skv_pass *p, size_t end)
+{
+    if (skv_plan_next_fed(p->plan, 0) >= end) return;
+    p->be->copy_rows(p->be, p->ws->boundary, p->ws->x, p->n_rows, p->c->hidden);
+}
+
+void skv_pass_feed_states(const skv_pass *p, size_t i, size_t end)
+{
+    const skv_plan *plan = p->plan;
+    for (i = skv_plan_next_fed(plan, i); i < end; i = skv_plan_next_fed(plan, i + 1)) {
+        const delta d = delta_of(p, i);
+        assert(p->n_alive == 0);
+        mix_fed(&d, p->set, 0);
+    }
+}
+
 static size_t mix_delta(skv_pass *p, size_t i, bool wanted_only)
 {
     const delta d = delta_of(p, i);
+    if (d.fed) {
+        if (wanted_only) skv_pass_keep_wanted(p);
+        mix_fed(&d, p->set, p->n_alive);
+        return d.n_values;
+    }
+    assert(p->set == SKV_SET_ALL);
     if (wanted_only) {
         mix_wanted(&d, p);
     } else {
         mix_all(&d);
     }
-    count(&d, p->n_rows, p->n_alive);
+    count(&d, p->n_rows, p->n_alive, p->n_rows);
     return d.n_values;
 }
 
@@ -207,6 +283,7 @@ static void run_conv_parts(const skv_pass *p, size_t i, size_t part0, size_t par
 /* All rows enter the convolution, with `wanted_only` only wanted ones come out of it. */
 static size_t mix_conv(skv_pass *p, size_t i, bool wanted_only)
 {
+    assert(p->set == SKV_SET_ALL);
     const size_t D = p->c->hidden, n_parts = wanted_only ? SKV_CONV_C : SKV_CONV_END;
     const skv_rows in = skv_rows_as(p->ws->qkv, n_parts * D);
     skv_rows out_gate = skv_rows_from(in, 0, SKV_CONV_C * D);
@@ -232,7 +309,7 @@ static size_t mix_conv(skv_pass *p, size_t i, bool wanted_only)
 
 size_t skv_pass_mix(skv_pass *p, size_t i, bool wanted_only)
 {
-    assert(p->set == SKV_SET_ALL && p->states);
+    assert(p->states);
     if (p->c->layers[i].mixer == SKV_MIXER_CONV) return mix_conv(p, i, wanted_only);
     return mix_delta(p, i, wanted_only);
 }

@@ -93,7 +93,7 @@ typedef struct skv_expert {
 /* A layer of the gated delta rule or of Mamba-2; what comes out of it is projected by the layer's
  * o. Of Mamba-2, C is q, B is k, x is v, and dt is a. */
 typedef struct skv_delta {
-    skv_linear *in;    /* parts q, k, v, z: SKV_DELTA_*; NULL: the layer has no such state */
+    skv_linear *in;    /* parts q, k, v, z: SKV_DELTA_*; NULL: not loaded, or no such state */
     skv_linear *gates; /* [2 nv, D]: b, then a; Mamba-2: [nv, D] */
     skv_vec conv_q;    /* [K, nk dk]: the convolution's taps, of q */
     skv_vec conv_kv;   /* [K, nk dk + nv dv], of k and v */
@@ -126,6 +126,7 @@ typedef struct skv_layer {
     skv_projections stacked; /* q, where k and v are parts of the model's stack; else w NULL */
     skv_linear *gate;        /* [H Dh, D], of what attention returns; or NULL */
     skv_delta delta;         /* in place of the four before, */
+    skv_delta fed;           /* the same where the stack's boundary feeds the state; else zeros */
     skv_conv_layer conv;     /* or this */
     skv_linear *o;           /* [D, H Dh], [D, nv dv] or [D, D] */
     skv_linear *gate_up;     /* as an expert's; NULL where these stand alone, as the next */

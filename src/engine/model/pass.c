@@ -54,14 +54,36 @@ static void list_items(skv_pass *p, skv_row_set which)
     set->n_items = n;
 }
 
+/* Inputs of convolutions before its first row that goes on; and at its end, where drafts may be
+ * taken back, those that a later span begins with. */
+static size_t first_tap(const skv_pass *p, const skv_pass_span *span)
+{
+    const size_t n_taps = p->c->mixer.conv_rows;
+    const size_t first = skv_min_size(skv_span_kept(span), span->at.n - span->at.n_undo);
+    return n_taps == 0 || first < n_taps ? 0 : first - (n_taps - 1);
+}
+
+static size_t first_kept(const skv_pass *p, const skv_pass_span *span)
+{
+    (void)p;
+    return skv_span_kept(span);
+}
+
+static size_t first_wanted(const skv_pass *p, const skv_pass_span *span)
+{
+    (void)p;
+    return skv_span_wanted(span);
+}
+
 /* A set becomes the rows of each span from first(span) on. */
-static void list_rows(skv_pass *p, skv_row_set which, size_t (*first)(const skv_pass_span *))
+static void list_rows(skv_pass *p, skv_row_set which,
+                      size_t (*first)(const skv_pass *, const skv_pass_span *))
 {
     uint32_t *rows = p->ws->set_rows[which];
     size_t row0 = 0, n = 0;
     for (size_t s = 0; s < p->n_spans; s++) {
         const skv_pass_span *span = &p->spans[s];
-        for (size_t i = first(span); i < span->at.n; i++) rows[n++] = (uint32_t)(row0 + i);
+        for (size_t i = first(p, span); i < span->at.n; i++) rows[n++] = (uint32_t)(row0 + i);
         row0 += span->at.n;
     }
     p->spec.sets[which] = (skv_set_spec){.rows = n < p->n_rows ? rows : NULL, .n_rows = n};
@@ -104,9 +126,10 @@ static const skv_backend_step_spec *describe(skv_pass *p)
     p->n_alive = p->n_rows;
     spec->sets[SKV_SET_ALL] = (skv_set_spec){.n_rows = p->n_rows};
     list_items(p, SKV_SET_ALL);
-    list_rows(p, SKV_SET_KEPT, skv_span_kept);
+    list_rows(p, SKV_SET_KEPT, first_kept);
     list_items(p, SKV_SET_KEPT);
-    list_rows(p, SKV_SET_WANTED, skv_span_wanted);
+    list_rows(p, SKV_SET_WANTED, first_wanted);
+    list_rows(p, SKV_SET_TAPS, first_tap);
     if (p->be->keeps_embeddings && p->first_layer == 0 && !p->stack_only) {
         list_ids(p);
         spec->ids = ws->ids;

@@ -124,6 +124,12 @@ void skv_pass_make_stack(const skv_pass *p, size_t i, size_t end, skv_vec norm);
 /** ws->o [n_alive, the columns that are returned] of layer i: the input of its last product.
  * `wanted_only`: rows drop out here. */
 size_t skv_pass_mix(skv_pass *p, size_t i, bool wanted_only);
+/** x is at the stack's boundary: it is kept for the states that it feeds, of layers before `end`.
+ */
+void skv_pass_keep_boundary(const skv_pass *p, size_t end);
+/** All rows go into the states of those of layers [i, end) that this boundary feeds; none comes
+ * out, and none has gone into them. */
+void skv_pass_feed_states(const skv_pass *p, size_t i, size_t end);
 
 /* ---- the feed-forward block ---- */
 

@@ -17,7 +17,8 @@ static void find_boundaries(skv_plan *plan)
         switch (layer->source) {
         case SKV_KV_SOURCE_OWN: assert(layer->kv_boundary == i && layer->writes); break;
         case SKV_KV_SOURCE_STACK:
-            assert(layer->kv_boundary <= i && (layer->writes || i > layer->kv_boundary));
+            assert(layer->kv_boundary <= i);
+            assert(layer->writes || i > layer->kv_boundary || layer->kept == SKV_KEPT_STATE);
             assert(plan->stack_boundary == plan->n_layers ||
                    plan->stack_boundary == layer->kv_boundary);
             plan->stack_boundary = layer->kv_boundary;
@@ -140,6 +141,15 @@ size_t skv_plan_next_in_stack(const skv_plan *plan, size_t i)
 {
     while (i < plan->n_layers &&
            !(plan->layers[i].source == SKV_KV_SOURCE_STACK && plan->layers[i].writes)) {
+        i++;
+    }
+    return i;
+}
+
+size_t skv_plan_next_fed(const skv_plan *plan, size_t i)
+{
+    while (i < plan->n_layers && !(plan->layers[i].source == SKV_KV_SOURCE_STACK &&
+                                   plan->layers[i].kept == SKV_KEPT_STATE)) {
         i++;
     }
     return i;

@@ -17,7 +17,8 @@
 typedef enum skv_kv_source {
     SKV_KV_SOURCE_OWN,   /* the hidden state that enters the layer, by its own projections */
     SKV_KV_SOURCE_STACK, /* an earlier hidden state, by a norm and one product that makes the keys
-                          * and values of all such layers */
+                          * and values of all such layers; a state by a norm and products of its
+                          * own */
     SKV_KV_SOURCE_MODEL, /* another model, which has written them before the step */
     SKV_KV_SOURCE_DONOR  /* a layer before it: the layer makes none, and reads the donor's slot */
 } skv_kv_source;
@@ -33,11 +34,13 @@ typedef enum skv_kept {
 
 typedef struct skv_plan_layer {
     skv_kept kept;
-    skv_kv_source source; /* STATE, BOTH: OWN, and kv_boundary feeds the state; NOTHING: not read */
-    size_t kv_boundary;   /* OWN: i. STACK: the same boundary in all such layers. Else: not read */
+    skv_kv_source source; /* STATE: OWN or STACK; BOTH: OWN; NOTHING: not read */
+    size_t kv_boundary;   /* what keys, values and the state are made of. OWN: i. STACK: the same
+                           * boundary in all such layers. Else: not read */
     size_t slot;          /* KV slot it reads; without pages: SKV_NO_SLOT */
     size_t state;         /* STATE, BOTH: which of the plan's states is its own */
-    bool writes;          /* it writes the slot; OWN: always. STACK: the first layer of a group */
+    bool writes;          /* it writes the slot; OWN: always. STACK: the first layer of a group,
+                           * and none without pages */
     size_t group;         /* STACK: its keys and values are parts 2 group and 2 group + 1 */
 } skv_plan_layer;
 
@@ -75,5 +78,7 @@ size_t skv_plan_page_bytes(const skv_config *config, skv_kv_type type);
 void skv_plan_state_layers(const skv_plan *plan, const skv_config *config, skv_state_layer *layers);
 /** The first layer from i on that writes its part of the stack; n_layers: there is none. */
 size_t skv_plan_next_in_stack(const skv_plan *plan, size_t i);
+/** The first layer from i on whose state the stack's boundary feeds; n_layers: there is none. */
+size_t skv_plan_next_fed(const skv_plan *plan, size_t i);
 
 #endif

@@ -99,6 +99,7 @@ static area_list list_areas(skv_workspace *ws, const skv_config *c, size_t T)
         add_area(&list, &ws->expert_out, activations, T * (c->n_active + s.shared), D);
     }
     if (s.gates > 0) add_area(&list, &ws->gates, numbers, T, s.gates);
+    if (skv_config_feeds_states(c)) add_area(&list, &ws->boundary, numbers, T, D);
     if (s.beside) add_area(&list, &ws->ffn_sum, numbers, T, D);
     add_area(&list, &ws->logits, numbers, n_logits, skv_max_size(c->vocab, D));
     ws->qkv_columns = s.qkv_columns;
@@ -119,7 +120,7 @@ static size_t lay_out_lists(skv_workspace *ws, size_t T, unsigned char *base)
     TAKE(ws->step_spans, T);
     for (size_t i = 0; i < SKV_SET_COUNT; i++) {
         if (i != SKV_SET_ALL) TAKE(ws->set_rows[i], T);
-        if (i != SKV_SET_WANTED) TAKE(ws->items[i], T);
+        if (i != SKV_SET_WANTED && i != SKV_SET_TAPS) TAKE(ws->items[i], T);
     }
     TAKE(ws->unread, T);
     TAKE(ws->gathered, T);

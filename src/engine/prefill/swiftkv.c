@@ -5,20 +5,26 @@
  * their keys and values from the hidden state that enters layer l, so prompt rows stop there.
  * AcrossKV: groups of g of those layers share the keys and values of the group's first layer,
  * and with them one KV slot: l + (L - l) / g slots in all.
+ *
+ * In hybrid models x_{l+1} feeds the states of layers above l too: what a row writes there is made
+ * of it (model/mixer.c), so rows stop at l all the same. Groups count the layers with attention.
  */
 #include "prefill/method.h"
 
 static void fill_swiftkv(const skv_config *config, skv_plan_layer *layers)
 {
-    size_t l = config->kv_layers, g = config->kv_group;
+    const size_t l = config->kv_layers, g = config->kv_group;
+    size_t n_below = 0, n = 0; /* layers with attention, below l and above */
     skv_fill_full(config, layers);
+    for (size_t i = 0; i < l; i++) n_below += skv_config_attends(config, i);
     for (size_t i = l; i < config->n_layers; i++) {
-        layers[i] = (skv_plan_layer){.kept = SKV_KEPT_PAGES,
-                                     .source = SKV_KV_SOURCE_STACK,
-                                     .kv_boundary = l,
-                                     .slot = l + (i - l) / g,
-                                     .writes = (i - l) % g == 0,
-                                     .group = (i - l) / g};
+        layers[i].source = SKV_KV_SOURCE_STACK;
+        layers[i].kv_boundary = l;
+        layers[i].writes = false;
+        if (!skv_config_attends(config, i)) continue;
+        layers[i].slot = n_below + n / g;
+        layers[i].writes = n % g == 0;
+        layers[i].group = n++ / g;
     }
 }
 

@@ -66,6 +66,7 @@ static skv_status start_engine(skv_calibration *c, const char *path, skv_error *
     engine.context = c->seq;
     engine.step_tokens = c->seq;
     engine.kv_tokens = c->seq + DOCUMENTS_MAX * SKV_PAGE_ROWS;
+    engine.kv_sequences = DOCUMENTS_MAX; /* of which each may keep a state */
     engine.no_skip = true;
     SKV_TRY(skv_engine_open(path, &engine, &c->engine, err));
     for (size_t i = 0; i < DOCUMENTS_MAX; i++) {

@@ -4,7 +4,10 @@
  *     norm_swiftkv              the input norm of layer l
  *     q_proj_swiftkv, layer i   a copy of the layer's own q_proj
  *     k,v_proj_swiftkv          of a group's first layer: the mean over the group's layers
- * or in closed form, where k and v are first fitted to their new input (ridge.h). The model's own
+ *     of a layer with a state   copies of all that makes the state: the projections of q, k, v, a
+ *                               and b, the convolution, A_log and dt_bias
+ * or in closed form, where k and v (and a and b) are first fitted to their new input (ridge.h). The
+ * model's own
  * projections stay in the file: the teacher can still be run from it.
  *
  * Also makes a model without some of its layers (layer_maps.h), written the same way, and a SwiftKV
@@ -249,18 +252,57 @@ static skv_status add_mean(transform *t, size_t i, size_t n_layers, const char *
                : SKV_OK;
 }
 
+/* Adds SwiftKV's copy of a tensor that makes a state; nothing if the source has no such tensor.
+ * `fits`: it reads the boundary alone. */
+static skv_status add_state_part(transform *t, size_t i, const char *part, const char *suffix,
+                                 bool fits, skv_error *err)
+{
+    char name[NAME_BYTES];
+    (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.%s%s", i, part, suffix);
+    const skv_tensor *from = skv_source_find(t->source, name);
+    if (!from) return SKV_OK;
+    (void)snprintf(name, sizeof name, "model.layers.%zu.linear_attn.%s_swiftkv%s", i, part, suffix);
+    SKV_TRY(add_tensor(t, name, &from, 1, 0, err));
+    return t->ridge && fits ? fit_last(t, i, part, "weight", err) : SKV_OK;
+}
+
+static skv_status add_state(transform *t, size_t i, skv_error *err)
+{
+    static const struct {
+        const char *name, *suffix;
+        bool fits;
+    } parts[] = {{"in_proj_q", ".weight", false}, {"in_proj_k", ".weight", true},
+                 {"in_proj_v", ".weight", true},  {"in_proj_a", ".weight", true},
+                 {"in_proj_b", ".weight", true},  {"conv1d", ".weight", false},
+                 {"conv1d", ".bias", false},      {"A_log", "", false},
+                 {"dt_bias", "", false}};
+    for (size_t j = 0; j < sizeof parts / sizeof *parts; j++) {
+        SKV_TRY(add_state_part(t, i, parts[j].name, parts[j].suffix, parts[j].fits, err));
+    }
+    return SKV_OK;
+}
+
+/* The first layer from l on that mixes tokens: norm_swiftkv is a copy of its input norm. */
+static size_t first_mixing(const skv_config *c, size_t l)
+{
+    while (c->layers[l].mixer == SKV_MIXER_NONE) l++; /* skv_config_check: there is one */
+    return l;
+}
+
 static skv_status add_swiftkv(transform *t, skv_error *err)
 {
     size_t l = t->config.kv_layers, g = t->config.kv_group;
     char name[NAME_BYTES];
     if (l < t->config.n_layers) {
-        (void)snprintf(name, sizeof name, "model.layers.%zu.input_layernorm.weight", l);
+        (void)snprintf(name, sizeof name, "model.layers.%zu.input_layernorm.weight",
+                       first_mixing(&t->config, l));
         const skv_tensor *norm = skv_source_find(t->source, name);
         SKV_REQUIRE(norm, err, SKV_FORMAT, "%s: tensor %s is missing", skv_source_path(t->source),
                     name);
         SKV_TRY(add_tensor(t, "model.norm_swiftkv.weight", &norm, 1, norm_offset(t, name), err));
     }
     for (size_t i = l; i < t->config.n_layers; i++) {
+        if (skv_config_keeps_state(&t->config, i)) SKV_TRY(add_state(t, i, err));
         SKV_TRY(add_mean(t, i, 1, "q_proj", "weight", err));
         SKV_TRY(add_mean(t, i, 1, "q_proj", "bias", err));
         SKV_TRY(add_mean(t, i, 1, "q_norm", "weight", err));
@@ -294,7 +336,7 @@ static skv_status cut_exit(transform *t, skv_error *err)
 
 static skv_status list_tensors(transform *t, skv_error *err)
 {
-    t->n_max = skv_source_count(t->source) + 8 * t->config.n_layers + 1;
+    t->n_max = skv_source_count(t->source) + 9 * t->config.n_layers + 1;
     t->tensors = skv_alloc_zero(t->n_max, sizeof *t->tensors);
     t->outs = skv_alloc_zero(t->n_max, sizeof *t->outs);
     SKV_REQUIRE(t->tensors && t->outs, err, SKV_MEMORY, "transform: no memory for %zu tensors",
@@ -479,13 +521,26 @@ static skv_status write_model(transform *t, const char *path, const char *out,
     return status;
 }
 
+/* Layers that keep a state are written as a folder has them, which GGUF's cannot be, and no other
+ * way than in SwiftKV form. */
+static skv_status check_hybrid(const transform *t, const char *path, const skv_transform_options *o,
+                               skv_error *err)
+{
+    SKV_REQUIRE(!skv_source_gguf(t->source), err, SKV_UNSUPPORTED,
+                "%s: %s: layers that keep a state are not written from a GGUF file: transform the "
+                "folder that it was made from",
+                path, t->config.architecture);
+    SKV_REQUIRE(!o->keep_layers && !o->adapters && o->exit_words == 0, err, SKV_UNSUPPORTED,
+                "%s: %s: models whose layers keep a state can only be given SwiftKV form", path,
+                t->config.architecture);
+    return SKV_OK;
+}
+
 /* Sets the form of the output. */
 static skv_status set_form(transform *t, const char *path, const skv_transform_options *o,
                            skv_error *err)
 {
-    SKV_REQUIRE(!skv_config_is_hybrid(&t->config), err, SKV_UNSUPPORTED,
-                "%s: %s: layers that keep a state have no SwiftKV form, and none are rewritten",
-                path, t->config.architecture);
+    if (skv_config_is_hybrid(&t->config)) SKV_TRY(check_hybrid(t, path, o, err));
     if (o->exit_words > 0) return set_cut(t, path, o, err);
     if (o->adapters) SKV_TRY(open_adapters(t, path, o, err));
     if (o->keep_layers) return set_pruned(t, path, o->keep_layers, err);

@@ -64,14 +64,14 @@ static void load_past(conv_part *p, size_t n_past)
     }
 }
 
-/* The input of row `row` of the step, number `at` of its sequence. */
-static void load_row(conv_part *p, size_t row, size_t at)
+/* Row `i` of x is the input of row number `at` of its sequence. */
+static void load_row(conv_part *p, size_t i, size_t at)
 {
     const skv_conv_args *a = p->job->a;
     float *input = p->inputs[at % p->place->layer.conv_taps];
-    memcpy(input, row_at(a->x, row, p->column), p->n * sizeof *input);
+    memcpy(input, row_at(a->x, i, p->column), p->n * sizeof *input);
     if (!a->gate_in.area) return;
-    const float *gate = row_at(a->gate_in, row, p->column);
+    const float *gate = row_at(a->gate_in, i, p->column);
     for (size_t c = 0; c < p->n; c++) input[c] *= gate[c];
 }
 
@@ -97,16 +97,22 @@ static void convolve(const conv_part *p, size_t i, size_t at)
     for (size_t c = 0; c < p->n; c++) y[c] *= gate[c];
 }
 
+/* Whether row i of a set is step row `row`. */
+static bool is_row(const skv_cpu_set *set, size_t i, size_t row)
+{
+    return i < set->n_rows && (set->rows ? set->rows[i] : i) == row;
+}
+
 static void run_conv(void *arg, size_t i_task, size_t i_thread)
 {
     const conv_job *job = arg;
     const skv_conv_args *a = job->a;
-    const skv_cpu_set *set = job->set;
+    const skv_cpu_set *set = job->set, *given = &a->step->sets[a->given];
     const skv_state_span *span = &a->step->spans[i_task / job->n_parts];
     const skv_state_place *place = &a->states->places[a->layer];
     const size_t column = i_task % job->n_parts * CHANNELS;
     (void)i_thread;
-    conv_part p; /* inputs are written before they are read */
+    conv_part p; /* inputs of rows that are not given are not read */
     p.job = job;
     p.place = place;
     p.column = column;
@@ -114,15 +120,17 @@ static void run_conv(void *arg, size_t i_task, size_t i_thread)
     p.ring = skv_state_at(a->states, span->state) + place->conv + a->column0 + column;
     load_past(&p, span->n_past);
     size_t wanted = skv_cpu_first_wanted(set->rows, set->n_rows, span->row0);
+    size_t next = skv_cpu_first_wanted(given->rows, given->n_rows, span->row0);
     for (size_t i = 0; i < span->n; i++) {
         const size_t row = span->row0 + i, at = span->n_past + i;
-        load_row(&p, row, at);
-        if (span->n - i <= place->conv_rows) {
-            memcpy(p.ring + at % place->conv_rows * place->conv_ld,
-                   p.inputs[at % place->layer.conv_taps], p.n * sizeof(float));
+        if (is_row(given, next, row)) {
+            load_row(&p, next++, at);
+            if (span->n - i <= place->conv_rows) {
+                memcpy(p.ring + at % place->conv_rows * place->conv_ld,
+                       p.inputs[at % place->layer.conv_taps], p.n * sizeof(float));
+            }
         }
-        if (wanted == set->n_rows || (set->rows ? set->rows[wanted] : wanted) != row) continue;
-        convolve(&p, wanted++, at);
+        if (is_row(set, wanted, row)) convolve(&p, wanted++, at);
     }
 }
 

@@ -32,7 +32,7 @@ static size_t lay_out(skv_backend_step *step, const skv_backend_step_limits *lim
     TAKE(step->numbers, limits->max_rows * 2 * limits->angle_columns);
     for (size_t i = 0; i < SKV_SET_COUNT; i++) {
         TAKE(step->rows[i], limits->max_rows);
-        if (i != SKV_SET_WANTED) TAKE(step->items[i], limits->max_rows);
+        if (i != SKV_SET_WANTED && i != SKV_SET_TAPS) TAKE(step->items[i], limits->max_rows);
     }
     TAKE(step->picked, limits->max_picks);
     TAKE(step->candidates, limits->max_numbers);
