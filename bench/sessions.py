@@ -2,7 +2,7 @@
 """What servers compute again of recorded agents' sessions (tests/clients/sessions).
 
     bench/sessions.py MODEL [--template FILE] [--kind KIND ...] [--turns 30] [--scale 1.0] [--seed 1]
-                      [--offline | --idle] [--hybrid] [--shift] [--llama-server PROGRAM --gguf FILE]
+                      [--offline | --idle] [--hybrid] [--shift] [--llama-server COMMAND --gguf FILE]
 
 Sends each session to `swiftkv serve`, as it is and with --prompt-strip, --prompt-sort and --prompt-keep, and prints the
 share of its prompts' tokens that were computed although an ideal cache would have had them: tokens in a run of 16 or
@@ -10,14 +10,17 @@ more that an earlier prompt of the session has, wherever it stands (`swiftkv cac
 cache explain alone tells what a cache without limits has, in seconds. --idle counts, without a server too, what `serve
 --idle-read` saves of what is read again: history is read as the template has it behind each answer, up to the message
 that the client adds. --hybrid takes a tiny hybrid model with MODEL's tokenizer, whose prompts are continued behind kept
-states only. --shift adds a row with --cache-shift. llama-server takes part where it is installed, or named by
---llama-server, with MODEL as a GGUF file.
+states only. --shift adds rows with --cache-shift. llama-server takes part where it is installed, or its command is given
+by --llama-server (tools/results/llama_wheel_server.py is one), with MODEL as a GGUF file; with --shift also with
+--cache-reuse 256. The share depends on the tokenizer and the template, not on the model's weights, so that a tiny model
+(tools/results/serving_models.py hf OUT models/mini/base session) reads long sessions in minutes.
 """
 
 import argparse
 import copy
 import json
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -167,17 +170,24 @@ def measure(args, kind):
     template = ["--template", args.template] if args.template else []
     port = free_port()
     own = [args.swiftkv, "serve", args.model, "--port", port, "--name", "model,*", "--ctx", context, "--kv-tokens", 2 * context, *template]
-    row(kind, "swiftkv", *replay(own, port, requests, news))
-    row(kind, "swiftkv, with options", *replay([*own, *OPTIONS], port, requests, news))
+    ways = [("with options", OPTIONS, "all three")]
     if args.shift:
-        row(kind, "swiftkv, --cache-shift", *replay([*own, "--cache-shift"], port, requests, news))
+        ways += [("--cache-shift", ["--cache-shift"], "--cache-shift"), ("options, --cache-shift", [*OPTIONS, "--cache-shift"], "all four")]
+    row(kind, "swiftkv", *replay(own, port, requests, news))
+    for name, options, way in ways:
+        row(kind, f"swiftkv, {name}", *replay([*own, *options], port, requests, [r["new_with"][way] for r in rows]))
     if args.llama_server and args.gguf:
-        words = [args.llama_server, "-m", args.gguf, "--port", port, "-c", context, "--jinja"]
-        words += ["--chat-template-file", args.template] if args.template else []
+        measure_llama(args, kind, port, context, requests, news)
+
+
+def measure_llama(args, kind, port, context, requests, news):
+    words = [*shlex.split(args.llama_server), "-m", args.gguf, "--port", port, "-c", context, "--jinja"]
+    words += ["--chat-template-file", args.template] if args.template else []
+    for name, more in [("llama-server", []), ("llama-server, --cache-reuse 256", ["--cache-reuse", 256])][: 2 if args.shift else 1]:
         try:
-            row(kind, "llama-server", *replay(words, port, requests, news))
+            row(kind, name, *replay([*words, *more], port, requests, news))
         except (urllib.error.HTTPError, KeyError) as e:
-            print(f"{kind}: llama-server did not answer {requests[0]['path']}: {e}", file=sys.stderr)
+            print(f"{kind}: {name} did not answer {requests[0]['path']}: {e}", file=sys.stderr)
 
 
 def main():

@@ -114,6 +114,7 @@ void cache_replay_add(cache_replay *r, int32_t *ids, size_t n, cache_look *out)
         out->n_stateless = n_known - out->n_cached;
         place_states(r, &added, out);
     }
+    if (r->shift) out->n_cached = cache_shift_add(&r->blocks, ids, n);
     keep_runs(r, ids, n);
     if (r->n == r->room) {
         r->room = 2 * r->room + 8;
@@ -130,6 +131,7 @@ void cache_replay_release(cache_replay *r)
     for (size_t i = 0; i < r->n; i++) free(r->at[i].ids);
     free(r->at);
     free(r->runs);
+    cache_shift_release(&r->blocks);
     *r = (cache_replay){.n = 0};
 }
 

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cache_shift.h"
 #include "skv/serve.h"
 
 /* CACHE_STATES: that a server keeps by default, of which a prompt gets a share. */
@@ -15,7 +16,7 @@ enum { CACHE_BLOCK = 64, CACHE_RUN = 16, CACHE_STATES = 16 };
 typedef struct cache_look {
     size_t n_ids;
     size_t n_cached; /* whole blocks at its beginning that an earlier one has too, in a hybrid model
-                      * up to a kept state */
+                      * up to a kept state; with `shift` also runs at other places */
     size_t n_stateless; /* those after it */
     size_t n_new;       /* ids in no run of CACHE_RUN of an earlier prompt, at any place */
     size_t i_with;      /* the prompt from which it parts at n_same, the last of the nearest; */
@@ -31,6 +32,8 @@ typedef struct cache_prompt {
 typedef struct cache_replay {
     const skv_vocab *vocab; /* borrowed */
     bool states;            /* a hybrid model's: it continues a prompt only after a kept state */
+    bool shift;             /* takes over text from other places */
+    cache_shift blocks;     /* then */
     cache_prompt *at;       /* owned, [n]: the prompts so far */
     size_t n, room;
     uint64_t *runs; /* owned, [n_places]: hashes of all their runs; 0: free */

@@ -10,24 +10,33 @@
 
 enum { AROUND_IDS = 16, TEXT_MAX = 96 };
 
-/* The prompts unchanged, and with changes. */
+/* The prompts unchanged, with changes, and with text from other places. */
 static const struct {
     const char *name;
     offline_changes changes;
-} ways[] = {{"as sent", {0}},
-            {"--prompt-strip", {.strip = true}},
-            {"--prompt-sort tools", {.sort_tools = true}},
-            {"--prompt-keep thoughts", {.keep_thoughts = true}},
-            {"all three", {true, true, true}}};
-enum { N_WAYS = sizeof ways / sizeof ways[0] };
+    bool shift;
+} ways[] = {{.name = "as sent"},
+            {"--prompt-strip", {.strip = true}, false},
+            {"--prompt-sort tools", {.sort_tools = true}, false},
+            {"--prompt-keep thoughts", {.keep_thoughts = true}, false},
+            {"all three", {true, true, true}, false},
+            {.name = "--cache-shift", .shift = true},
+            {"all four", {true, true, true}, true}};
+enum { N_WAYS = sizeof ways / sizeof ways[0], N_UNSHIFTED = 5 };
 
 typedef struct explanation {
     const cli_options *options;
     skv_vocab *vocab;       /* owned */
     offline_reader *reader; /* owned */
     cache_replay replay[N_WAYS];
+    bool shifts; /* the model's rows can be taken over at another place */
     size_t n_requests, n_prompt[N_WAYS], n_cached[N_WAYS], n_lost[N_WAYS];
 } explanation;
+
+static size_t count_ways(const explanation *e)
+{
+    return e->shifts ? N_WAYS : N_UNSHIFTED;
+}
 
 /* ---- one request ---- */
 
@@ -60,6 +69,18 @@ static void show_parting(const explanation *e, const cache_look *look, skv_json_
     show_text(e, &r->at[look->i_with], look->n_same, json);
 }
 
+/* A number of each way from the first on. */
+static void put_ways(const explanation *e, skv_json_out *json, const char *key,
+                     const size_t *values, size_t first)
+{
+    skv_json_out_key(json, key);
+    skv_json_out_open(json, '{');
+    for (size_t i = first; i < count_ways(e); i++) {
+        skv_json_out_put_integer(json, ways[i].name, values[i]);
+    }
+    skv_json_out_close(json, '}');
+}
+
 static void print_json(const explanation *e, const char *file, const cache_look *looks)
 {
     skv_json_out json = {.stream = stdout};
@@ -74,12 +95,13 @@ static void print_json(const explanation *e, const char *file, const cache_look 
         skv_json_out_put_integer(&json, "stateless_tokens", looks[0].n_stateless);
     }
     show_parting(e, &looks[0], &json);
-    skv_json_out_key(&json, "cached_with");
-    skv_json_out_open(&json, '{');
-    for (size_t i = 1; i < N_WAYS; i++) {
-        skv_json_out_put_integer(&json, ways[i].name, looks[i].n_cached);
+    size_t n_cached[N_WAYS], n_new[N_WAYS];
+    for (size_t i = 0; i < count_ways(e); i++) {
+        n_cached[i] = looks[i].n_cached;
+        n_new[i] = looks[i].n_new;
     }
-    skv_json_out_close(&json, '}');
+    put_ways(e, &json, "cached_with", n_cached, 1);
+    put_ways(e, &json, "new_with", n_new, 1);
     skv_json_out_close(&json, '}');
     putchar('\n');
 }
@@ -91,7 +113,7 @@ static void print_words(const explanation *e, const char *file, const cache_look
     printf("%3zu %s: %zu tokens, %zu cached, %zu new, %zu lost", e->n_requests, file, look->n_ids,
            look->n_cached, look->n_new, cache_look_lost(look));
     if (look->n_stateless > 0) printf(" (%zu without a state)", look->n_stateless);
-    for (size_t i = 1; i < N_WAYS; i++) {
+    for (size_t i = 1; i < count_ways(e); i++) {
         if (looks[i].n_cached <= look->n_cached) continue;
         printf("; with %s %zu cached", ways[i].name, looks[i].n_cached);
     }
@@ -125,7 +147,7 @@ static int explain_body(explanation *e, const char *file, const char *path, cons
     const offline_request request = {path, {text, strlen(text)}};
     bool ok = true;
     e->n_requests++;
-    for (size_t i = 0; ok && i < N_WAYS; i++) {
+    for (size_t i = 0; ok && i < count_ways(e); i++) {
         int32_t *ids = NULL;
         size_t n = 0;
         ok = offline_read(e->reader, &request, ways[i].changes, &ids, &n, error);
@@ -180,30 +202,22 @@ static int explain_file(explanation *e, const char *file)
 
 /* ---- the session ---- */
 
-static void put_ways(skv_json_out *json, const char *key, const size_t *values)
-{
-    skv_json_out_key(json, key);
-    skv_json_out_open(json, '{');
-    for (size_t i = 0; i < N_WAYS; i++) skv_json_out_put_integer(json, ways[i].name, values[i]);
-    skv_json_out_close(json, '}');
-}
-
 static void print_totals(const explanation *e)
 {
     if (e->options->json) {
         skv_json_out json = {.stream = stdout};
         skv_json_out_open(&json, '{');
         skv_json_out_put_integer(&json, "requests", e->n_requests);
-        put_ways(&json, "prompt_tokens", e->n_prompt);
-        put_ways(&json, "cached_tokens", e->n_cached);
-        put_ways(&json, "lost_tokens", e->n_lost);
+        put_ways(e, &json, "prompt_tokens", e->n_prompt, 0);
+        put_ways(e, &json, "cached_tokens", e->n_cached, 0);
+        put_ways(e, &json, "lost_tokens", e->n_lost, 0);
         skv_json_out_close(&json, '}');
         putchar('\n');
         return;
     }
     printf("\n%-24s %12s %12s %12s %12s %8s\n", "", "prompts", "cached", "computed", "lost",
            "share");
-    for (size_t i = 0; i < N_WAYS; i++) {
+    for (size_t i = 0; i < count_ways(e); i++) {
         const size_t n_all = e->n_prompt[i], n_computed = n_all - e->n_cached[i];
         printf("%-24s %12zu %12zu %12zu %12zu %6.1f %%\n", ways[i].name, n_all, e->n_cached[i],
                n_computed, e->n_lost[i],
@@ -214,20 +228,31 @@ static void print_totals(const explanation *e)
            CACHE_RUN);
 }
 
+/* A folder without weights has a tokenizer too, and counts as ordinary. */
+static void prepare_replays(const char *model, explanation *e)
+{
+    skv_model_info info;
+    const bool known = skv_model_info_read(model, &info, NULL) == SKV_OK;
+    const skv_engine_options engine = skv_engine_options_default();
+    e->shifts = true;
+    if (known) {
+        const skv_combination c = skv_combination_of(&info.traits, &engine, SKV_WHERE_SHIFT);
+        e->shifts = skv_combination_refused(&c) == SIZE_MAX;
+    }
+    for (size_t i = 0; i < N_WAYS; i++) {
+        e->replay[i].vocab = e->vocab;
+        e->replay[i].states = known && info.state_layers > 0;
+        e->replay[i].shift = ways[i].shift;
+    }
+}
+
 static int open_reader(const cli_options *o, const char *model, explanation *e)
 {
     skv_error err = {0};
     char error[SKV_ERROR_TEXT_MAX];
     cli_bytes file = {0};
-    skv_model_info info;
     int status = cli_check(skv_vocab_open(model, &e->vocab, &err), &err);
-    /* A folder without weights has a tokenizer too, and counts as ordinary. */
-    const bool hybrid = status == CLI_DONE && skv_model_info_read(model, &info, NULL) == SKV_OK &&
-                        info.state_layers > 0;
-    for (size_t i = 0; i < N_WAYS; i++) {
-        e->replay[i].vocab = e->vocab;
-        e->replay[i].states = hybrid;
-    }
+    if (status == CLI_DONE) prepare_replays(model, e);
     if (status == CLI_DONE && o->template_file) {
         status = cli_read_template(o->template_file, &file);
     }

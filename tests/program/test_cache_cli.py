@@ -90,6 +90,7 @@ class ExplainTest(unittest.TestCase):
             requests = make(kind, turns=7, scale=0.01, n_tools=2)
             rows, _ = self.explain(requests, model=model)
             with self.subTest(kind=kind):
+                self.assertNotIn("--cache-shift", rows[0]["cached_with"])  # which the server refuses
                 got = [counts(a) for a in self.replay(requests, *states, model=model)]
                 self.assertEqual(got, [(r["prompt_tokens"], r["cached_tokens"]) for r in rows])
 
@@ -104,6 +105,28 @@ class ExplainTest(unittest.TestCase):
                 self.assertGreater(sum(r["cached_with"]["all three"] for r in rows), sum(r["cached_tokens"] for r in rows))
                 self.assertEqual(total["lost_tokens"]["as sent"], sum(r["lost_tokens"] for r in rows))
                 self.assertEqual(self.explain(requests)[1], total)
+
+    def test_text_at_another_place(self):
+        """--cache-shift takes what the columns tell, of sessions and of texts whose parts move."""
+        draw, words = random.Random(5), list("abcdefghijklmnop")
+        texts = ["".join(draw.choice(words) for _ in range(draw.randrange(100, 900))) for _ in range(4)]
+        moved = []
+        for _ in range(8):
+            part = [t[draw.randrange(40) :] for t in draw.choices(texts, k=3)]
+            text = str(draw.random()).join(part)
+            moved.append({"path": "/v1/chat/completions", "body": {"messages": [{"role": "user", "content": text}], "max_tokens": 1}})
+        for name, requests in [("moved", moved), *((kind, make(kind, turns=7, scale=0.02, n_tools=3)) for kind in KINDS)]:
+            rows, total = self.explain(requests)
+            n_shifted = 0
+            for way, options in (("--cache-shift", ()), ("all four", WORDS)):
+                got = [counts(a)[1] for a in self.replay(requests, "--cache-shift", *options)]
+                with self.subTest(name=name, way=way):
+                    self.assertEqual(got, [r["cached_with"][way] for r in rows])
+                    self.assertEqual(total["cached_tokens"][way], sum(got))
+                n_shifted += sum(got)
+            without = sum(r["cached_tokens"] + r["cached_with"]["all three"] for r in rows)
+            if name in ("moved", "claude-code"):
+                self.assertGreater(n_shifted, without, name)
 
     def hybrid(self):
         """A model whose layers keep states, with a letter for each id and one control token."""
@@ -149,7 +172,8 @@ class ExplainTest(unittest.TestCase):
         words = self.run_program("explain", model, path, "--template", self.template).stdout
         self.assertIn("without a state", words)
 
-    def test_answers_do_not_depend_on_the_cache(self):
+    def check_answers(self, model, *words):
+        """Answers of sessions, with log-probabilities where the API has them, are those without a cache."""
         for kind in KINDS:
             requests = make(kind, turns=4, scale=0.01, n_tools=2)
             for request in requests:
@@ -157,9 +181,16 @@ class ExplainTest(unittest.TestCase):
                 request["body"][name] = 6
                 if kind == "opencode":
                     request["body"] |= {"logprobs": True, "top_logprobs": 3}
-            cached, alone = self.replay(requests, *WORDS), self.replay(requests, "--no-prefix-cache", *WORDS)
+            cached = self.replay(requests, *words, model=model)
+            alone = self.replay(requests, "--no-prefix-cache", *words, model=model)
             self.assertGreater(sum(counts(a)[1] for a in cached), 0)
             self.assertEqual(list(map(said, cached)), list(map(said, alone)), kind)
+
+    def test_answers_do_not_depend_on_the_cache(self):
+        self.check_answers(MINI, "--idle-read", 1, *WORDS)
+
+    def test_answers_of_a_hybrid_do_not_depend_on_the_cache(self):
+        self.check_answers(make_hybrid(MINI, self.folder / "exact"), "--idle-read", 1)
 
     def test_where_a_prompt_parts(self):
         def request(clock, n=40):

@@ -6,7 +6,7 @@ files for other engines: what tools/results/bench_serving.py serves and bench/pe
     VENV/bin/python tools/results/serving_models.py gguf HF OUT TYPE       f16, bf16, q8_0 or q4_0
     VENV/bin/python tools/results/serving_models.py openvino GGUF OUT [int8|int4]
 
-SHAPE is smollm2-135m (the default) or llama-3.2-1b. VENV has tools/results/serving-peers-requirements.txt.
+SHAPE is smollm2-135m (the default), llama-3.2-1b or session. VENV has tools/results/serving-peers-requirements.txt.
 The weights are the same in all of them, up to how each form rounds. OpenVINO's int8 has a scale a row, its
 int4 one for 128 inputs.
 """
@@ -26,6 +26,9 @@ SHAPES = {
     "llama-3.2-1b": COMMON | {
         "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
         "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 16384, "rope_theta": 500000.0},
+    "session": COMMON | {  # reads long sessions soon, with the tokenizer of models/mini
+        "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "num_key_value_heads": 1, "vocab_size": 3072, "max_position_embeddings": 131072, "rope_theta": 500000.0},
 }
 
 
