@@ -2,6 +2,7 @@
  * The kernels, and products by cuBLASLt, on the device that libcuda.so.1 drives, against plain C in
  * double precision: on a GPU, or in the suite on fake_driver.c and fake_blas.c.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,6 +138,60 @@ static void check_tables(cuda_case *c, skv_backend *be)
     be->slots_free(be, slots);
 }
 
+/* A matrix of two parts with a bias, and the host's copy. */
+typedef struct plain_matrix {
+    const float *w, *bias; /* [N, K], [N]; bias NULL: none */
+    size_t K;
+} plain_matrix;
+
+static void read_rows(const void *ctx, size_t row0, size_t n, float *out)
+{
+    const plain_matrix *m = ctx;
+    memcpy(out, m->w + row0 * m->K, n * m->K * sizeof *out);
+}
+
+static void check_linear(cuda_case *c, skv_cuda_backend *be)
+{
+    enum { ROWS = 5, N = 24 };
+    const size_t K = 1 + cuda_below(c, 60);
+    const skv_epilogue epilogue = (skv_epilogue)cuda_below(c, 3);
+    const skv_area_kind kind = cuda_one_in(c, 2) ? SKV_AREA_F32 : SKV_AREA_ACTIVATIONS;
+    const skv_area_spec specs[] = {{SKV_AREA_F32, ROWS, K, false, true},
+                                   {kind, ROWS, N, false, true}};
+    const plain_matrix m = {cuda_normals(c, N * K, 1 / sqrt((double)K)),
+                            cuda_one_in(c, 2) ? cuda_normals(c, N, 1) : NULL, K};
+    const skv_row_source part = {.read = read_rows, .ctx = &m, .n_rows = N, .bias = m.bias};
+    const skv_linear_spec spec = {.type = SKV_WEIGHT_BF16, .parts = &part, .n_parts = 1, .K = K};
+    const float *x = cuda_normals(c, ROWS * K, 1), *y = cuda_normals(c, ROWS * N, 1);
+    double *want = cuda_host(c, ROWS * N * sizeof *want);
+    skv_area *areas[2];
+    skv_linear *w = NULL;
+    skv_error err = {.text = ""};
+    cuda_none(c, err.text, be->base.areas_create(&be->base, specs, 2, areas, &err) != SKV_OK);
+    cuda_none(c, err.text, be->base.linear_create(&be->base, &spec, &w, &err) != SKV_OK);
+    const skv_rows rows_x = {areas[0], 0, K}, rows_y = {areas[1], 0, N};
+    skv_mapped to = be->base.map(&be->base, rows_x, ROWS, K, SKV_MAP_WRITE);
+    memcpy(to.at, x, ROWS * K * sizeof *x);
+    be->base.unmap(&be->base, to);
+    to = be->base.map(&be->base, rows_y, ROWS, N, SKV_MAP_WRITE);
+    memcpy(to.at, y, ROWS * N * sizeof *y);
+    be->base.unmap(&be->base, to);
+    for (size_t i = 0; i < ROWS * N; i++) {
+        double sum = m.bias ? (double)m.bias[i % N] : 0;
+        for (size_t k = 0; k < K; k++) sum += (double)x[i / N * K + k] * (double)m.w[i % N * K + k];
+        if (epilogue == SKV_EPILOGUE_RELU2) sum = sum > 0 ? sum * sum : 0;
+        want[i] = sum + (epilogue == SKV_EPILOGUE_ADD ? (double)y[i] : 0);
+    }
+    be->base.linear(
+        &be->base,
+        &(skv_linear_args){.w = w, .y = rows_y, .x = rows_x, .n_rows = ROWS, .epilogue = epilogue});
+    to = be->base.map(&be->base, rows_y, ROWS, N, SKV_MAP_READ);
+    cuda_near(c, to.at, want, ROWS * N, 1e-2);
+    be->base.unmap(&be->base, to);
+    be->base.linear_free(&be->base, w);
+    be->base.areas_free(&be->base, areas, 2);
+}
+
 static void check_memory(cuda_case *c)
 {
     skv_cuda_backend be = {.mappings = NULL};
@@ -149,9 +204,16 @@ static void check_memory(cuda_case *c)
     if (status != SKV_OK) return;
     skv_cuda_fill_areas(&be.base);
     skv_cuda_fill_pages(&be.base);
+    skv_cuda_fill_rows(&be.base);
+    skv_cuda_fill_linear(&be.base);
     check_areas(c, &be.base);
     check_pages(c, &be.base);
     check_tables(c, &be.base);
+    be.operand = cuda_device(c, 1 << 16);
+    be.product = cuda_device(c, 1 << 16);
+    be.zeros = cuda_upload(c, (uint32_t[64]){0}, 64 * sizeof(uint32_t));
+    device_put(be.operand, cuda_host(c, 1 << 16), 1 << 16);
+    for (int i = 0; i < 6; i++) check_linear(c, &be);
     cuda_none(c, "the device failed", skv_cuda_wait(&be.device, &err) != SKV_OK);
     skv_cuda_device_close(&be.device);
     cuda_case_end(c);
