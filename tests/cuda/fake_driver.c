@@ -189,6 +189,16 @@ skv_cu_result cuMemcpyDtoHAsync_v2(void *to, skv_cu_address from, size_t n, skv_
     return SUCCESS;
 }
 
+skv_cu_result cuMemcpyDtoDAsync_v2(skv_cu_address to, skv_cu_address from, size_t n,
+                                   skv_cu_stream stream)
+{
+    unsigned char *at = within(to, n);
+    const unsigned char *source = within(from, n);
+    if (!at || !source || !stream || (at < source + n && source < at + n)) return INVALID_VALUE;
+    memcpy(at, source, n);
+    return SUCCESS;
+}
+
 skv_cu_result cuMemsetD8Async(skv_cu_address to, unsigned char byte, size_t n, skv_cu_stream stream)
 {
     unsigned char *at = within(to, n);

@@ -48,6 +48,7 @@ enum { SKV_CU_OWN_STREAM = 1 };    /* does not wait for the default one */
     X(memory_free, "cuMemFree_v2", (skv_cu_address))                                               \
     X(put, "cuMemcpyHtoDAsync_v2", (skv_cu_address, const void *, size_t, skv_cu_stream))          \
     X(get, "cuMemcpyDtoHAsync_v2", (void *, skv_cu_address, size_t, skv_cu_stream))                \
+    X(copy, "cuMemcpyDtoDAsync_v2", (skv_cu_address, skv_cu_address, size_t, skv_cu_stream))       \
     X(fill, "cuMemsetD8Async", (skv_cu_address, unsigned char, size_t, skv_cu_stream))             \
     X(stream_create, "cuStreamCreate", (skv_cu_stream *, unsigned))                                \
     X(stream_destroy, "cuStreamDestroy_v2", (skv_cu_stream))                                       \
