@@ -438,6 +438,28 @@ static skv_status make_states(skv_engine *e, skv_error *err)
     return skv_state_pool_init(&e->checkpoints, e->be, &kept, err);
 }
 
+static size_t least_head_dim_of(const skv_config *c)
+{
+    size_t least = c->head_dim;
+    for (size_t i = 0; i < c->n_layers; i++) {
+        if (!skv_config_attends(c, i)) continue;
+        least = skv_min_size(least, skv_config_head_dim(c, i));
+    }
+    return least;
+}
+
+/* Of all models that the engine runs. */
+static size_t least_head_dim(const skv_engine *e)
+{
+    const skv_config *others[] = {e->kvpred.on ? e->kvpred.auxiliary.config : NULL,
+                                  e->draft.model.config};
+    size_t least = least_head_dim_of(e->config);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (others[i]) least = skv_min_size(least, least_head_dim_of(others[i]));
+    }
+    return least;
+}
+
 /* Whether the device can compute it at all. */
 static skv_status check_shape(const skv_engine *e, const skv_backend_limits *limits, skv_error *err)
 {
@@ -446,6 +468,7 @@ static skv_status check_shape(const skv_engine *e, const skv_backend_limits *lim
     skv_weight_type weights = quant ? SKV_WEIGHT_QUANT : load.type;
     if (quant && floats) weights = SKV_WEIGHT_QUANT_F32;
     const skv_backend_shape shape = {.limits = limits,
+                                     .least_head_dim = least_head_dim(e),
                                      .weights = weights,
                                      .kv = kv_type(e->options.kv),
                                      .drops = e->options.eviction.method != SKV_EVICT_NONE,

@@ -31,19 +31,20 @@ typedef struct block {
 
 static struct {
     block blocks[BLOCKS];
-    size_t n_blocks;
+    size_t n_blocks, n_pinned;
     int n_contexts, n_modules, n_streams;
 } device;
 static _Thread_local bool has_context;
 
 __attribute__((destructor)) static void check_end(void)
 {
-    if (device.n_blocks == 0 && device.n_contexts == 0 && device.n_modules == 0 &&
+    if (device.n_blocks + device.n_pinned == 0 && device.n_contexts == 0 && device.n_modules == 0 &&
         device.n_streams == 0) {
         return;
     }
-    (void)fprintf(stderr, "fake driver: %zu blocks, %d contexts, %d modules, %d streams are left\n",
-                  device.n_blocks, device.n_contexts, device.n_modules, device.n_streams);
+    (void)fprintf(stderr, "fake driver: %zu blocks, %zu of the host, %d contexts, %d modules, %d streams "
+                  "are left\n",
+                  device.n_blocks, device.n_pinned, device.n_contexts, device.n_modules, device.n_streams);
     abort();
 }
 
@@ -170,6 +171,29 @@ skv_cu_result cuMemFree_v2(skv_cu_address at)
         return SUCCESS;
     }
     return INVALID_VALUE;
+}
+
+skv_cu_result cuMemGetInfo_v2(size_t *available, size_t *all)
+{
+    *available = *all = (size_t)1 << 36;
+    return has_context ? SUCCESS : INVALID_CONTEXT;
+}
+
+skv_cu_result cuMemAllocHost_v2(void **out, size_t n_bytes)
+{
+    if (!has_context || n_bytes == 0) return INVALID_VALUE;
+    *out = calloc(1, n_bytes);
+    if (!*out) return OUT_OF_MEMORY;
+    device.n_pinned++;
+    return SUCCESS;
+}
+
+skv_cu_result cuMemFreeHost(void *at)
+{
+    if (!has_context || !at || device.n_pinned == 0) return INVALID_VALUE;
+    free(at);
+    device.n_pinned--;
+    return SUCCESS;
 }
 
 skv_cu_result cuMemcpyHtoDAsync_v2(skv_cu_address to, const void *from, size_t n,

@@ -566,6 +566,7 @@ enum {
 /* What a back end may have to refuse. */
 typedef struct skv_backend_shape {
     const skv_backend_limits *limits;
+    size_t least_head_dim; /* the narrowest of any layer; 0: limits->head_dim */
     skv_weight_type weights;
     skv_kv_type kv;
     bool drops; /* heads lose rows, after prompts have voted or without */

@@ -46,6 +46,9 @@ enum { SKV_CU_OWN_STREAM = 1 };    /* does not wait for the default one */
     X(function_set, "cuFuncSetAttribute", (skv_cu_function, int, int))                             \
     X(memory_new, "cuMemAlloc_v2", (skv_cu_address *, size_t))                                     \
     X(memory_free, "cuMemFree_v2", (skv_cu_address))                                               \
+    X(memory_info, "cuMemGetInfo_v2", (size_t *, size_t *))                                        \
+    X(host_new, "cuMemAllocHost_v2", (void **, size_t))                                            \
+    X(host_free, "cuMemFreeHost", (void *))                                                        \
     X(put, "cuMemcpyHtoDAsync_v2", (skv_cu_address, const void *, size_t, skv_cu_stream))          \
     X(get, "cuMemcpyDtoHAsync_v2", (void *, skv_cu_address, size_t, skv_cu_stream))                \
     X(copy, "cuMemcpyDtoDAsync_v2", (skv_cu_address, skv_cu_address, size_t, skv_cu_stream))       \

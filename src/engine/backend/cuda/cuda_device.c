@@ -98,17 +98,47 @@ void skv_cuda_delete(skv_cuda_device *d, void *at)
     (void)d->api.memory_free(address(at));
 }
 
+skv_status skv_cuda_host_new(skv_cuda_device *d, size_t n_bytes, void **out, skv_error *err)
+{
+    SKV_TRY(skv_cuda_check(&d->api, d->api.context_set(d->context), "GPU 0", err));
+    return skv_cuda_check(&d->api, d->api.host_new(out, n_bytes + (n_bytes == 0)),
+                          "pinned memory of the host", err);
+}
+
+void skv_cuda_host_delete(skv_cuda_device *d, void *at)
+{
+    if (!at || d->api.context_set(d->context) != 0) return;
+    (void)d->api.stream_wait(d->stream);
+    (void)d->api.host_free(at);
+}
+
+void skv_cuda_memory(const skv_cuda_device *d, size_t *all, size_t *available)
+{
+    const bool set = d->api.context_set(d->context) == 0;
+    if (!set || d->api.memory_info(available, all) != 0) *all = *available = 0;
+}
+
 void skv_cuda_put(skv_cuda_device *d, void *to, const void *host, size_t n_bytes)
 {
     if (n_bytes == 0 || !begin(d)) return;
     keep(d, d->api.put(address(to), host, n_bytes, d->stream), "cuMemcpyHtoDAsync");
 }
 
-void skv_cuda_get(skv_cuda_device *d, void *host, const void *from, size_t n_bytes)
+void skv_cuda_begin_get(skv_cuda_device *d, void *host, const void *from, size_t n_bytes)
 {
     if (n_bytes == 0 || !begin(d)) return;
     keep(d, d->api.get(host, address(from), n_bytes, d->stream), "cuMemcpyDtoHAsync");
-    keep(d, d->api.stream_wait(d->stream), "cuStreamSynchronize");
+}
+
+void skv_cuda_settle(skv_cuda_device *d)
+{
+    if (begin(d)) keep(d, d->api.stream_wait(d->stream), "cuStreamSynchronize");
+}
+
+void skv_cuda_get(skv_cuda_device *d, void *host, const void *from, size_t n_bytes)
+{
+    skv_cuda_begin_get(d, host, from, n_bytes);
+    skv_cuda_settle(d);
 }
 
 void skv_cuda_copy(skv_cuda_device *d, void *to, const void *from, size_t n_bytes)
@@ -131,7 +161,7 @@ void skv_cuda_launch(skv_cuda_device *d, skv_cuda_kernel kernel, skv_cuda_grid g
 
 skv_status skv_cuda_wait(skv_cuda_device *d, skv_error *err)
 {
-    if (begin(d)) keep(d, d->api.stream_wait(d->stream), "cuStreamSynchronize");
+    skv_cuda_settle(d);
     if (d->failed == SKV_OK) return SKV_OK;
     return skv_fail(err, d->failed, "%s", d->error.text);
 }

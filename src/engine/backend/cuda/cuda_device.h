@@ -39,9 +39,21 @@ SKV_MUST_CHECK skv_status skv_cuda_new(skv_cuda_device *device, size_t n_bytes, 
 /** When nothing uses it any longer. NULL: nothing happens. */
 void skv_cuda_delete(skv_cuda_device *device, void *at);
 
-/** The host's memory may change at once. */
+/** Memory of the host that the device reads and writes by itself (pinned); SKV_MEMORY. */
+SKV_MUST_CHECK skv_status skv_cuda_host_new(skv_cuda_device *device, size_t n_bytes, void **out,
+                                            skv_error *err);
+/** NULL: nothing happens. */
+void skv_cuda_host_delete(skv_cuda_device *device, void *at);
+/** What the device has, and how much of it is free; zeros where it does not tell. */
+void skv_cuda_memory(const skv_cuda_device *device, size_t *all, size_t *available);
+
+/** The host's memory may change at once, but for that of skv_cuda_host_new: at the next wait. */
 void skv_cuda_put(skv_cuda_device *device, void *to, const void *host, size_t n_bytes);
-/** Waits. */
+/** The host's memory is filled at the next skv_cuda_settle. */
+void skv_cuda_begin_get(skv_cuda_device *device, void *host, const void *from, size_t n_bytes);
+/** Waits until everything is done. An error is kept. */
+void skv_cuda_settle(skv_cuda_device *device);
+/** Both. */
 void skv_cuda_get(skv_cuda_device *device, void *host, const void *from, size_t n_bytes);
 /** Memory that does not overlap. */
 void skv_cuda_copy(skv_cuda_device *device, void *to, const void *from, size_t n_bytes);

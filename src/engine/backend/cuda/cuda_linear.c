@@ -9,7 +9,7 @@
 #include "base/float16.h"
 #include "base/mem.h"
 
-enum { UNIT = 8, READ_ROWS = 64 }; /* elements that rows are whole groups of; rows read at once */
+enum { UNIT = 8, READ_ROWS = 64 }; /* numbers that rows are whole groups of; rows read at once */
 
 /* Rows of all parts and their columns as they are stored. */
 static void sizes_of(const skv_linear_spec *spec, size_t *N, size_t *ld)
@@ -82,9 +82,16 @@ static skv_status linear_create(skv_backend *be, const skv_linear_spec *spec, sk
 {
     SKV_REQUIRE(spec->type == SKV_WEIGHT_BF16, err, SKV_UNSUPPORTED,
                 "weights: on this device they are bf16");
+    size_t N, ld;
+    const skv_cuda_backend *of = skv_cuda_of(be);
+    sizes_of(spec, &N, &ld);
+    SKV_REQUIRE(skv_round_up(N, UNIT) <= of->n_product && ld <= of->n_operand, err, SKV_RANGE,
+                "weights: %zu rows of %zu: a product has room for %zu of %zu", N, spec->K,
+                of->n_product, of->n_operand);
     skv_linear *w = skv_alloc_zero(1, sizeof *w);
     SKV_REQUIRE(w, err, SKV_MEMORY, "weights: out of memory");
-    sizes_of(spec, &w->N, &w->ld);
+    w->N = N;
+    w->ld = ld;
     w->K = spec->K;
     w->n_parts = spec->n_parts;
     w->first = skv_alloc_zero(spec->n_parts + 1, sizeof *w->first);
@@ -118,7 +125,7 @@ static void finish(skv_cuda_backend *be, const skv_linear_args *a, skv_cuda_rows
                    size_t n)
 {
     const skv_cuda_rows y = skv_cuda_rows_of(a->y);
-    if (a->w->has_bias) { /* a list of zeros: every row gets the same one */
+    if (a->w->has_bias) { /* a list of zeros: each row gets the same one */
         const skv_cuda_rows bias = {.at = a->w->bias + first, .type = SKV_CUDA_F32};
         skv_cuda_move(be,
                       (skv_cuda_move_args){
@@ -146,33 +153,50 @@ static void finish(skv_cuda_backend *be, const skv_linear_args *a, skv_cuda_rows
     skv_cuda_launch(&be->device, SKV_CUDA_skv_glu_rows, grid, &args);
 }
 
-/* be->operand and be->product are taken by `reserve`: bf16 [max_rows, max_K] and f32. */
-static void linear(skv_backend *base, const skv_linear_args *a)
+/* Rows of a product that scratch has room for. */
+static void multiply_rows(skv_cuda_backend *be, const skv_linear_args *a, const uint32_t *list,
+                          size_t first, size_t n)
 {
-    skv_cuda_backend *be = skv_cuda_of(base);
     const skv_linear *w = a->w;
-    const size_t part1 = a->part1 > 0 ? a->part1 : w->n_parts;
-    const size_t first = w->first[a->part0], n = w->first[part1] - first;
-    const size_t ld_c = skv_round_up(n, UNIT);
     const skv_cuda_rows y = skv_cuda_rows_of(a->y);
-    const skv_cuda_rows x = {
-        .at = be->operand, .ld = (uint32_t)w->ld, .type = SKV_CUDA_BF16, .aligned = true};
-    const skv_cuda_rows c = {
-        .at = be->product, .ld = (uint32_t)ld_c, .type = SKV_CUDA_F32, .aligned = true};
+    const skv_cuda_rows x = skv_cuda_scratch(be->operand, SKV_CUDA_BF16, w->ld);
+    const skv_cuda_rows c = skv_cuda_scratch(be->product, SKV_CUDA_F32, skv_round_up(n, UNIT));
     const bool direct = is_direct(a, &y);
-    skv_cuda_product_shape shape = {.M = (uint32_t)a->n_rows, .N = (uint32_t)n};
-    if (a->n_rows == 0) return;
-    skv_cuda_norm_to(be, x, a->x, a->n_rows, w->K, &a->norm, NULL);
-    shape.K = shape.ld_x = (uint32_t)w->ld;
-    shape.ld_y = direct ? y.ld : c.ld;
-    shape.y_is_f32 = !direct || y.type == SKV_CUDA_F32;
-    shape.add = direct && a->epilogue == SKV_EPILOGUE_ADD;
+    const skv_cuda_product_shape shape = {
+        .M = (uint32_t)a->n_rows,
+        .N = (uint32_t)n,
+        .K = (uint32_t)w->ld,
+        .ld_x = (uint32_t)w->ld,
+        .ld_y = direct ? y.ld : c.ld,
+        .y_is_f32 = !direct || y.type == SKV_CUDA_F32,
+        .add = direct && a->epilogue == SKV_EPILOGUE_ADD,
+    };
+    skv_cuda_norm_to(be, x, a->x, a->n_rows, w->K, w->ld - w->K, &a->norm, list);
     if (be->device.failed == SKV_OK) {
         keep(&be->device,
              skv_cuda_multiply(&be->device.blas, shape, direct ? y.at : c.at, x.at,
                                w->at + first * w->ld, be->device.stream, &be->device.error));
     }
     if (!direct) finish(be, a, c, first, n);
+}
+
+static void linear(skv_backend *base, const skv_linear_args *a)
+{
+    skv_cuda_backend *be = skv_cuda_of(base);
+    const skv_linear *w = a->w;
+    const size_t part1 = a->part1 > 0 ? a->part1 : w->n_parts;
+    const size_t first = w->first[a->part0], n = w->first[part1] - first;
+    const size_t most = skv_min_size(
+        be->limits.max_rows, skv_min_size(be->n_operand / w->ld,
+                                          be->n_product / skv_round_up(n, UNIT)));
+    const uint32_t *list = a->step ? a->step->sets[a->set].rows : NULL;
+    for (size_t i = 0; i < a->n_rows; i += most) {
+        skv_linear_args rows = *a;
+        rows.n_rows = skv_min_size(most, a->n_rows - i);
+        rows.y = skv_rows_from(a->y, i, 0);
+        if (!list) rows.x = skv_rows_from(a->x, i, 0);
+        multiply_rows(be, &rows, list ? list + i : NULL, first, n);
+    }
 }
 
 void skv_cuda_fill_linear(skv_backend *table)

@@ -22,10 +22,11 @@ static skv_cuda_norm_args norm_args(skv_cuda_rows y, skv_rows x, size_t n, const
 }
 
 void skv_cuda_norm_to(skv_cuda_backend *be, skv_cuda_rows y, skv_rows x, size_t n_rows, size_t n,
-                      const skv_norm *norm, const uint32_t *list)
+                      size_t n_zeros, const skv_norm *norm, const uint32_t *list)
 {
     skv_cuda_norm_args args = norm_args(y, x, n, norm);
     args.rows = list;
+    args.n_zeros = (uint32_t)n_zeros;
     launch_rows(&be->base, SKV_CUDA_skv_norm_rows, n_rows, 1, SKV_CUDA_ROWS_SHARED, &args);
 }
 
@@ -39,6 +40,7 @@ static void norm_add(skv_backend *be, const skv_norm_add_args *a)
 {
     skv_cuda_norm_args args = norm_args(skv_cuda_rows_of(a->x), a->y, a->n, &a->norm);
     args.sum = args.y;
+    args.normed = 1; /* also without a weight */
     if (a->scale != 0) args.factor = a->scale;
     launch_rows(be, SKV_CUDA_skv_norm_rows, a->n_rows, 1, SKV_CUDA_ROWS_SHARED, &args);
 }
@@ -82,6 +84,78 @@ static void softcap(skv_backend *be, skv_rows x, size_t n_rows, size_t n, float 
                   n_rows, n);
 }
 
+/* The host adds up what ranks have. */
+static void sum(skv_backend *base, skv_rows x, size_t n_rows, size_t n)
+{
+    const skv_backend_limits *limits = &skv_cuda_of(base)->limits;
+    const skv_mapped m = base->map(base, x, n_rows, n, SKV_MAP_BOTH);
+    limits->sum(limits->sum_ctx, m.at, n_rows * n);
+    base->unmap(base, m);
+}
+
+/* gate | norm(part) + token in scratch, times what the square root of 2 makes of the second half. */
+static void embed_gate(skv_backend *base, const skv_embed_gate_args *a)
+{
+    skv_cuda_backend *be = skv_cuda_of(base);
+    const skv_cuda_set *set = &a->step->sets[a->set];
+    const skv_cuda_rows both = skv_cuda_scratch(be->product, SKV_CUDA_F32, 2 * a->n);
+    const skv_cuda_rows gate = skv_cuda_rows_of(a->gate);
+    skv_cuda_rows ups = both;
+    ups.at = be->product + a->n;
+    ups.aligned = both.aligned && a->n % 8 == 0;
+    skv_cuda_move(be, (skv_cuda_move_args){.y = both, .x = gate, .factor = 1}, set->n_rows, a->n);
+    skv_cuda_norm_to(be, ups, a->part, set->n_rows, a->n, 0, &a->norm, NULL);
+    skv_cuda_move(be,
+                  (skv_cuda_move_args){.y = ups,
+                                       .x = skv_cuda_rows_of(a->token),
+                                       .rows = set->rows,
+                                       .op = SKV_CUDA_ADD,
+                                       .factor = 1},
+                  set->n_rows, a->n);
+    skv_cuda_move(be, (skv_cuda_move_args){.y = ups, .x = ups, .factor = 0.70710678F}, set->n_rows,
+                  a->n);
+    const skv_cuda_glu_args args = {
+        .y = gate, .x = both, .n = (uint32_t)a->n, .act = SKV_CUDA_GELU};
+    launch_rows(base, SKV_CUDA_skv_glu_rows, set->n_rows, skv_ceil_div(a->n, 256 * 8), 0, &args);
+}
+
+/* ---- rows as bytes: bf16, as products read them ---- */
+
+static size_t row_bytes(const skv_backend *be, skv_weight_type type, size_t K)
+{
+    (void)be, (void)type;
+    return K * sizeof(uint16_t);
+}
+
+static void save_rows(skv_backend *base, skv_weight_type type, unsigned char *host, skv_rows x,
+                      size_t n, size_t K, skv_norm norm)
+{
+    skv_cuda_backend *be = skv_cuda_of(base);
+    const size_t n_most = be->n_operand / K;
+    (void)type;
+    for (size_t i = 0; i < n; i += n_most) {
+        const size_t n_rows = skv_min_size(n_most, n - i);
+        const skv_cuda_rows y = skv_cuda_scratch(be->operand, SKV_CUDA_BF16, K);
+        skv_cuda_norm_to(be, y, skv_rows_from(x, i, 0), n_rows, K, 0, &norm, NULL);
+        skv_cuda_get(&be->device, host + i * K * 2, be->operand, n_rows * K * 2);
+    }
+}
+
+static void load_rows(skv_backend *base, skv_weight_type type, skv_rows x,
+                      const unsigned char *host, size_t n, size_t K)
+{
+    skv_cuda_backend *be = skv_cuda_of(base);
+    const size_t n_most = be->n_operand / K;
+    (void)type;
+    for (size_t i = 0; i < n; i += n_most) {
+        const size_t n_rows = skv_min_size(n_most, n - i);
+        const skv_cuda_rows from = skv_cuda_scratch(be->operand, SKV_CUDA_BF16, K);
+        const skv_cuda_rows to = skv_cuda_rows_of(skv_rows_from(x, i, 0));
+        skv_cuda_put(&be->device, be->operand, host + i * K * 2, n_rows * K * 2);
+        skv_cuda_move(be, (skv_cuda_move_args){.y = to, .x = from, .factor = 1}, n_rows, K);
+    }
+}
+
 void skv_cuda_fill_rows(skv_backend *table)
 {
     table->norm = norm_rows;
@@ -90,4 +164,9 @@ void skv_cuda_fill_rows(skv_backend *table)
     table->copy_rows = copy_rows;
     table->scale = scale;
     table->softcap = softcap;
+    table->sum = sum;
+    table->embed_gate = embed_gate;
+    table->row_bytes = row_bytes;
+    table->save_rows = save_rows;
+    table->load_rows = load_rows;
 }
