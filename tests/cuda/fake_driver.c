@@ -42,9 +42,11 @@ __attribute__((destructor)) static void check_end(void)
         device.n_streams == 0) {
         return;
     }
-    (void)fprintf(stderr, "fake driver: %zu blocks, %zu of the host, %d contexts, %d modules, %d streams "
+    (void)fprintf(stderr,
+                  "fake driver: %zu blocks, %zu of the host, %d contexts, %d modules, %d streams "
                   "are left\n",
-                  device.n_blocks, device.n_pinned, device.n_contexts, device.n_modules, device.n_streams);
+                  device.n_blocks, device.n_pinned, device.n_contexts, device.n_modules,
+                  device.n_streams);
     abort();
 }
 

@@ -23,9 +23,9 @@ size_t check_draw_head_dim(backend_check *c)
     size_t Dh;
     do {
         Dh = 8 * check_between(c, 1, CHECK_HEAD_DIM / 8);
-    } while (!check_fits(c, (skv_backend_shape){.least_head_dim = Dh,
-                                                .kv = check_kv(c),
-                                                .weights = check_weights(c)}));
+    } while (!check_fits(
+        c,
+        (skv_backend_shape){.least_head_dim = Dh, .kv = check_kv(c), .weights = check_weights(c)}));
     return Dh;
 }
 

@@ -586,7 +586,9 @@ struct skv_backend {
 
     /* -- before anything is created -- */
 
-    /* SKV_UNSUPPORTED names the first thing that it cannot do. */
+    /* SKV_UNSUPPORTED names the first thing that it cannot do. Where it refuses mixtures of
+     * experts, or states, the functions of these are NULL: experts_* and route, experts_linear and
+     * mix; states_* and state_*, conv, scan and gated_norm. */
     skv_status (*fits)(const skv_backend *be, const skv_backend_shape *shape, skv_error *err);
     /* Bytes that may be taken. `device` is 0 where memory is the host's alone. */
     skv_bytes (*available)(const skv_backend *be);

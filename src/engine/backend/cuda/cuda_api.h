@@ -68,7 +68,7 @@ typedef struct skv_cuda_api {
 #undef X
 } skv_cuda_api;
 
-/** Opens the driver and starts it. SKV_UNSUPPORTED says what is missing. */
+/** Opens the driver and starts it. SKV_UNSUPPORTED names the missing part. */
 SKV_MUST_CHECK skv_status skv_cuda_api_open(skv_cuda_api *api, skv_error *err);
 /** After everything that was made through it; also of one that could not be opened. */
 void skv_cuda_api_close(skv_cuda_api *api);

@@ -11,7 +11,7 @@
 enum { ALIGNMENT = 256 };
 
 struct skv_cuda_mapping {
-    float *host; /* borrowed: of the area */
+    float *host; /* [n_rows, rows.ld] borrowed: of the area */
     skv_rows rows;
     size_t n_rows, n;
     skv_map_access access;

@@ -1,8 +1,8 @@
 /* Places of queries, keys and values, attention and votes: kernels by the lists of a step. */
 #include "backend/cuda/cuda_backend.h"
 
-/* A decoding step of few blocks is cut into portions until there are so many, or until a portion has
- * LEAST_PAGES. */
+/* A decoding step of few blocks is cut into portions until there are so many, or until a portion
+ * has LEAST_PAGES. */
 enum { BLOCKS_WANTED = SKV_CUDA_PART_PAIRS / SKV_CUDA_DECODE_ROWS, LEAST_PAGES = 2 };
 
 static skv_cuda_kv kv_of(const skv_slots *slots, size_t slot)
@@ -27,7 +27,7 @@ static skv_cuda_head_norm head_norm(const skv_norm *norm)
         .weight = skv_cuda_floats_of(norm->weight), .eps = norm->eps, .offset = norm->offset};
 }
 
-/* Rows x [n_rows, n] as the kernel takes them: behind a joined norm, which makes f32 of them. */
+/* Rows x [n_rows, n] as the kernel takes them: after a joined norm they are f32. */
 static skv_cuda_rows normed_rows(skv_cuda_backend *be, skv_rows x, size_t n_rows, size_t n,
                                  const skv_norm *norm, float *scratch)
 {
@@ -60,8 +60,8 @@ static void place(skv_backend *base, const skv_place_args *a)
     }
     if (n_rows > 0) {
         args.n_kv_heads = (uint32_t)a->n_kv_heads;
-        args.k = normed_rows(be, a->k, n_rows, kv_columns, &a->k_norm,
-                             be->product + be->n_product / 2);
+        args.k =
+            normed_rows(be, a->k, n_rows, kv_columns, &a->k_norm, be->product + be->n_product / 2);
         args.v = skv_cuda_rows_of(a->v);
         args.k_norm = head_norm(&a->k_norm);
         args.k_angles = step->angles[a->k_angles].at;
@@ -96,8 +96,7 @@ static void list_blocks(skv_cuda_backend *be, const skv_backend_step *step, skv_
             const bool few = n_pairs <= SKV_CUDA_DECODE_ROWS;
             if (few != (pass == 0)) continue;
             for (size_t row = 0; row < n_pairs; row += few ? n_pairs : n_most) {
-                be->host_blocks[n++] =
-                    (skv_cuda_block){.item = (uint32_t)i, .row = (uint32_t)row};
+                be->host_blocks[n++] = (skv_cuda_block){.item = (uint32_t)i, .row = (uint32_t)row};
             }
         }
         if (pass == 0) of->n_decode = n;
@@ -111,8 +110,7 @@ static size_t most_pages(const skv_cuda_set *set)
 {
     size_t n_rows = 0;
     for (size_t i = 0; i < set->n_items; i++) {
-        n_rows = skv_max_size(n_rows,
-                              (size_t)set->host_items[i].n_past + set->host_items[i].n_q);
+        n_rows = skv_max_size(n_rows, (size_t)set->host_items[i].n_past + set->host_items[i].n_q);
     }
     return skv_ceil_div(n_rows, SKV_PAGE_ROWS);
 }
@@ -158,7 +156,8 @@ static void launch_attention(skv_cuda_backend *be, skv_cuda_attention_args *args
         const skv_cuda_grid grid = {.x = (uint32_t)of->n_decode,
                                     .y = (uint32_t)n_kv_heads,
                                     .z = args->n_splits,
-                                    .shared = skv_cuda_decode_shared(args->head_dim, args->kv.type)};
+                                    .shared =
+                                        skv_cuda_decode_shared(args->head_dim, args->kv.type)};
         skv_cuda_launch(&be->device, (skv_cuda_kernel)(first + 3), grid, args);
     }
     if (args->n_splits > 1) {
@@ -170,7 +169,8 @@ static void launch_attention(skv_cuda_backend *be, skv_cuda_attention_args *args
     if (of->n_prompt > 0) {
         const skv_cuda_grid grid = {.x = (uint32_t)of->n_prompt,
                                     .y = (uint32_t)n_kv_heads,
-                                    .shared = skv_cuda_prompt_shared(args->head_dim, args->kv.type)};
+                                    .shared =
+                                        skv_cuda_prompt_shared(args->head_dim, args->kv.type)};
         skv_cuda_launch(&be->device, (skv_cuda_kernel)first, grid, args);
     }
 }
@@ -242,9 +242,8 @@ static void votes(skv_backend *base, const skv_votes_args *a)
                                       .window = (uint32_t)a->window,
                                       .scale = a->scale,
                                       .softcap = a->softcap};
-    const skv_cuda_grid tokens = {.x = (uint32_t)a->n,
-                                  .y = args.n_heads,
-                                  .shared = skv_cuda_votes_shared(args.head_dim, 1)};
+    const skv_cuda_grid tokens = {
+        .x = (uint32_t)a->n, .y = args.n_heads, .shared = skv_cuda_votes_shared(args.head_dim, 1)};
     const skv_cuda_grid pages = {.x = (uint32_t)skv_ceil_div(n_rows, SKV_PAGE_ROWS),
                                  .y = (uint32_t)n_kv_heads,
                                  .shared = skv_cuda_votes_shared(args.head_dim, args.n_group)};

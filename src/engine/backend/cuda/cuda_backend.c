@@ -1,9 +1,9 @@
-/* The CUDA back end: what it can compute, its life, its workspace. */
+/* The CUDA back end: the shapes that it computes, its life, its workspace. */
+#include "backend/cuda/cuda_backend.h"
+
 #include <stdio.h>
-#include <string.h>
 
 #include "backend/cuda/cuda.h"
-#include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/cuda_image.h"
 #include "backend/devices.h"
 #include "base/mem.h"
@@ -11,7 +11,7 @@
 
 enum { ALIGNMENT = 256 };
 
-/* ---- what it computes ---- */
+/* ---- shapes ---- */
 
 /* docs/explanation/backend.md has this list too. */
 static skv_status fits(const skv_backend *be, const skv_backend_shape *shape, skv_error *err)
@@ -31,6 +31,8 @@ static skv_status fits(const skv_backend *be, const skv_backend_shape *shape, sk
     }
     SKV_REQUIRE(limits->max_experts == 0, err, SKV_UNSUPPORTED,
                 "device cuda: mixtures of experts are not computed there yet");
+    SKV_REQUIRE(!shape->adapters, err, SKV_UNSUPPORTED,
+                "device cuda: adapters are not computed there yet");
     SKV_REQUIRE(!shape->states, err, SKV_UNSUPPORTED,
                 "device cuda: layers with states (hybrid models) are not computed there yet");
     return SKV_OK;
@@ -52,7 +54,7 @@ typedef struct space {
 } space;
 
 /* Of a product's results: all rows of a group of matrices, or a row of logits. Queries, keys and
- * values behind a joined norm need two halves. */
+ * values after a joined norm need two halves. */
 static space space_for(const skv_backend_limits *l)
 {
     const size_t heads = l->max_heads * l->head_dim, widest = skv_max_size(l->max_K, heads);

@@ -11,7 +11,7 @@ typedef struct skv_cuda_mapping skv_cuda_mapping;
 /* Blocks of attention: which step, set and shape they are of. */
 typedef struct skv_cuda_blocks {
     const skv_backend_step *step;
-    uint64_t serial; /* of what describes the step */
+    uint64_t serial; /* of the step's description */
     skv_row_set set;
     size_t n_group, head_dim;
     size_t n_decode, n_prompt; /* those of attention_decode come first */
@@ -20,9 +20,9 @@ typedef struct skv_cuda_blocks {
 typedef struct skv_cuda_backend {
     skv_backend base; /* first: a skv_backend * is this */
     skv_cuda_device device;
-    skv_pool *pool;             /* the host's threads: borrowed */
-    skv_backend *cpu;           /* owned: picks from rows of logits that the host has fetched */
-    skv_area *logits;           /* of `cpu`: owned, [SKV_CUDA_PICKS, vocab]; NULL: nothing is picked */
+    skv_pool *pool;   /* the host's threads: borrowed */
+    skv_backend *cpu; /* owned: picks from rows of logits that the host has fetched */
+    skv_area *logits; /* of `cpu`: owned, [SKV_CUDA_PICKS, vocab]; NULL: nothing is picked */
     skv_cuda_mapping *mappings; /* owned: of rows that the host has */
     skv_ticket tickets;         /* that have been given */
     uint64_t n_described;       /* steps, each time */
@@ -34,14 +34,14 @@ typedef struct skv_cuda_backend {
     float *product;          /* [n_product]: results of a product, rows that are f32 for a while */
     uint32_t *zeros, *list;  /* [max_rows] each: zeros, rows that stay */
     skv_cuda_block *blocks;  /* of attention, as many as there can be */
-    float *part_o, *part_ml; /* portions of attention */
+    float *part_o, *part_ml; /* [pairs, head_dim], [pairs, 2]: portions of attention */
     float *vote_norms;       /* [max_rows, max_heads] */
     unsigned char *moving;   /* [n_moving]: lists of rows of pages that move */
     skv_cuda_block *host_blocks;
     unsigned char *host_moving;
     uint32_t *host_list;
     size_t n_operand, n_product, n_moving;
-    skv_cuda_blocks blocks_of; /* what `blocks` is; step NULL: nothing */
+    skv_cuda_blocks blocks_of; /* those in `blocks`; step NULL: none */
 } skv_cuda_backend;
 
 enum { SKV_CUDA_PICKS = 8 }; /* rows of logits that the host has at a time */
@@ -54,9 +54,9 @@ static inline skv_cuda_backend *skv_cuda_of(skv_backend *be)
 /* ACTIVATIONS are bf16. */
 struct skv_area {
     unsigned char *at;    /* of the device */
-    unsigned char *other; /* NULL, or where gather puts what it leaves: the two are swapped */
-    float *host;          /* as many numbers of the host, for `map` */
-    void *block;          /* owned by the first area of a block: what all lie in; so is: */
+    unsigned char *other; /* NULL, or the target of gather: the two are swapped */
+    float *host;          /* [n_rows * n_columns] of the host, for `map` */
+    void *block;          /* owned by the first area: all of its group lie in it; so is: */
     void *host_block;
     size_t host_bytes;
     uint32_t type; /* SKV_CUDA_F32 or SKV_CUDA_BF16 */
@@ -74,7 +74,7 @@ struct skv_slots {
     skv_cuda_track *tracks; /* of the device: owned, [n_tracks] */
 };
 
-/* Numbers of the device, as cuda_args.h has them: what each track has lost, then pages. */
+/* Numbers of the device, as cuda_args.h has them: rows that each track has lost, then pages. */
 struct skv_table {
     const skv_slots *slots;
     uint32_t *at;      /* of the device: owned */
@@ -113,14 +113,14 @@ typedef struct skv_cuda_step_angles {
 } skv_cuda_step_angles;
 
 /* Its lists lie in one block of pinned memory, which goes to a block of the device at once. What is
- * chosen lies behind the rest and goes alone. */
+ * chosen lies after the rest and goes alone. */
 struct skv_backend_step {
     uint64_t serial;
-    const skv_slots *slots;         /* of all tables */
-    const skv_table **tables;       /* [max_rows] owned: of the spans */
-    size_t n_rows;                  /* T */
-    const skv_cuda_step_row *rows;  /* of the device, [T] */
-    const uint32_t *ids;            /* of the device, [T] */
+    const skv_slots *slots;        /* of all tables */
+    const skv_table **tables;      /* [max_rows] owned: of the spans */
+    size_t n_rows;                 /* T */
+    const skv_cuda_step_row *rows; /* of the device, [T] */
+    const uint32_t *ids;           /* of the device, [T] */
     skv_cuda_set sets[SKV_SET_COUNT];
     skv_cuda_step_angles angles[SKV_STEP_ANGLES];
     size_t n_angles;
@@ -160,7 +160,7 @@ void skv_cuda_fill_steps(skv_backend *table);
 void skv_cuda_fill_attention(skv_backend *table);
 void skv_cuda_fill_picks(skv_backend *table);
 
-/** y [n_rows, n] = norm(x[list[i]]), and n_zeros zeros behind each; list NULL: i. */
+/** y [n_rows, n] = norm(x[list[i]]), and n_zeros zeros after each; list NULL: i. */
 void skv_cuda_norm_to(skv_cuda_backend *be, skv_cuda_rows y, skv_rows x, size_t n_rows, size_t n,
                       size_t n_zeros, const skv_norm *norm, const uint32_t *list);
 /** Of n_rows rows of n. */

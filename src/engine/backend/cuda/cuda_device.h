@@ -27,7 +27,7 @@ typedef struct skv_cuda_grid {
     uint32_t shared;  /* bytes a block */
 } skv_cuda_grid;
 
-/** `image` is what nvcc made of the kernels. SKV_UNSUPPORTED says what is missing. */
+/** `image` has the kernels as nvcc has compiled them. SKV_UNSUPPORTED names the missing part. */
 SKV_MUST_CHECK skv_status skv_cuda_device_open(skv_cuda_device *device, const void *image,
                                                skv_error *err);
 /** When it does nothing; also of one that could not be opened. */

@@ -186,9 +186,9 @@ static void linear(skv_backend *base, const skv_linear_args *a)
     const skv_linear *w = a->w;
     const size_t part1 = a->part1 > 0 ? a->part1 : w->n_parts;
     const size_t first = w->first[a->part0], n = w->first[part1] - first;
-    const size_t most = skv_min_size(
-        be->limits.max_rows, skv_min_size(be->n_operand / w->ld,
-                                          be->n_product / skv_round_up(n, UNIT)));
+    const size_t most =
+        skv_min_size(be->limits.max_rows,
+                     skv_min_size(be->n_operand / w->ld, be->n_product / skv_round_up(n, UNIT)));
     const uint32_t *list = a->step ? a->step->sets[a->set].rows : NULL;
     for (size_t i = 0; i < a->n_rows; i += most) {
         skv_linear_args rows = *a;

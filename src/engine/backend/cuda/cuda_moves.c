@@ -1,4 +1,4 @@
-/* Rows of pages that move: compaction behind evictions, and rows that go to other positions. */
+/* Rows of pages that move: compaction after evictions, and rows that go to other positions. */
 #include <string.h>
 
 #include "backend/cuda/cuda_backend.h"
@@ -15,8 +15,8 @@ enum { JOBS = 64 }; /* of a batch, at most */
 
 static size_t list_bytes(const skv_compact_job *job)
 {
-    const size_t n_pages = skv_ceil_div(job->n, SKV_PAGE_ROWS) +
-                           job->rows[job->n - 1] / SKV_PAGE_ROWS + 1;
+    const size_t n_pages =
+        skv_ceil_div(job->n, SKV_PAGE_ROWS) + job->rows[job->n - 1] / SKV_PAGE_ROWS + 1;
     return (n_pages + job->n) * sizeof(uint32_t);
 }
 
@@ -107,8 +107,7 @@ static void put_turns(skv_cuda_backend *be, const skv_turn_job *job, size_t firs
     skv_cuda_put(&be->device, be->moving, be->host_moving,
                  (2 * n_numbers + SKV_PAGE_ROWS) * sizeof *cosine);
     const float *at = (const float *)(const void *)be->moving;
-    args->angles =
-        (skv_cuda_angles){.cosine = at, .sine = at + n_numbers, .n = (uint32_t)n_angles};
+    args->angles = (skv_cuda_angles){.cosine = at, .sine = at + n_numbers, .n = (uint32_t)n_angles};
     args->moves = (const uint32_t *)(const void *)(at + 2 * n_numbers);
 }
 
@@ -141,7 +140,8 @@ static void pages_turn(skv_backend *base, skv_page_pool *pool, skv_kv_type type,
     size_t most = 0;
     for (size_t i = 0; i < n; i++) most = skv_max_size(most, jobs[i].n);
     for (size_t first = 0; first < most; first += SKV_PAGE_ROWS) {
-        const skv_turn_job *of = NULL; /* whose turns are there: of as many rows, or more */
+        const skv_turn_job *of =
+            NULL; /* the job that the turns are of: it has as many rows, or more */
         for (size_t i = 0; i < n; i++) {
             if (jobs[i].n <= first) continue;
             const size_t n_rows = skv_min_size(SKV_PAGE_ROWS, jobs[i].n - first);

@@ -186,7 +186,7 @@ static skv_status table_create(skv_backend *be, const skv_slots *slots, skv_tabl
 static void table_write(skv_backend *be, skv_table *table, size_t bundle, size_t first,
                         const uint32_t *pages, size_t n)
 {
-    if (!pages) return; /* what holds no page is not read */
+    if (!pages) return; /* entries without a page are not read */
     skv_cuda_put(&skv_cuda_of(be)->device, table->at + pages_at(table->slots, bundle) + first,
                  pages, n * sizeof *pages);
 }

@@ -13,7 +13,7 @@ static skv_cuda_norm_args norm_args(skv_cuda_rows y, skv_rows x, size_t n, const
     skv_cuda_norm_args args = {.y = y,
                                .x = skv_cuda_rows_of(x),
                                .n = (uint32_t)n,
-                               .normed = norm->weight.area != NULL,
+                               .normed = norm->weight.area ? 1 : 0,
                                .eps = norm->eps,
                                .offset = norm->offset,
                                .factor = 1};
@@ -84,7 +84,7 @@ static void softcap(skv_backend *be, skv_rows x, size_t n_rows, size_t n, float 
                   n_rows, n);
 }
 
-/* The host adds up what ranks have. */
+/* The host adds up the parts of all ranks. */
 static void sum(skv_backend *base, skv_rows x, size_t n_rows, size_t n)
 {
     const skv_backend_limits *limits = &skv_cuda_of(base)->limits;
@@ -93,7 +93,8 @@ static void sum(skv_backend *base, skv_rows x, size_t n_rows, size_t n)
     base->unmap(base, m);
 }
 
-/* gate | norm(part) + token in scratch, times what the square root of 2 makes of the second half. */
+/* gate | norm(part) + token in scratch, the second half over the square root of 2.
+ */
 static void embed_gate(skv_backend *base, const skv_embed_gate_args *a)
 {
     skv_cuda_backend *be = skv_cuda_of(base);

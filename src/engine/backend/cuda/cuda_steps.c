@@ -1,6 +1,6 @@
 /*
- * Steps: what operations look up about rows. All lists lie in one block of pinned memory, laid out
- * for the rows that a step has, which is copied to the device at once.
+ * Steps: lists of rows that operations look up. All lists lie in one block of pinned memory, laid
+ * out for the rows that a step has, which is copied to the device at once.
  */
 #include <assert.h>
 #include <string.h>
@@ -16,7 +16,7 @@ enum { ALIGNMENT = 64, ROWS_PER_TASK = 8, READ_ROWS = 64 };
 /* Where lists begin in it. */
 typedef struct layout {
     size_t rows, ids, sets[SKV_SET_COUNT], items[SKV_SET_COUNT], numbers;
-    size_t described; /* bytes without what is chosen */
+    size_t described; /* bytes without the chosen rows */
     size_t end;
 } layout;
 
@@ -27,7 +27,7 @@ static size_t take(size_t *used, size_t n, size_t size)
     return at;
 }
 
-/* Of a step of n_rows rows. CHOSEN stands behind the room of the largest one. */
+/* Of a step of n_rows rows. CHOSEN stands after the room of the largest one. */
 static layout lay_out(const skv_backend_step_limits *limits, size_t n_rows)
 {
     layout l = {0};
@@ -242,7 +242,7 @@ static skv_status step_begin(skv_backend *base, skv_backend_step *step,
     return skv_fail(err, be->device.failed, "%s", be->device.error.text);
 }
 
-/* Waits: the device may still read what described the step before. */
+/* Waits: the device may still read the description before this one. */
 static void step_change(skv_backend *base, skv_backend_step *step,
                         const skv_backend_step_spec *spec)
 {
@@ -292,7 +292,7 @@ static void gather(skv_backend *base, const skv_backend_step *step, skv_rows x, 
                step->sets[to].n_rows, be->host_list);
 }
 
-/* Waits: the device may still read what was chosen before. */
+/* Waits: the device may still read the rows chosen before. */
 static void step_choose(skv_backend *base, skv_backend_step *step, skv_row_set from,
                         const skv_set_spec *chosen, skv_rows x, size_t n)
 {

@@ -35,8 +35,8 @@ typedef struct skv_cuda_norm_args {
     skv_cuda_rows weight; /* f32 [1, n] or none */
     float *scales;        /* [n_rows], which this writes: y is E4M3 and n a multiple of 8 */
     uint32_t n;
-    uint32_t n_zeros; /* columns behind n that become zeros; y is not E4M3 */
-    uint32_t normed; /* 0: there is no norm, so y is x rounded */
+    uint32_t n_zeros; /* columns after n that become zeros; y is not E4M3 */
+    uint32_t normed;  /* 0: there is no norm, so y is x rounded */
     float eps, offset, factor;
 } skv_cuda_norm_args;
 
@@ -107,8 +107,8 @@ typedef struct skv_cuda_head_norm {
     float eps, offset;
 } skv_cuda_head_norm;
 
-/* Norm and rotation of q_from, which becomes q, and of k; k and v go to their pages. A warp takes a head of a
- * row: n_heads of q, then n_kv_heads of k, then as many of v. */
+/* Norm and rotation of q_from, which becomes q, and of k; k and v go to their pages. A warp takes a
+ * head of a row: n_heads of q, then n_kv_heads of k, then as many of v. */
 typedef struct skv_cuda_place_args {
     skv_cuda_rows q, q_from;       /* [n_q, n_heads * head_dim]; they may be one */
     skv_cuda_rows k, v;            /* [T, n_kv_heads * head_dim]; v may be k */
@@ -183,8 +183,9 @@ typedef struct skv_cuda_compact_args {
     uint32_t page_bytes, type;
 } skv_cuda_compact_args;
 
-/* Row to_row + i of a head becomes row from_row + i, for i < n <= 64: in pages to[0] and to[1], which
- * follows it, and so for `from`. Its key is turned by angles [n, angles.n] where moves[i] is not 0. */
+/* Row to_row + i of a head becomes row from_row + i, for i < n <= 64: in pages to[0] and to[1],
+ * which follows it, and so for `from`. Its key is turned by angles [n, angles.n] where moves[i] is
+ * not 0. */
 typedef struct skv_cuda_turn_args {
     unsigned char *pool;
     skv_cuda_angles angles;
