@@ -640,8 +640,8 @@ struct skv_backend {
     /* n pages become host [n][page_bytes]. */
     void (*pages_write)(skv_backend *be, skv_page_pool *pool, const uint32_t *pages, size_t n,
                         const void *host);
-    /* The bytes of a page for the host to read, until page_unmap. It waits: for probes and tests.
-     */
+    /* The bytes of a page for the host to read, until page_unmap: one of a pool at a time. It
+     * waits: for probes and tests. */
     const void *(*page_map)(skv_backend *be, skv_page_pool *pool, uint32_t page);
     void (*page_unmap)(skv_backend *be, const void *host);
 

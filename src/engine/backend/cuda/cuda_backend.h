@@ -65,6 +65,7 @@ struct skv_area {
 struct skv_page_pool {
     unsigned char *at; /* of the device: owned, [n_pages][page_bytes] */
     size_t page_bytes, n_pages;
+    unsigned char *host; /* owned: a page of the host, for page_map */
 };
 
 struct skv_slots {

@@ -10,7 +10,16 @@ static skv_bytes pool_bytes(const skv_backend *be, size_t page_bytes, size_t n_p
 {
     size_t n;
     (void)be;
-    return (skv_bytes){.device = skv_size_mul(page_bytes, n_pages, &n) ? n : SIZE_MAX};
+    return (skv_bytes){.device = skv_size_mul(page_bytes, n_pages, &n) ? n : SIZE_MAX,
+                       .host = page_bytes};
+}
+
+static void pool_free(skv_backend *be, skv_page_pool *pool)
+{
+    if (!pool) return;
+    skv_cuda_delete(&skv_cuda_of(be)->device, pool->at);
+    skv_free(pool->host);
+    skv_free(pool);
 }
 
 static skv_status pool_create(skv_backend *be, size_t page_bytes, size_t n_pages,
@@ -22,21 +31,20 @@ static skv_status pool_create(skv_backend *be, size_t page_bytes, size_t n_pages
     skv_page_pool *pool = skv_alloc_zero(1, sizeof *pool);
     SKV_REQUIRE(pool, err, SKV_MEMORY, "pages: out of memory");
     void *at = NULL;
-    const skv_status status = skv_cuda_new(&skv_cuda_of(be)->device, n_bytes, &at, err);
+    skv_status status = skv_cuda_new(&skv_cuda_of(be)->device, n_bytes, &at, err);
+    *pool = (skv_page_pool){.at = at,
+                            .page_bytes = page_bytes,
+                            .n_pages = n_pages,
+                            .host = skv_alloc_zero(1, page_bytes)};
+    if (status == SKV_OK && !pool->host) {
+        status = skv_fail(err, SKV_MEMORY, "pages: out of memory");
+    }
     if (status != SKV_OK) {
-        skv_free(pool);
+        pool_free(be, pool);
         return status;
     }
-    *pool = (skv_page_pool){.at = at, .page_bytes = page_bytes, .n_pages = n_pages};
     *out = pool;
     return SKV_OK;
-}
-
-static void pool_free(skv_backend *be, skv_page_pool *pool)
-{
-    if (!pool) return;
-    skv_cuda_delete(&skv_cuda_of(be)->device, pool->at);
-    skv_free(pool);
 }
 
 static unsigned char *page_of(const skv_page_pool *pool, uint32_t page)
@@ -58,9 +66,10 @@ static skv_ticket pages_read(skv_backend *be, skv_page_pool *pool, const uint32_
                              void *host)
 {
     for (size_t i = 0; i < n; i++) {
-        skv_cuda_get(&skv_cuda_of(be)->device, (unsigned char *)host + i * pool->page_bytes,
-                     page_of(pool, pages[i]), pool->page_bytes);
+        skv_cuda_begin_get(&skv_cuda_of(be)->device, (unsigned char *)host + i * pool->page_bytes,
+                           page_of(pool, pages[i]), pool->page_bytes);
     }
+    skv_cuda_settle(&skv_cuda_of(be)->device);
     return ++skv_cuda_of(be)->tickets;
 }
 
@@ -82,15 +91,13 @@ static void pages_write(skv_backend *be, skv_page_pool *pool, const uint32_t *pa
 
 static const void *page_map(skv_backend *be, skv_page_pool *pool, uint32_t page)
 {
-    void *host = skv_alloc_zero(1, pool->page_bytes);
-    skv_cuda_get(&skv_cuda_of(be)->device, host, page_of(pool, page), pool->page_bytes);
-    return host;
+    skv_cuda_get(&skv_cuda_of(be)->device, pool->host, page_of(pool, page), pool->page_bytes);
+    return pool->host;
 }
 
 static void page_unmap(skv_backend *be, const void *host)
 {
-    (void)be;
-    skv_free((void *)(uintptr_t)host);
+    (void)be, (void)host;
 }
 
 /* ---- slots and tables ---- */
