@@ -251,6 +251,7 @@ static server_options make_options(const cli_options *o)
                             .reasoning_format = unless_auto(o->reasoning_format),
                             .template_vars = o->template_vars,
                             .slot_save_path = o->slot_save_path,
+                            .slot_save_bytes = o->slot_save_bytes,
                             .prompt_strip = o->prompt_strip,
                             .prompt_sort_tools = strcmp(o->prompt_sort, "tools") == 0,
                             .prompt_keep_thoughts = strcmp(o->prompt_keep, "thoughts") == 0,

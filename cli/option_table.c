@@ -352,6 +352,8 @@ static const cli_option rows[] = {
     OPTION(ON(SERVE), "--slot-save-path", "DIR", TEXT, slot_save_path,
            .help = "folder that POST /slots/ID?action=save and restore keep files in (none: they "
                    "are refused)"),
+    OPTION(ON(SERVE), "--slot-save-bytes", "N", SIZE, slot_save_bytes, 1, 1e15, .initial = "1Gi",
+           .help = "most bytes of files in --slot-save-path; more are refused"),
     OPTION(ON(SERVE), "--cache-dir", "DIR", TEXT, cache_dir,
            .help = "folder for cached prompts that leave memory; survives restarts"),
     OPTION(ON(SERVE), "--cache-disk-bytes", "N", SIZE, cache_disk_bytes, 1, 1e15,

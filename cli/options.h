@@ -152,7 +152,7 @@ struct cli_options {
     size_t kv_tokens, max_queued_tokens; /* 0: not given */
     size_t state_checkpoints;            /* CLI_NOT_GIVEN: by the number of answers */
     size_t port, max_running, max_queued, connections, connections_per_ip, body_mib, memory_mib,
-        request_mib, stack_kib, cache_disk_bytes;
+        request_mib, stack_kib, cache_disk_bytes, slot_save_bytes;
     double step_ms, mask_seconds, queue_seconds, header_seconds, body_seconds, stall_seconds,
         ping_seconds, shutdown_seconds, watchdog_seconds, request_work, reading_seconds,
         requests_a_minute, tokens_a_minute, idle_read;

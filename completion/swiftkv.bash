@@ -31,13 +31,14 @@ _swiftkv_options() {
         --no-generation-config --cors-origin --tool-format --chat-template-kwargs --reasoning-format
         --prompt-strip --prompt-sort --prompt-keep --idle-read --reranker --kv-tokens --step-ms --mask-seconds
         --max-running --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache --state-checkpoints
-        --slot-save-path --cache-dir --cache-disk-bytes --cache-disk-form --cache-store --cache-key-file
-        --cache-store-timeout --cache-store-auth --cache-store-ca --cache-store-cert --cache-store-key --role
-        --prefill-from --prefill-above --prefill-timeout --no-text-match --cache-shift --no-teacher
-        --connections --connections-per-ip --max-body --memory --request-memory --request-work
-        --request-seconds --connection-stack --header-timeout --body-timeout --stall-timeout --ping-interval
-        --shutdown-timeout --watchdog --threads --weights --kv --prefill --prune --ffn-skip --early-exit
-        --lora --ctx --device --cpu --chunk --evict --speculate --draft --snapkv --download --help' ;;
+        --slot-save-path --slot-save-bytes --cache-dir --cache-disk-bytes --cache-disk-form --cache-store
+        --cache-key-file --cache-store-timeout --cache-store-auth --cache-store-ca --cache-store-cert
+        --cache-store-key --role --prefill-from --prefill-above --prefill-timeout --no-text-match
+        --cache-shift --no-teacher --connections --connections-per-ip --max-body --memory --request-memory
+        --request-work --request-seconds --connection-stack --header-timeout --body-timeout --stall-timeout
+        --ping-interval --shutdown-timeout --watchdog --threads --weights --kv --prefill --prune --ffn-skip
+        --early-exit --lora --ctx --device --cpu --chunk --evict --speculate --draft --snapkv --download
+        --help' ;;
     load) echo '--chat --model --api-key-file --prompt --gen --ignore-eos --text --vocab --rate --arrivals
         --trace --time-scale --length-scale --clients --requests --duration --warmup --timeout --cancel
         --cancel-within --goodput --methods --extra-body --seed --log --out --svg --json --help' ;;
@@ -109,15 +110,15 @@ _swiftkv_values() {
         | *:--seed | *:--stop | *:--regex | *:--kv-tokens | *:--system | *:--prompt-strip | *:--host | *:--port | *:--rpm \
         | *:--tpm | *:--max-loaded | *:--models-memory | *:--name | *:--cors-origin | *:--chat-template-kwargs \
         | *:--idle-read | *:--step-ms | *:--mask-seconds | *:--max-running | *:--max-queue | *:--max-queue-tokens \
-        | *:--queue-timeout | *:--state-checkpoints | *:--cache-disk-bytes | *:--cache-store | *:--cache-store-timeout \
-        | *:--prefill-from | *:--prefill-above | *:--prefill-timeout | *:--connections | *:--connections-per-ip \
-        | *:--max-body | *:--memory | *:--request-memory | *:--request-work | *:--request-seconds \
-        | *:--connection-stack | *:--header-timeout | *:--body-timeout | *:--stall-timeout | *:--ping-interval \
-        | *:--shutdown-timeout | *:--watchdog | *:--prompt | *:--gen | *:--vocab | *:--rate | *:--time-scale \
-        | *:--length-scale | *:--clients | *:--requests | *:--duration | *:--warmup | *:--timeout | *:--cancel \
-        | *:--cancel-within | *:--goodput | *:--methods | *:--extra-body | *:--machines | *:--designs | *:--readers \
-        | *:--read-above | *:--share | *:--link-gbs | *:--store-gbs | *:--store-gb | *:--batch | *:--repeat | *:--lengths \
-        | *:--count | *:--depths | *:--scored | *:--floor | *:--stages | *:--checkpoint-every | *:--tau \
+        | *:--queue-timeout | *:--state-checkpoints | *:--slot-save-bytes | *:--cache-disk-bytes | *:--cache-store \
+        | *:--cache-store-timeout | *:--prefill-from | *:--prefill-above | *:--prefill-timeout | *:--connections \
+        | *:--connections-per-ip | *:--max-body | *:--memory | *:--request-memory | *:--request-work \
+        | *:--request-seconds | *:--connection-stack | *:--header-timeout | *:--body-timeout | *:--stall-timeout \
+        | *:--ping-interval | *:--shutdown-timeout | *:--watchdog | *:--prompt | *:--gen | *:--vocab | *:--rate \
+        | *:--time-scale | *:--length-scale | *:--clients | *:--requests | *:--duration | *:--warmup | *:--timeout \
+        | *:--cancel | *:--cancel-within | *:--goodput | *:--methods | *:--extra-body | *:--machines | *:--designs \
+        | *:--readers | *:--read-above | *:--share | *:--link-gbs | *:--store-gbs | *:--store-gb | *:--batch | *:--repeat \
+        | *:--lengths | *:--count | *:--depths | *:--scored | *:--floor | *:--stages | *:--checkpoint-every | *:--tau \
         | *:--hidden-loss-mult | *:--router-loss | *:--layers | *:--base-loss | *:--auxiliary-loss \
         | *:--consistency-loss | *:--beta1 | *:--beta2 | *:--eps | *:--weight-decay | *:--clip | *:--held-out | *:--steps \
         | *:--rows | *:--fuse | *:--accumulate | *:--lr | *:--final-lr | *:--first | *:--tokens-min | *:--tokens-max \

@@ -221,6 +221,7 @@ complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l queue-timeout -x -
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l no-prefix-cache -d 'compute every prompt from its first token'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l state-checkpoints -x -d 'hybrid models: most states that the prefix cache keeps, each as ...'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l slot-save-path -rF -d 'folder that POST /slots/ID?action=save and restore keep files in'
+complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l slot-save-bytes -x -d 'most bytes of files in --slot-save-path'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l cache-dir -rF -d 'folder for cached prompts that leave memory'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l cache-disk-bytes -x -d 'most bytes of files in --cache-dir'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l cache-disk-form -x -a 'kv rows' -d 'SwiftKV: store all keys and values, or layer l\'s input for the ...'

@@ -10,6 +10,7 @@
 
 #include "base/size.h"
 #include "engine/engine.h"
+#include "model/pass.h"
 
 /* Of the product of the deep slots, which reads the rows. */
 static skv_weight_type weight_type(const skv_engine *e)
@@ -60,23 +61,22 @@ void skv_boundary_restore(skv_engine *e, const unsigned char *rows, size_t posit
 {
     assert(skv_boundary_row_bytes(e) > 0);
     size_t n_bytes = skv_boundary_row_bytes(e);
-    const skv_kv_cache cache = {.store = e->store,
-                                .layout = &e->plan.layout,
-                                .n_rows = SKV_PAGE_ROWS,
-                                .table = e->restoring};
     size_t most = skv_min_size(SKV_PAGE_ROWS, e->ws.max_rows);
     show_pages(e, pages);
     for (size_t i = 0; i < SKV_PAGE_ROWS; i += most) {
         size_t m = skv_min_size(most, SKV_PAGE_ROWS - i);
-        skv_forward_span span = {
-            .n = m, .n_past = i, .position0 = position + i, .context = context, .cache = &cache};
-        const skv_step_pass pass = {.engine = e,
-                                    .spans = &span,
-                                    .n_spans = 1,
-                                    .end_layer = e->plan.n_layers,
-                                    .stack_only = true,
-                                    .saved = rows + i * n_bytes};
-        skv_status status = skv_step_run(&pass, NULL);
+        skv_pass_span span = {.at = {.n = m,
+                                     .n_past = i,
+                                     .position0 = position + i,
+                                     .context = context,
+                                     .table = e->restoring}};
+        skv_pass pass = skv_step_pass(e, NULL, NULL, NULL);
+        pass.spans = &span;
+        pass.n_spans = 1;
+        pass.end_layer = e->plan.n_layers;
+        pass.stack_only = true;
+        pass.saved = rows + i * n_bytes;
+        skv_status status = skv_pass_run(&pass, NULL);
         assert(status == SKV_OK); /* nothing of it can fail */
         (void)status;
     }

@@ -12,6 +12,7 @@
 
 #include "base/size.h"
 #include "engine/engine.h"
+#include "model/pass.h"
 
 enum { CATCH_UP = 128 }; /* tokens of a prompt that are read while others wait */
 
@@ -24,7 +25,7 @@ typedef struct drafted_row {
 
 typedef struct drafting {
     drafted_row rows[SKV_LOGIT_ROWS];
-    skv_forward_span spans[SKV_LOGIT_ROWS];
+    skv_pass_span spans[SKV_LOGIT_ROWS];
     size_t n_rows;
 } drafting;
 
@@ -60,19 +61,14 @@ static void take_picked(void *user, const skv_wish_owner *owner, const skv_picke
     d->rows[owner->i_span].goes_on = r->n < r->most;
 }
 
-static skv_status run_spans(const skv_sequence *s, const skv_forward_span *spans, size_t n,
+static skv_status run_spans(const skv_sequence *s, skv_pass_span *spans, size_t n,
                             const skv_step_sink *sink)
 {
     skv_engine *e = s->engine;
-    skv_second_model *second = model_of(s);
-    const skv_step_pass pass = {.engine = e,
-                                .spans = spans,
-                                .n_spans = n,
-                                .sink = sink,
-                                .plan = &second->plan,
-                                .model = &second->model,
-                                .ws = &second->ws};
-    const skv_status status = skv_step_run(&pass, NULL);
+    skv_pass pass = skv_second_model_pass(e, model_of(s), sink, NULL);
+    pass.spans = spans;
+    pass.n_spans = n;
+    const skv_status status = skv_pass_run(&pass, NULL);
     /* Whoever cancels means the step that comes next. */
     if (status == SKV_CANCELLED) atomic_store(&e->cancel, true);
     return status;
@@ -80,7 +76,7 @@ static skv_status run_spans(const skv_sequence *s, const skv_forward_span *spans
 
 /* The next n tokens that the model has not read. False: pages are short, or it has no such token.
  */
-static bool next_span(skv_sequence *s, size_t n, skv_forward_span *out)
+static bool next_span(skv_sequence *s, size_t n, skv_pass_span *out)
 {
     skv_kv_cache *cache = cache_of(s);
     const skv_config *c = model_of(s)->config;
@@ -89,10 +85,7 @@ static bool next_span(skv_sequence *s, size_t n, skv_forward_span *out)
         if ((size_t)s->ids[i] >= c->vocab) return false;
     }
     if (skv_kv_cache_grow(cache, at + n, NULL) != SKV_OK) return false;
-    *out = skv_step_span(s, s->ids + at, n, at);
-    out->cache = cache;
-    out->votes = NULL;
-    out->adapters = NULL;
+    *out = skv_second_model_span(s, cache, s->ids + at, n, at);
     return true;
 }
 
@@ -101,7 +94,7 @@ static bool next_span(skv_sequence *s, size_t n, skv_forward_span *out)
 static bool catch_up(skv_sequence *s, size_t end, size_t room, bool alone)
 {
     skv_kv_cache *cache = cache_of(s);
-    skv_forward_span span;
+    skv_pass_span span;
     for (size_t at; (at = cache->n_rows) + room < end;) {
         if (!next_span(s, room, &span)) return false;
         if (run_spans(s, &span, 1, NULL) != SKV_OK) {
@@ -119,7 +112,7 @@ static bool add_row(drafting *d, skv_draft_request *r, size_t room, bool alone)
 {
     skv_sequence *s = r->sequence;
     const size_t end = s->n_seen + 1 + r->n;
-    skv_forward_span *span = &d->spans[d->n_rows];
+    skv_pass_span *span = &d->spans[d->n_rows];
     assert(cache_of(s)->n_rows < end);
     if (end > model_of(s)->config->context) return false;
     if (!catch_up(s, end, room, alone)) return false;

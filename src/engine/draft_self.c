@@ -51,7 +51,7 @@ static void stop_at_boundary(void *user, skv_pass *p, size_t i_layer)
 {
     drafting *d = user;
     const size_t D = p->c->hidden;
-    if (i_layer != p->f->plan->stack_boundary) return;
+    if (i_layer != p->plan->stack_boundary) return;
     assert(p->n_alive == d->n_rows);
     for (size_t i = 0; i < d->n_rows; i++) {
         p->be->copy_rows(p->be, d->rows[i].x, skv_rows_from(p->ws->x, i, 0), 1, D);
@@ -80,9 +80,10 @@ static skv_status run_rows(drafting *d)
     const skv_sequence *first = d->rows[0].request->sequence;
     skv_engine *e = first->engine;
     const skv_hook hook = {.user = d, .before_layer = stop_at_boundary};
-    const skv_step_pass pass = {
-        .engine = e, .sequence = first, .spans = e->spans, .n_spans = d->n_rows, .hook = &hook};
-    const skv_status status = skv_step_run(&pass, NULL);
+    skv_pass pass = skv_step_pass(e, first, NULL, &hook);
+    pass.spans = e->spans;
+    pass.n_spans = d->n_rows;
+    const skv_status status = skv_pass_run(&pass, NULL);
     /* Whoever cancels means the step that comes next. */
     if (status == SKV_CANCELLED) atomic_store(&e->cancel, true);
     return status;

@@ -49,7 +49,7 @@ struct skv_engine {
     skv_state_pool states;         /* of layers that keep one */
     skv_state_pool checkpoints;    /* copies of them, which a prefix index keeps */
     skv_workspace ws;
-    skv_forward_span *spans; /* owned, [step_tokens] */
+    skv_pass_span *spans; /* owned, [step_tokens] */
     size_t workspace_bytes;
     skv_cpu_level level;
     atomic_bool cancel;

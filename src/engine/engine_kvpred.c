@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "engine/engine.h"
+#include "model/pass.h"
 #include "prefill/method.h"
 #include "text/tokenizer.h"
 
@@ -60,11 +61,9 @@ static skv_status take_spans(skv_engine *e, skv_error *err)
     skv_engine_kvpred *k = &e->kvpred;
     size_t n = e->options.step_tokens;
     k->read = skv_alloc_zero(n, sizeof *k->read);
-    k->kept = skv_alloc_zero(n, sizeof *k->kept);
     k->own = skv_alloc_zero(n, sizeof *k->own);
     k->readers = skv_alloc_zero(n, sizeof(skv_reader *));
-    SKV_REQUIRE(k->read && k->kept && k->own && k->readers, err, SKV_MEMORY,
-                "engine: no memory for spans");
+    SKV_REQUIRE(k->read && k->own && k->readers, err, SKV_MEMORY, "engine: no memory for spans");
     return SKV_OK;
 }
 
@@ -92,7 +91,6 @@ void skv_engine_kvpred_release(skv_engine *e)
     skv_second_model_release(&k->auxiliary, e->be);
     skv_plan_release(&k->predicted_plan);
     skv_free(k->read);
-    skv_free(k->kept);
     skv_free(k->own);
     skv_free(k->readers);
     skv_safetensors_close(k->file);
@@ -139,42 +137,26 @@ void skv_reader_undo(skv_sequence *s)
 /* ---- steps ---- */
 
 typedef struct kvpred_step {
-    const skv_step_pass *base; /* the base's pass, over the spans as they were given */
-    skv_engine_kvpred *k;
+    skv_engine *e;
+    const skv_pass *base;  /* the base's pass, over the spans as they were given */
     const skv_span *spans; /* [base->n_spans] */
 } kvpred_step;
 
-static skv_step_pass auxiliary_pass(const kvpred_step *p, const skv_forward_span *spans, size_t n)
+static skv_status run_auxiliary(const kvpred_step *p, skv_pass_span *spans, size_t n,
+                                const skv_hook *hook, skv_error *err)
 {
-    return (skv_step_pass){.engine = p->base->engine,
-                           .spans = spans,
-                           .n_spans = n,
-                           .plan = &p->k->auxiliary.plan,
-                           .model = &p->k->auxiliary.model,
-                           .ws = &p->k->auxiliary.ws};
+    skv_pass pass = skv_second_model_pass(p->e, &p->e->kvpred.auxiliary, NULL, hook);
+    pass.spans = spans;
+    pass.n_spans = n;
+    return skv_pass_run(&pass, err);
 }
 
-/* Rows of a span that the base runs with keys and values of its own: those whose output is
- * wanted, its last ones. */
-static size_t count_own(const kvpred_step *p, size_t i)
+/* The base runs rows with keys and values of its own: those whose output is wanted. Rows in front
+ * of them only vote on which rows of a cache stay. */
+static size_t count_voters(const skv_pass_span *span)
 {
-    return skv_step_wanted(p->spans[i].want, p->spans[i].n);
-}
-
-/* Rows in front of those that only vote on which rows of a cache stay. */
-static size_t count_voters(const kvpred_step *p, size_t i)
-{
-    const size_t first_own = p->spans[i].n - count_own(p, i);
-    return first_own - skv_min_size(first_own, p->base->spans[i].deep_from);
-}
-
-/* Tokens ids [n] from position `at` on as the auxiliary reads them. */
-static skv_forward_span reader_span(skv_sequence *s, const int32_t *ids, size_t n, size_t at)
-{
-    skv_forward_span span = skv_step_span(s, ids, n, at);
-    span.cache = &s->reader->cache;
-    span.votes = NULL;
-    return span;
+    const size_t first_own = span->at.n - span->n_wanted;
+    return first_own - skv_min_size(first_own, span->deep_from);
 }
 
 /* The auxiliary reads the tokens that the base has read without it. Tokens that it has read for
@@ -187,9 +169,8 @@ static skv_status catch_up(const kvpred_step *p, skv_sequence *s, skv_error *err
         size_t at = cache->n_rows;
         size_t n = skv_min_size(s->n_seen - at, s->engine->options.step_tokens);
         SKV_TRY(skv_kv_cache_grow(cache, at + n, err));
-        const skv_forward_span span = reader_span(s, s->ids + at, n, at);
-        const skv_step_pass pass = auxiliary_pass(p, &span, 1);
-        SKV_TRY(skv_step_run(&pass, err));
+        skv_pass_span span = skv_second_model_span(s, cache, s->ids + at, n, at);
+        SKV_TRY(run_auxiliary(p, &span, 1, NULL, err));
     }
     return SKV_OK;
 }
@@ -198,31 +179,24 @@ static skv_status catch_up(const kvpred_step *p, skv_sequence *s, skv_error *err
  * them. */
 static skv_status predict(const kvpred_step *p, skv_error *err)
 {
-    skv_engine_kvpred *k = p->k;
-    skv_engine *e = p->base->engine;
+    skv_engine_kvpred *k = &p->e->kvpred;
     size_t n_spans = 0;
     for (size_t i = 0; i < p->base->n_spans; i++) {
         skv_sequence *s = p->spans[i].sequence;
-        const size_t n = p->spans[i].n - (s->reader->all ? 0 : count_own(p, i));
+        const skv_pass_span *given = &p->base->spans[i];
+        const size_t n = given->at.n - (s->reader->all ? 0 : given->n_wanted);
         if (n == 0) continue;
         SKV_TRY(catch_up(p, s, err));
         SKV_TRY(skv_kv_cache_grow(&s->reader->cache, s->n_seen + n, err));
         k->readers[n_spans] = s->reader;
-        k->kept[n_spans] = skv_step_span(s, p->base->spans[i].ids, n, s->n_seen);
-        k->read[n_spans++] = reader_span(s, p->base->spans[i].ids, n, s->n_seen);
+        k->read[n_spans] = skv_second_model_span(s, &s->reader->cache, given->ids, n, s->n_seen);
+        p->base->ws->step_spans[n_spans] = k->read[n_spans].at;
+        p->base->ws->step_spans[n_spans++].table = s->cache.table;
     }
     if (n_spans == 0) return SKV_OK;
-    skv_kvpred_step step = {.predictor = &k->predictor,
-                            .base = &e->model,
-                            .plan = p->base->sequence->plan,
-                            .ws = &e->ws,
-                            .work = &e->work,
-                            .spans = k->kept,
-                            .n_spans = n_spans};
+    skv_kvpred_step step = {.predictor = &k->predictor, .base = p->base, .n_spans = n_spans};
     const skv_hook hook = skv_kvpred_hook(&step);
-    skv_step_pass pass = auxiliary_pass(p, k->read, n_spans);
-    pass.hook = &hook;
-    const skv_status status = skv_step_run(&pass, err);
+    const skv_status status = run_auxiliary(p, k->read, n_spans, &hook, err);
     const skv_status ended = skv_kvpred_end(&step, status == SKV_OK ? err : NULL);
     if (status != SKV_OK || ended != SKV_OK) return status != SKV_OK ? status : ended;
     for (size_t i = 0; i < n_spans; i++) {
@@ -233,27 +207,27 @@ static skv_status predict(const kvpred_step *p, skv_error *err)
 }
 
 /* Rows [first, first + n) of span i, as the base's next span. */
-static skv_forward_span *take_rows(const kvpred_step *p, size_t i, size_t first, size_t n,
-                                   size_t *n_spans)
+static skv_pass_span *take_rows(const kvpred_step *p, size_t i, size_t first, size_t n,
+                                size_t *n_spans)
 {
-    skv_forward_span *span = &p->k->own[(*n_spans)++];
+    skv_pass_span *span = &p->e->kvpred.own[(*n_spans)++];
     *span = p->base->spans[i];
     span->ids += first;
-    span->n = n;
-    span->n_past += first;
-    span->position0 += first;
+    span->at.n = n;
+    span->at.n_past += first;
+    span->at.position0 += first;
     span->deep_from = span->deep_from > first ? span->deep_from - first : 0;
     return span;
 }
 
 static skv_status run_spans(const kvpred_step *p, size_t n_spans, bool predicted, skv_error *err)
 {
-    skv_step_pass pass = *p->base;
+    skv_pass pass = *p->base;
     if (n_spans == 0) return SKV_OK;
-    pass.spans = p->k->own;
+    pass.spans = p->e->kvpred.own;
     pass.n_spans = n_spans;
-    if (predicted) pass.plan = &p->k->predicted_plan;
-    return skv_step_run(&pass, err);
+    if (predicted) pass.plan = &p->e->kvpred.predicted_plan;
+    return skv_pass_run(&pass, err);
 }
 
 /* Tokens that vote have the base's queries and predicted keys and values, also of their own,
@@ -263,8 +237,9 @@ static skv_status run_voters(const kvpred_step *p, skv_error *err)
 {
     size_t n_spans = 0;
     for (size_t i = 0; i < p->base->n_spans; i++) {
-        const size_t n = count_voters(p, i), first = p->spans[i].n - count_own(p, i) - n;
-        if (n > 0) take_rows(p, i, first, n, &n_spans)->wanted = SKV_ROWS_NONE;
+        const skv_pass_span *given = &p->base->spans[i];
+        const size_t n = count_voters(given), first = given->at.n - given->n_wanted - n;
+        if (n > 0) take_rows(p, i, first, n, &n_spans)->n_wanted = 0;
     }
     return run_spans(p, n_spans, true, err);
 }
@@ -273,15 +248,16 @@ static skv_status run_own(const kvpred_step *p, skv_error *err)
 {
     size_t n_spans = 0;
     for (size_t i = 0; i < p->base->n_spans; i++) {
-        const size_t n = count_own(p, i);
-        if (n > 0) (void)take_rows(p, i, p->spans[i].n - n, n, &n_spans);
+        const skv_pass_span *given = &p->base->spans[i];
+        const size_t n = given->n_wanted;
+        if (n > 0) (void)take_rows(p, i, given->at.n - n, n, &n_spans);
     }
-    return run_spans(p, n_spans, p->base->sequence->reader->all, err);
+    return run_spans(p, n_spans, p->spans[0].sequence->reader->all, err);
 }
 
-skv_status skv_engine_kvpred_run(const skv_step_pass *base, const skv_span *spans, skv_error *err)
+skv_status skv_engine_kvpred_run(const skv_pass *base, const skv_span *spans, skv_error *err)
 {
-    const kvpred_step p = {base, &base->engine->kvpred, spans};
+    const kvpred_step p = {spans[0].sequence->engine, base, spans};
     SKV_TRY(predict(&p, err));
     SKV_TRY(run_voters(&p, err));
     return run_own(&p, err);

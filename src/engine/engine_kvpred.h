@@ -23,9 +23,9 @@ typedef struct skv_engine_kvpred {
     skv_safetensors *file;   /* owned; the predictor's, NULL for a preset */
     skv_plan predicted_plan; /* the base's where all of its keys and values are predicted */
     skv_kvpred predictor;
-    /* Of a step, owned, [step_tokens] each: rows that the auxiliary runs, where the base keeps
-     * them, and rows that the base runs itself. */
-    skv_forward_span *read, *kept, *own;
+    /* Of a step, owned, [step_tokens] each: rows that the auxiliary runs, and rows that the base
+     * runs itself. */
+    skv_pass_span *read, *own;
     struct skv_reader **readers; /* owned, [step_tokens]: the rows of `read` */
 } skv_engine_kvpred;
 
@@ -58,7 +58,7 @@ void skv_reader_begin(skv_sequence *sequence, const int32_t *ids, size_t n);
 void skv_reader_undo(skv_sequence *sequence);
 
 /** Runs the base's pass over spans of sequences that have readers, given as `spans`. */
-SKV_MUST_CHECK skv_status skv_engine_kvpred_run(const skv_step_pass *base, const skv_span *spans,
+SKV_MUST_CHECK skv_status skv_engine_kvpred_run(const skv_pass *base, const skv_span *spans,
                                                 skv_error *err);
 
 #endif

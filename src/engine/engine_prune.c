@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "engine/engine.h"
+#include "model/pass.h"
 
 skv_status skv_engine_prune_init(skv_engine *e, skv_error *err)
 {
@@ -103,31 +104,32 @@ void skv_pruned_truncate(skv_sequence *s, size_t n)
 typedef struct prune_step {
     skv_engine *e;
     skv_sequence *s;
-    const skv_forward_span *span; /* as it was given */
+    const skv_pass_span *span; /* as it was given */
     const skv_step_sink *sink;
-    size_t n_wanted; /* its last tokens */
 } prune_step;
 
-/* Tokens after those that the cache has; of all layers, or up to end_layer. */
-static skv_status run(const prune_step *p, const skv_forward_span *tokens, const skv_hook *hook,
-                      size_t end_layer, skv_error *err)
+/* Tokens after those that the cache has, of which the last n_wanted are wanted. */
+static skv_pass_span span_of(const prune_step *p, const int32_t *ids, size_t n, size_t n_wanted)
 {
-    const size_t n_past = p->s->cache.n_rows;
-    skv_forward_span span = skv_step_span(p->s, tokens->ids, tokens->n, n_past);
-    SKV_TRY(skv_kv_cache_grow(&p->s->cache, n_past + span.n, err));
+    skv_pass_span span = skv_step_span(p->s, ids, n, p->s->cache.n_rows);
     span.unskipped = false;
-    span.wanted = tokens->wanted;
+    span.n_wanted = n_wanted;
     span.hidden = p->span->hidden;
     span.told_span = p->span->told_span;
-    span.told_row = tokens->told_row;
-    return skv_step_run(&(skv_step_pass){.engine = p->e,
-                                         .sequence = p->s,
-                                         .spans = &span,
-                                         .n_spans = 1,
-                                         .sink = p->sink,
-                                         .hook = hook,
-                                         .end_layer = end_layer},
-                        err);
+    span.told_row = p->span->told_row;
+    return span;
+}
+
+/* Runs a span through all layers, or up to end_layer. */
+static skv_status run(const prune_step *p, skv_pass_span *span, const skv_hook *hook,
+                      size_t end_layer, skv_error *err)
+{
+    SKV_TRY(skv_kv_cache_grow(&p->s->cache, span->at.n_past + span->at.n, err));
+    skv_pass pass = skv_step_pass(p->e, p->s, p->sink, hook);
+    pass.spans = span;
+    pass.n_spans = 1;
+    pass.end_layer = end_layer;
+    return skv_pass_run(&pass, err);
 }
 
 /* Attention of the first wanted token to the n before it that wait, from the first layers. */
@@ -150,8 +152,8 @@ static skv_status probe_tokens(const prune_step *p, size_t n, skv_error *err)
     skv_status status = SKV_OK;
     for (size_t at = 0, chunk; at < n + 1 && status == SKV_OK; at += chunk) {
         chunk = skv_min_size(n + 1 - at, e->options.step_tokens);
-        const skv_forward_span tokens = {.ids = ids + at, .n = chunk, .wanted = SKV_ROWS_NONE};
-        status = run(p, &tokens, at + chunk == n + 1 ? &look : NULL, end_layer, err);
+        skv_pass_span span = span_of(p, ids + at, chunk, 0);
+        status = run(p, &span, at + chunk == n + 1 ? &look : NULL, end_layer, err);
     }
     skv_kv_cache_truncate(&p->s->cache, row0);
     return status;
@@ -177,7 +179,7 @@ static size_t list_ids(const prune_step *p, size_t n_waiting)
     const skv_sequence *s = p->s;
     const size_t row = s->cache.n_rows, n_run = s->pruned->n_run;
     size_t n = 0;
-    for (size_t i = 0; i < n_waiting + p->n_wanted; i++) {
+    for (size_t i = 0; i < n_waiting + p->span->n_wanted; i++) {
         s->pruned->row_of[n_run + i] = (uint32_t)(row + n);
         if (i >= n_waiting || p->e->prune.kept[i]) p->e->prune.ids[n++] = s->ids[n_run + i];
     }
@@ -186,8 +188,7 @@ static size_t list_ids(const prune_step *p, size_t n_waiting)
 
 static skv_status read_kept(const prune_step *p, size_t n, skv_error *err)
 {
-    size_t most = p->e->options.step_tokens, n_wanted = p->n_wanted;
-    const skv_rows_wanted wanted = n_wanted > 1 ? SKV_ROWS_ALL : SKV_ROWS_LAST;
+    size_t most = p->e->options.step_tokens, n_wanted = p->span->n_wanted;
     for (size_t at = 0; at < n;) {
         size_t left = n - at, chunk = skv_min_size(left, most);
         bool last = chunk == left;
@@ -195,11 +196,8 @@ static skv_status read_kept(const prune_step *p, size_t n, skv_error *err)
             chunk = skv_min_size(left - n_wanted, most);
             last = false;
         }
-        const skv_forward_span tokens = {.ids = p->e->prune.ids + at,
-                                         .n = chunk,
-                                         .wanted = last ? wanted : SKV_ROWS_NONE,
-                                         .told_row = p->span->told_row};
-        SKV_TRY(run(p, &tokens, NULL, 0, err));
+        skv_pass_span span = span_of(p, p->e->prune.ids + at, chunk, last ? n_wanted : 0);
+        SKV_TRY(run(p, &span, NULL, 0, err));
         at += chunk;
     }
     return SKV_OK;
@@ -210,7 +208,8 @@ static skv_status read_kept(const prune_step *p, size_t n, skv_error *err)
 static skv_status run_lazily(const prune_step *p, size_t n_waiting, skv_error *err)
 {
     skv_engine *e = p->e;
-    size_t most = e->options.step_tokens;
+    const int32_t *ids = p->s->ids + p->s->pruned->n_run;
+    size_t most = e->options.step_tokens, n_wanted = p->span->n_wanted;
     SKV_REQUIRE(n_waiting + 1 <= most, err, SKV_RANGE,
                 "prune: lazy: a prompt of %zu tokens, and a step has at most %zu (--chunk)",
                 n_waiting + 1, most);
@@ -227,26 +226,21 @@ static skv_status run_lazily(const prune_step *p, size_t n_waiting, skv_error *e
                      .n_left = n_waiting,
                      .kept = e->prune.kept};
     const skv_hook hook = skv_lazy_hook(&lazy);
-    skv_forward_span tokens = {.ids = p->s->ids + p->s->pruned->n_run,
-                               .n = n_waiting + 1,
-                               .wanted = SKV_ROWS_LAST,
-                               .told_row = p->span->told_row};
-    SKV_TRY(run(p, &tokens, &hook, 0, err));
-    if (p->n_wanted == 1) return SKV_OK;
+    skv_pass_span span = span_of(p, ids, n_waiting + 1, 1);
+    SKV_TRY(run(p, &span, &hook, 0, err));
+    if (n_wanted == 1) return SKV_OK;
     lazy.n_all = lazy.n_left = 0;
-    tokens.ids += tokens.n;
-    tokens.n = p->n_wanted - 1;
-    tokens.wanted = SKV_ROWS_ALL;
-    tokens.told_row++;
-    return run(p, &tokens, &hook, 0, err);
+    span = span_of(p, ids + n_waiting + 1, n_wanted - 1, n_wanted - 1);
+    span.told_row++;
+    return run(p, &span, &hook, 0, err);
 }
 
-skv_status skv_pruned_run(skv_sequence *s, const skv_forward_span *span, const skv_step_sink *sink,
+skv_status skv_pruned_run(skv_sequence *s, const skv_pass_span *span, const skv_step_sink *sink,
                           skv_error *err)
 {
-    const prune_step p = {s->engine, s, span, sink, span->n - span->told_row};
-    if (span->wanted == SKV_ROWS_NONE) return SKV_OK;
-    size_t n_waiting = s->n_seen + span->n - s->pruned->n_run - p.n_wanted;
+    const prune_step p = {s->engine, s, span, sink};
+    if (span->n_wanted == 0) return SKV_OK;
+    size_t n_waiting = s->n_seen + span->at.n - s->pruned->n_run - span->n_wanted;
     if (s->pruned->slot_rows) return run_lazily(&p, n_waiting, err);
     if (n_waiting > 0) SKV_TRY(choose(&p, n_waiting, err));
     return read_kept(&p, list_ids(&p, n_waiting), err);

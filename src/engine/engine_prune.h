@@ -33,7 +33,7 @@ SKV_MUST_CHECK skv_status skv_pruned_create(skv_sequence *sequence, skv_error *e
 /** max_tokens: the sequence's. */
 void skv_pruned_free(skv_pruned *pruned, size_t max_tokens);
 /** Runs the tokens that a span of the sequence makes due; its ids follow those that it has seen. */
-SKV_MUST_CHECK skv_status skv_pruned_run(skv_sequence *sequence, const skv_forward_span *span,
+SKV_MUST_CHECK skv_status skv_pruned_run(skv_sequence *sequence, const skv_pass_span *span,
                                          const skv_step_sink *sink, skv_error *err);
 /** Before a step, and when it has failed. */
 void skv_pruned_mark(skv_sequence *sequence);

@@ -95,7 +95,7 @@ static void vote(const attention_tap *tap, size_t i, skv_rows q, size_t j)
                             .first = j,
                             .n = 1,
                             .q = q,
-                            .slot = p->f->plan->layers[i].slot,
+                            .slot = p->plan->layers[i].slot,
                             .n_heads = shape->n_heads,
                             .head_dim = skv_config_head_dim(p->c, i),
                             .window = shape->window,
@@ -113,7 +113,7 @@ static void vote(const attention_tap *tap, size_t i, skv_rows q, size_t j)
 static void spread_rows(const attention_tap *tap, size_t i, size_t n)
 {
     const skv_kv_cache *cache = &tap->sequence->cache;
-    const size_t slot = tap->pass->f->plan->layers[i].slot;
+    const size_t slot = tap->pass->plan->layers[i].slot;
     const size_t *dropped = skv_kv_cache_dropped(cache, slot);
     const size_t n_heads = tap->pass->c->layers[i].n_heads;
     const size_t n_group = n_heads / skv_pass_tracks(tap->pass, i);

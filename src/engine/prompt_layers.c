@@ -11,6 +11,7 @@
 #include "base/size.h"
 #include "base/system.h"
 #include "engine/engine.h"
+#include "model/pass.h"
 
 typedef struct reading {
     skv_sequence *s;
@@ -65,30 +66,37 @@ bool skv_prompt_wants_layers(const skv_sequence *s, size_t n)
     return skv_kv_layout_pages(&plan->layout, n) > skv_kv_store_free_pages(s->cache.store);
 }
 
-/* Tokens of `span` through layer i alone; x: their residual stream. */
-static skv_status run_span(const reading *r, size_t i, skv_forward_span *span, skv_rows x,
+/* Layer i alone for the tokens of `span`; x: their residual stream. */
+static skv_pass pass_of(const reading *r, size_t i, skv_pass_span *span, skv_rows x,
+                        const skv_step_sink *sink)
+{
+    skv_pass pass = skv_step_pass(r->s->engine, r->s, sink, NULL);
+    pass.spans = span;
+    pass.n_spans = 1;
+    pass.first_layer = i;
+    pass.end_layer = i + 1;
+    pass.rows = x;
+    return pass;
+}
+
+/* Tokens of `span` through layer i; x: their residual stream. */
+static skv_status run_span(const reading *r, size_t i, skv_pass_span *span, skv_rows x,
                            skv_error *err)
 {
     const bool last_layer = i + 1 == r->s->plan->n_layers;
-    if (last_layer && span->n_past + span->n == r->n && r->sink) {
+    if (last_layer && span->at.n_past + span->at.n == r->n && r->sink) {
         skv_step_want(span, SKV_WANT_LAST, 0);
     }
-    return skv_step_run(&(skv_step_pass){.engine = r->s->engine,
-                                         .sequence = r->s,
-                                         .spans = span,
-                                         .n_spans = 1,
-                                         .sink = r->sink,
-                                         .first_layer = i,
-                                         .end_layer = last_layer ? 0 : i + 1,
-                                         .rows = x},
-                        err);
+    skv_pass pass = pass_of(r, i, span, x, r->sink);
+    if (last_layer) pass.end_layer = 0;
+    return skv_pass_run(&pass, err);
 }
 
 /* Layer i of those that have keys and values of their own. */
 static skv_status run_chunk(const reading *r, size_t i, size_t at, size_t n, skv_error *err)
 {
     size_t first = r->s->eviction.last_only ? r->n : r->s->votes.from; /* that votes everywhere */
-    skv_forward_span span = skv_step_span(r->s, r->ids + at, n, at);
+    skv_pass_span span = skv_step_span(r->s, r->ids + at, n, at);
     span.deep_from = first > at ? skv_min_size(first - at, n) : 0;
     return run_span(r, i, &span, skv_rows_from(r->x, at, 0), err);
 }
@@ -98,7 +106,7 @@ static skv_status run_deep_chunk(const reading *r, size_t i, size_t at, size_t n
 {
     size_t first = skv_max_size(at, r->deep_from);
     if (first >= at + n) return SKV_OK;
-    skv_forward_span span = skv_step_span(r->s, r->ids + first, at + n - first, first);
+    skv_pass_span span = skv_step_span(r->s, r->ids + first, at + n - first, first);
     span.deep_from = 0;
     return run_span(r, i, &span, skv_rows_from(r->deep, first - r->deep_from, 0), err);
 }
@@ -126,17 +134,11 @@ static skv_status make_deep_slot(const reading *r, size_t i, skv_error *err)
                       r->x.ld);
     }
     for (size_t at = 0; at < r->n; at += r->chunk) {
-        const skv_forward_span span =
+        skv_pass_span span =
             skv_step_span(r->s, r->ids + at, skv_min_size(r->chunk, r->n - at), at);
-        SKV_TRY(skv_step_run(&(skv_step_pass){.engine = r->s->engine,
-                                              .sequence = r->s,
-                                              .spans = &span,
-                                              .n_spans = 1,
-                                              .first_layer = i,
-                                              .end_layer = i + 1,
-                                              .stack_only = true,
-                                              .rows = skv_rows_from(r->x, at, 0)},
-                             err));
+        skv_pass pass = pass_of(r, i, &span, skv_rows_from(r->x, at, 0), NULL);
+        pass.stack_only = true;
+        SKV_TRY(skv_pass_run(&pass, err));
     }
     return SKV_OK;
 }

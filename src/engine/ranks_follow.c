@@ -276,6 +276,8 @@ static skv_status of_index(const order *o, skv_error *err)
     if (o->head.what == SKV_TOLD_MATCH) return match(o, err);
     if (o->head.what == SKV_TOLD_REMEMBER) return remember(o, err);
     if (o->head.what == SKV_TOLD_TOUCH) return touch(o, err);
+    SKV_REQUIRE(o->head.what == SKV_TOLD_FORGET, err, SKV_FORMAT, "ranks: a message of kind %u",
+                (unsigned)o->head.what);
     (void)skv_prefix_index_evict(o->engine->index, (size_t)o->head.n);
     return SKV_OK;
 }

@@ -3,6 +3,7 @@
 
 #include "base/size.h"
 #include "engine/engine.h"
+#include "model/pass.h"
 #include "text/tokenizer.h"
 
 skv_status skv_second_model_check_ids(const char *path, const char *other, const char *role,
@@ -67,6 +68,29 @@ skv_status skv_second_model_load(const skv_engine *e, skv_second_model *second,
                                 &second->store, err));
     SKV_TRY(skv_kv_layout_bind(&second->plan.layout, second->store, e->options.context, err));
     return skv_model_load(&second->model, c, second->source, e->be, e->pool, &own, err);
+}
+
+skv_pass skv_second_model_pass(skv_engine *e, skv_second_model *second, const skv_step_sink *sink,
+                               const skv_hook *hook)
+{
+    skv_pass p = skv_step_pass(e, NULL, sink, hook);
+    p.m = &second->model;
+    p.plan = &second->plan;
+    p.ws = &second->ws;
+    p.adapters = NULL;
+    p.states = NULL;
+    return p;
+}
+
+skv_pass_span skv_second_model_span(skv_sequence *s, const skv_kv_cache *cache, const int32_t *ids,
+                                    size_t n, size_t at)
+{
+    skv_pass_span span = skv_step_span(s, ids, n, at);
+    span.cache = cache;
+    span.at.table = cache->table;
+    span.votes = NULL;
+    span.adapters = NULL;
+    return span;
 }
 
 void skv_second_model_release(skv_second_model *second, skv_backend *be)

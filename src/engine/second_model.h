@@ -41,6 +41,12 @@ SKV_MUST_CHECK skv_status skv_second_model_count(const skv_engine *engine,
 SKV_MUST_CHECK skv_status skv_second_model_load(const skv_engine *engine, skv_second_model *second,
                                                 const skv_load_options *load, skv_kv_type type,
                                                 skv_error *err);
+/** A pass of it, as skv_step_pass. */
+skv_pass skv_second_model_pass(skv_engine *engine, skv_second_model *second,
+                               const skv_step_sink *sink, const skv_hook *hook);
+/** skv_step_span, with rows in the model's cache of the sequence. */
+skv_pass_span skv_second_model_span(skv_sequence *sequence, const skv_kv_cache *cache,
+                                    const int32_t *ids, size_t n, size_t at);
 void skv_second_model_release(skv_second_model *second, skv_backend *be);
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/system.h"
 #include "engine/engine.h"
 #include "engine/ranks_tell.h"
+#include "model/pass.h"
 #include "skv/tools.h"
 
 static skv_status check_span(const skv_engine *e, const skv_span *spans, size_t i, skv_error *err)
@@ -68,7 +69,7 @@ static void describe_spans(skv_engine *e, const skv_span *spans, size_t n_spans)
         e->spans[i] = skv_step_span(s, ids, spans[i].n, s->n_seen);
         e->spans[i].deep_from = skv_sequence_deep_from(s, spans[i].n);
         if (spans[i].want == SKV_WANT_DRAFTED) {
-            e->spans[i].n_undo = skv_min_size(spans[i].n - 1, e->states.max_undo);
+            e->spans[i].at.n_undo = skv_min_size(spans[i].n - 1, e->states.max_undo);
         }
         if (n_ready > 0) e->spans[i].x = skv_ready_rows_from(&s->drafter->ready, 0);
         skv_step_want(&e->spans[i], spans[i].want, i);
@@ -131,14 +132,12 @@ static skv_status run_passes(skv_engine *e, const skv_span *spans, size_t n_span
         for (end = i + 1; end < n_spans && runs_with(first, spans[end].sequence); end++) {
             if (!e->spans[end].x.area == ready) break;
         }
-        const skv_step_pass pass = {.engine = e,
-                                    .sequence = first,
-                                    .spans = e->spans + i,
-                                    .n_spans = end - i,
-                                    .sink = sink,
-                                    .first_layer = ready ? first->plan->stack_boundary : 0};
+        skv_pass pass = skv_step_pass(e, first, sink, NULL);
+        pass.spans = e->spans + i;
+        pass.n_spans = end - i;
+        pass.first_layer = ready ? first->plan->stack_boundary : 0;
         SKV_TRY(first->reader ? skv_engine_kvpred_run(&pass, spans + i, err)
-                              : skv_step_run(&pass, err));
+                              : skv_pass_run(&pass, err));
     }
     return SKV_OK;
 }
@@ -173,7 +172,7 @@ skv_status skv_engine_step(skv_engine *e, const skv_span *spans, size_t n_spans,
         skv_sequence *s = spans[i].sequence;
         if (s->drafter) s->drafter->ready.n = 0;
         s->n_seen += spans[i].n;
-        s->n_sure = s->n_seen - e->spans[i].n_undo;
+        s->n_sure = s->n_seen - e->spans[i].at.n_undo;
         if (s->pruned && spans[i].want != SKV_WANT_NONE) s->pruned->n_run = s->n_seen;
         skv_engine_count_model(e, s, spans[i].n, spans[i].want);
     }

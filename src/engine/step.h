@@ -1,8 +1,8 @@
 /*
- * The step of an engine. Every pass over the layers of one of its models goes through skv_step_run,
+ * The step of an engine. Every pass over the layers of one of its models begins with skv_step_pass,
  * whoever asks for it: ordinary steps, KV Prediction, pruning, prompts read layer by layer, and
  * rows that come back from a disk. It knows when to stop, what rows leave out and where the work is
- * counted, and it hands every wanted row to one sink.
+ * counted, and names the one sink of every wanted row.
  */
 #ifndef SKV_ENGINE_STEP_H
 #define SKV_ENGINE_STEP_H
@@ -10,40 +10,17 @@
 #include "model/forward.h"
 #include "skv/skv.h"
 
-/* Where the rows of a step go, and who watches it. */
-typedef struct skv_step_sink {
-    skv_logits_fn *on_row;    /* may be NULL */
-    skv_wish_fn *on_wish;     /* in its place, for logits; may be NULL */
-    skv_picked_fn *on_picked; /* with it */
-    void *user;
-    const skv_hook *tap; /* may be NULL */
-} skv_step_sink;
-
-/* Some spans through some layers; what is not named is the engine's own, or nothing. */
-typedef struct skv_step_pass {
-    skv_engine *engine;
-    const skv_sequence *sequence;  /* its plan, and what its rows leave out, hold for all spans */
-    const skv_forward_span *spans; /* [n_spans] */
-    size_t n_spans;
-    const skv_step_sink *sink;
-    const skv_hook *hook;   /* beside the sink's */
-    const skv_plan *plan;   /* in place of the sequence's */
-    const skv_model *model; /* another model, with a plan and a workspace */
-    skv_workspace *ws;
-    size_t first_layer, end_layer; /* as in skv_forward, and so are the next three */
-    bool stack_only;
-    skv_rows rows;
-    const unsigned char *saved;
-} skv_step_pass;
-
-SKV_MUST_CHECK skv_status skv_step_run(const skv_step_pass *pass, skv_error *err);
+/** A pass of an engine's model over spans that all run as `sequence` does, by its plan and with
+ * what its rows leave out; NULL: by the engine's plan, and nothing is left out. `hook` may be NULL,
+ * and `sink`: nothing is wanted. The caller says which spans, and what else is not the engine's
+ * own. */
+skv_pass skv_step_pass(skv_engine *engine, const skv_sequence *sequence, const skv_step_sink *sink,
+                       const skv_hook *hook);
 
 /** Tokens ids [n] from position `at` on of a sequence whose rows are not pruned, as a span. */
-skv_forward_span skv_step_span(skv_sequence *sequence, const int32_t *ids, size_t n, size_t at);
+skv_pass_span skv_step_span(skv_sequence *sequence, const int32_t *ids, size_t n, size_t at);
 /** What is wanted of a span, told as rows of span i_span from 0 on. */
-void skv_step_want(skv_forward_span *span, skv_want want, size_t i_span);
-/** Tokens of n whose output is wanted: the last ones. */
-size_t skv_step_wanted(skv_want want, size_t n);
+void skv_step_want(skv_pass_span *span, skv_want want, size_t i_span);
 /** Refuses ids outside the vocabulary. */
 SKV_MUST_CHECK skv_status skv_engine_check_ids(const skv_engine *engine, const int32_t *ids,
                                                size_t n, skv_error *err);
@@ -57,6 +34,13 @@ void skv_engine_count_model(skv_engine *engine, const skv_sequence *sequence, si
 /** skv_step, with a sink. */
 SKV_MUST_CHECK skv_status skv_engine_step(skv_engine *engine, const skv_span *spans, size_t n_spans,
                                           const skv_step_sink *sink, skv_error *err);
+
+/* ---- read_prompt.c ---- */
+
+/** skv_prompt with a sink for the last row in place of options->logits; NULL: nothing is wanted. */
+SKV_MUST_CHECK skv_status skv_engine_prompt(skv_sequence *sequence, const int32_t *ids, size_t n,
+                                            const skv_prompt_options *options,
+                                            const skv_step_sink *sink, skv_error *err);
 
 /* ---- prompt_layers.c ---- */
 

@@ -1,10 +1,9 @@
-/* One pass of a step, the spans it runs over, and the work that is counted: see step.h. */
+/* The passes of a step, the spans it runs over, and the work that is counted: see step.h. */
 #include "base/size.h"
 #include "engine/engine.h"
+#include "model/pass.h"
 
 /* ---- one pass ---- */
-
-enum { HOOKS_MAX = 4 }; /* the sink's, the pass's and two that leave something out */
 
 /* Whether it runs as the teacher of its engine's student. */
 static bool is_teacher(const skv_sequence *s)
@@ -12,70 +11,47 @@ static bool is_teacher(const skv_sequence *s)
     return s->plan == &s->engine->teacher_plan || s->plan == &s->engine->spread_plans[1];
 }
 
-/* What watches a pass, and what its rows leave out; a teacher's rows and those of a sequence that
- * skips nothing leave out nothing. */
-static size_t list_hooks(const skv_step_pass *pass, const skv_hook **hooks)
+skv_pass skv_step_pass(skv_engine *e, const skv_sequence *s, const skv_step_sink *sink,
+                       const skv_hook *hook)
 {
-    skv_engine *e = pass->engine;
-    const skv_sequence *s = pass->sequence;
-    size_t n = 0;
-    if (pass->sink && pass->sink->tap && !pass->model) hooks[n++] = pass->sink->tap;
-    if (pass->hook) hooks[n++] = pass->hook;
-    if (!s || pass->model || s->unskipped || is_teacher(s)) return n;
-    if (e->options.ffn_skip.on) hooks[n++] = &e->ffn_skipper.hook;
-    if (e->options.early_exit > 0) hooks[n++] = &e->early_exit;
-    return n;
-}
-
-skv_status skv_step_run(const skv_step_pass *pass, skv_error *err)
-{
-    skv_engine *e = pass->engine;
-    const skv_plan *plan = pass->sequence ? pass->sequence->plan : &e->plan;
-    const skv_hook *hooks[HOOKS_MAX];
-    const skv_forward f = {.model = pass->model ? pass->model : &e->model,
-                           .plan = pass->plan ? pass->plan : plan,
-                           .ws = pass->ws ? pass->ws : &e->ws,
-                           .spans = pass->spans,
-                           .n_spans = pass->n_spans,
-                           .on_row = pass->sink ? pass->sink->on_row : NULL,
-                           .on_wish = pass->sink ? pass->sink->on_wish : NULL,
-                           .on_picked = pass->sink ? pass->sink->on_picked : NULL,
-                           .user = pass->sink ? pass->sink->user : NULL,
-                           .adapters = pass->model || e->adapters.n == 0 ? NULL : &e->adapters,
-                           .hooks = hooks,
-                           .n_hooks = list_hooks(pass, hooks),
-                           .states = pass->model ? NULL : e->states.states,
-                           .work = &e->work,
-                           .first_layer = pass->first_layer,
-                           .end_layer = pass->end_layer,
-                           .stack_only = pass->stack_only,
-                           .rows = pass->rows,
-                           .saved = pass->saved,
-                           .cancel = e->ranks || e->states.states ? NULL : &e->cancel};
-    skv_status status = skv_forward_run(&f, err);
-    if (status == SKV_CANCELLED) atomic_store(&e->cancel, false);
-    return status;
+    static const skv_step_sink nothing_wanted = {.on_row = NULL};
+    skv_pass p = {.m = &e->model,
+                  .plan = s ? s->plan : &e->plan,
+                  .ws = &e->ws,
+                  .sink = sink ? sink : &nothing_wanted,
+                  .adapters = e->adapters.n > 0 ? &e->adapters : NULL,
+                  .states = e->states.states,
+                  .work = &e->work,
+                  .cancel = e->ranks || e->states.states ? NULL : &e->cancel};
+    if (p.sink->tap) p.hooks[p.n_hooks++] = p.sink->tap;
+    if (hook) p.hooks[p.n_hooks++] = hook;
+    /* A teacher's rows and those of a sequence that skips nothing leave out nothing. */
+    if (!s || s->unskipped || is_teacher(s)) return p;
+    if (e->options.ffn_skip.on) p.hooks[p.n_hooks++] = &e->ffn_skipper.hook;
+    if (e->options.early_exit > 0) p.hooks[p.n_hooks++] = &e->early_exit;
+    return p;
 }
 
 /* ---- spans ---- */
 
-skv_forward_span skv_step_span(skv_sequence *s, const int32_t *ids, size_t n, size_t at)
+skv_pass_span skv_step_span(skv_sequence *s, const int32_t *ids, size_t n, size_t at)
 {
-    return (skv_forward_span){.ids = ids,
-                              .n = n,
-                              .n_past = at,
-                              .position0 = at,
-                              .context = s->max_tokens,
-                              .cache = &s->cache,
-                              .state = s->state,
-                              .wanted = SKV_ROWS_NONE,
-                              .unskipped = s->unskipped,
-                              .adapters = s->adapters.n > 0 ? &s->adapters : NULL,
-                              .votes = s->votes.votes ? &s->votes : NULL,
-                              .deep_from = n};
+    return (skv_pass_span){.at = {.n = n,
+                                  .n_past = at,
+                                  .position0 = at,
+                                  .context = s->max_tokens,
+                                  .table = s->cache.table,
+                                  .state = s->state},
+                           .ids = ids,
+                           .cache = &s->cache,
+                           .unskipped = s->unskipped,
+                           .adapters = s->adapters.n > 0 ? &s->adapters : NULL,
+                           .votes = s->votes.votes ? &s->votes : NULL,
+                           .deep_from = n};
 }
 
-size_t skv_step_wanted(skv_want want, size_t n)
+/* Tokens of n whose output is wanted: the last ones. */
+static size_t count_wanted(skv_want want, size_t n)
 {
     switch (want) {
     case SKV_WANT_NONE: return 0;
@@ -93,16 +69,12 @@ static bool wants_hidden(skv_want want)
     return want == SKV_WANT_LAST_HIDDEN || want == SKV_WANT_ALL_HIDDEN;
 }
 
-void skv_step_want(skv_forward_span *span, skv_want want, size_t i_span)
+void skv_step_want(skv_pass_span *span, skv_want want, size_t i_span)
 {
-    static const skv_rows_wanted rows[] = {
-        [SKV_WANT_NONE] = SKV_ROWS_NONE,      [SKV_WANT_LAST] = SKV_ROWS_LAST,
-        [SKV_WANT_ALL] = SKV_ROWS_ALL,        [SKV_WANT_LAST_HIDDEN] = SKV_ROWS_LAST,
-        [SKV_WANT_ALL_HIDDEN] = SKV_ROWS_ALL, [SKV_WANT_DRAFTED] = SKV_ROWS_ALL};
-    span->wanted = rows[want];
+    span->n_wanted = count_wanted(want, span->at.n);
     span->hidden = wants_hidden(want);
     span->told_span = i_span;
-    span->told_row = span->n - skv_step_wanted(want, span->n);
+    span->told_row = span->at.n - span->n_wanted;
 }
 
 skv_status skv_engine_check_ids(const skv_engine *e, const int32_t *ids, size_t n, skv_error *err)
@@ -146,8 +118,8 @@ void skv_engine_count_model(skv_engine *e, const skv_sequence *s, size_t n, skv_
 {
     const skv_config *c = e->config;
     const double D = (double)c->hidden, tokens = (double)n;
-    double sum = (double)(wants_hidden(want) ? 0 : skv_step_wanted(want, n)) * 2 * D *
-                 (double)e->model.ids.n;
+    double sum =
+        (double)(wants_hidden(want) ? 0 : count_wanted(want, n)) * 2 * D * (double)e->model.ids.n;
     for (size_t i = 0; i < c->n_layers; i++) {
         const skv_layer_shape *shape = &c->layers[i];
         const double q = (double)skv_config_q_columns(c, i);

@@ -228,6 +228,18 @@ static uint32_t *draw_mask(backend_check *c, size_t V)
     return bits;
 }
 
+/* Ids that may not come: the best of a row among them, if there are any, and one beyond the
+ * vocabulary. */
+static const int32_t *draw_held(picks *k, size_t row, size_t *n)
+{
+    const float *x = k->logits.host + row * k->ld;
+    int32_t *ids = draw_ids(k->c, k->V, MOST_CHANGED, n), best = 0;
+    for (size_t i = 1; i < k->V; i++) best = x[i] > x[best] ? (int32_t)i : best;
+    if (*n > 0) ids[*n - 1] = best;
+    if (*n > 1) ids[0] = check_one_in(k->c, 2) ? -1 : 1 << 30;
+    return ids;
+}
+
 static void draw_changes(picks *k, skv_pick_row *p)
 {
     backend_check *c = k->c;
@@ -249,10 +261,8 @@ static void draw_changes(picks *k, skv_pick_row *p)
         }
         p->penalties = seen;
     }
-    for (size_t i = 0; i < 2 && check_one_in(c, 3); i++) {
-        p->held[i] = draw_ids(c, k->V, MOST_CHANGED, &p->n_held[i]);
-        if (p->n_held[i] > 1)
-            ((int32_t *)(uintptr_t)p->held[i])[0] = check_one_in(c, 2) ? -1 : 1 << 30;
+    for (size_t i = 0; i < 2; i++) {
+        if (check_one_in(c, 2)) p->held[i] = draw_held(k, p->row, &p->n_held[i]);
     }
 }
 
@@ -318,6 +328,7 @@ static void pick(picks *k, const skv_pick_row *p, skv_picked *out)
     }
     check_done(c);
     for (size_t i = 0; i < DRAWS; i++) out[i] = be->picked(be, k->step, i);
+    (void)be->picked(be, k->step, DRAWS);
 }
 
 static void check_wish(picks *k)

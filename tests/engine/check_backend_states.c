@@ -3,7 +3,9 @@
  *
  * Several sequences are read twice, each time in other random steps: with drafts that are taken
  * back, in states that held NaN before, and with states copied, or written and read, in between.
- * Every result must be near the recurrence, and have the same bits both times.
+ * Every result must be near the recurrence, and have the same bits both times. Rows are floats or
+ * activations. What these cannot hold the recurrence does not get, and all between is f32, so a
+ * result is rounded once more at most.
  */
 #include <math.h>
 #include <string.h>
@@ -55,6 +57,7 @@ typedef struct mixer {
     state_span spans[SEQUENCES];
     size_t i_sequence[SEQUENCES];
     uint32_t rows[CHECK_ROWS]; /* wanted */
+    bool in_place;             /* the convolution */
     rows host;
     check_tensor q, k, v, a, b, x, out, y;
 } mixer;
@@ -183,7 +186,7 @@ static void draw_layer(backend_check *c, mixer *m)
 
 static check_tensor equal_rows(backend_check *c, size_t n_rows, size_t n)
 {
-    const check_tensor t = check_random(c, n_rows * n, 1);
+    const check_tensor t = check_operand(c, n_rows * n, 1);
     for (size_t i = n; i < t.n; i++) t.host[i] = t.host[i - n];
     check_put(c, t);
     return t;
@@ -206,12 +209,36 @@ static void draw_weights(backend_check *c, mixer *m)
     m->weight = check_random(c, m->layer.conv_taps * n, 1);
     if (check_one_in(c, 2)) m->bias = check_random(c, n, 1);
     m->silu = check_one_in(c, 2);
-    if (check_one_in(c, 2)) m->gate_in = check_random(c, CHECK_ROWS * n, 1);
+    if (check_one_in(c, 2)) m->gate_in = check_operand(c, CHECK_ROWS * n, 1);
     if (check_one_in(c, 2)) m->gate_out = equal_rows(c, CHECK_ROWS, n);
     if (check_one_in(c, 3)) m->newest = equal_rows(c, CHECK_ROWS, n);
     m->write_max = check_one_in(c, 2) ? 1 : 2;
     if (check_one_in(c, 2)) m->dt_min = 0.1f;
     if (check_one_in(c, 2)) m->dt_max = 1.5f;
+}
+
+/* Rows of a step; those that decide about states are floats. */
+static void draw_rows(backend_check *c, mixer *m)
+{
+    m->q = check_operand(c, CHECK_ROWS * m->w.q, 1);
+    m->k = check_operand(c, CHECK_ROWS * m->w.k, 1);
+    m->v = check_operand(c, CHECK_ROWS * m->w.v, 1);
+    m->a = check_random(c, CHECK_ROWS * m->w.gate, 1);
+    m->b = check_random(c, CHECK_ROWS * m->w.gate, 1);
+    m->x = check_operand(c, CHECK_ROWS * m->w.conv, 1);
+    m->out = check_operand(c, CHECK_ROWS * m->w.v, 1);
+    m->y = check_operand(c, CHECK_ROWS * m->w.conv, 1);
+}
+
+/* x [n] becomes what rows of t can hold. */
+static void hold(backend_check *c, check_tensor t, float *x, size_t n)
+{
+    for (size_t at = 0, some; t.unit > 0 && at < n; at += some) {
+        some = t.n < n - at ? t.n : n - at;
+        memcpy(t.host, x + at, some * sizeof *x);
+        check_put(c, t);
+        memcpy(x + at, t.host, some * sizeof *x);
+    }
 }
 
 static void draw_sequences(backend_check *c, mixer *m)
@@ -220,6 +247,11 @@ static void draw_sequences(backend_check *c, mixer *m)
         sequence *s = &m->s[i];
         s->n = check_between(c, 1, LENGTH);
         s->in = inputs(m, s->n);
+        hold(m->c, m->q, s->in.q, s->n * m->w.q);
+        hold(m->c, m->k, s->in.k, s->n * m->w.k);
+        hold(m->c, m->v, s->in.v, s->n * m->w.v);
+        hold(m->c, m->x, s->in.x, s->n * m->w.conv);
+        hold(m->c, m->gate_in, s->in.gate, s->n * m->w.conv);
         s->want = check_host(c, s->n * m->w.v * sizeof *s->want);
         s->bound = check_host(c, s->n * m->w.v * sizeof *s->bound);
         s->conv = check_host(c, s->n * m->w.conv * sizeof *s->conv);
@@ -237,14 +269,6 @@ static void draw_sequences(backend_check *c, mixer *m)
                      floats(c, CHECK_ROWS * m->w.gate),
                      floats(c, CHECK_ROWS * m->w.conv),
                      NULL};
-    m->q = check_random(c, CHECK_ROWS * m->w.q, 1);
-    m->k = check_random(c, CHECK_ROWS * m->w.k, 1);
-    m->v = check_random(c, CHECK_ROWS * m->w.v, 1);
-    m->a = check_random(c, CHECK_ROWS * m->w.gate, 1);
-    m->b = check_random(c, CHECK_ROWS * m->w.gate, 1);
-    m->x = check_random(c, CHECK_ROWS * m->w.conv, 1);
-    m->out = check_random(c, CHECK_ROWS * m->w.v, 1);
-    m->y = check_random(c, CHECK_ROWS * m->w.conv, 1);
 }
 
 /* ---- a step ---- */
@@ -325,6 +349,8 @@ static void run_step(mixer *m)
     for (size_t i = 0; i < 6; i++) check_put(c, *in[i]);
     if (m->gate_in.n) check_put(c, m->gate_in);
     begin_step(m);
+    m->in_place =
+        m->n_rows == m->T && m->x.unit <= m->y.unit && m->y.unit <= m->x.unit && check_one_in(c, 2);
     const skv_row_set set = m->n_rows == m->T && check_one_in(c, 2) ? SKV_SET_ALL : SKV_SET_WANTED;
     check_begin(c, "conv");
     be->conv(be, &(skv_conv_args){.step = m->step,
@@ -335,7 +361,7 @@ static void run_step(mixer *m)
                                   .x = check_rows(m->x, m->w.conv),
                                   .gate_in = rows_or_none(m->gate_in, m->w.conv),
                                   .newest = rows_or_none(m->newest, m->w.conv),
-                                  .y = check_rows(m->y, m->w.conv),
+                                  .y = check_rows(m->in_place ? m->x : m->y, m->w.conv),
                                   .gate_out = rows_or_none(m->gate_out, m->w.conv),
                                   .weight = check_vec(m->weight),
                                   .bias = m->bias.n ? check_vec(m->bias) : (skv_vec){0},
@@ -359,13 +385,13 @@ static void run_step(mixer *m)
     check_end_step(c, m->step);
 }
 
-/* A row of results near `want`, and equal to `before` if that is known. */
-static void check_result(backend_check *c, const char *op, const float *got, size_t n,
+/* The results of a row, as t holds them, near `want`, and equal to `before` if that is known. */
+static void check_result(backend_check *c, check_tensor t, const float *got, size_t n,
                          const double *want, const double *bound, float *before, bool known)
 {
-    check_begin(c, op);
     for (size_t i = 0; i < n; i++) {
-        if (!check_number(c, i, n, (double)got[i], want[i], bound[i] + 1e-30)) return;
+        const double most = bound[i] + t.unit * (fabs(want[i]) + bound[i]) + 1e-30;
+        if (!check_number(c, i, n, (double)got[i], want[i], most)) return;
     }
     if (known) check_same(c, got, before, n * sizeof *got);
     memcpy(before, got, n * sizeof *got);
@@ -375,9 +401,10 @@ static void check_result(backend_check *c, const char *op, const float *got, siz
 static void check_step(mixer *m, const size_t *drafts)
 {
     float *out = floats(m->c, CHECK_ROWS * m->w.v), *y = floats(m->c, CHECK_ROWS * m->w.conv);
+    const check_tensor at = m->in_place ? m->x : m->y;
     if (m->n_rows > 0) {
         check_get(m->c, check_rows(m->out, m->w.v), m->n_rows, m->w.v, out);
-        check_get(m->c, check_rows(m->y, m->w.conv), m->n_rows, m->w.conv, y);
+        check_get(m->c, check_rows(at, m->w.conv), m->n_rows, m->w.conv, y);
     }
     for (size_t i = 0; i < m->n_rows; i++) {
         size_t k = 0;
@@ -386,9 +413,11 @@ static void check_step(mixer *m, const size_t *drafts)
         if (in_span + drafts[k] >= m->spans[k].n) continue;
         sequence *s = &m->s[m->i_sequence[k]];
         const size_t t = m->spans[k].n_past + in_span, v = m->w.v, conv = m->w.conv;
-        check_result(m->c, "scan", out + i * v, v, s->want + t * v, s->bound + t * v,
+        check_begin(m->c, "scan");
+        check_result(m->c, m->out, out + i * v, v, s->want + t * v, s->bound + t * v,
                      s->got + t * v, s->has[t]);
-        check_result(m->c, "conv", y + i * conv, conv, s->conv + t * conv, s->conv_bound + t * conv,
+        check_begin(m->c, "conv");
+        check_result(m->c, at, y + i * conv, conv, s->conv + t * conv, s->conv_bound + t * conv,
                      s->conv_got + t * conv, s->has[t]);
         s->has[t] = true;
     }
@@ -421,8 +450,16 @@ static void step(mixer *m)
 
 /* ---- states ---- */
 
+static void check_state(mixer *m, size_t i, const unsigned char *want, size_t n_bytes)
+{
+    skv_backend *be = check_backend_of(m->c);
+    unsigned char *got = check_host(m->c, n_bytes);
+    be->state_read(be, got, m->states, i);
+    check_same(m->c, got, want, n_bytes);
+}
+
 /* A sequence goes on in another state, which is given its own by one way or the other. */
-static void move_state(mixer *m, sequence *s, size_t n_bytes)
+static void move_state(mixer *m, sequence *s, size_t n_bytes, const unsigned char *zeros)
 {
     skv_backend *be = check_backend_of(m->c);
     const size_t to = (s->state + SEQUENCES) % STATES;
@@ -435,6 +472,7 @@ static void move_state(mixer *m, sequence *s, size_t n_bytes)
         const bool written = be->state_write(be, m->states, to, host, s->at);
         check_number(m->c, 0, 1, written, 1, 0);
         check_number(m->c, 0, 1, be->state_write(be, m->states, s->state, host, s->n + 1000), 0, 0);
+        check_state(m, s->state, zeros, n_bytes);
     }
     s->state = to;
 }
@@ -470,8 +508,14 @@ void check_states(backend_check *c)
         check_same(c, err.text, "states", 1);
         return;
     }
+    unsigned char *zeros = check_host(c, n_bytes);
+    be->state_read(be, zeros, m->states, 0);
+    draw_rows(c, m);
     draw_sequences(c, m);
     spoil_states(m);
+    check_begin(c, "state_clear");
+    be->state_clear(be, m->states, STATES - 1);
+    check_state(m, STATES - 1, zeros, n_bytes);
     for (int reading = 0; reading < 2; reading++) {
         for (size_t i = 0; i < SEQUENCES; i++) {
             m->s[i].at = 0;
@@ -480,7 +524,7 @@ void check_states(backend_check *c)
         for (int i_step = 0; i_step < 25; i_step++) {
             step(m);
             sequence *s = &m->s[check_below(c, SEQUENCES)];
-            if (i_step % 10 == 4 && s->at > 0) move_state(m, s, n_bytes);
+            if (i_step % 10 == 4 && s->at > 0) move_state(m, s, n_bytes, zeros);
         }
     }
     be->states_free(be, m->states);

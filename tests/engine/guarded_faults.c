@@ -23,6 +23,7 @@ static struct planted {
     skv_backend was;
     const skv_backend_step_spec *spec;
     const skv_linear *const *experts;
+    const skv_pick_row *wishes;
 } planted;
 
 /* ---- faults ---- */
@@ -131,6 +132,18 @@ static skv_status begin_in_one_state(skv_backend *be, skv_backend_step *step,
 static void write_a_state_twice(skv_backend *be)
 {
     be->step_begin = begin_in_one_state;
+}
+
+static void clear_nothing(skv_backend *be, skv_states *states, size_t i)
+{
+    (void)be;
+    (void)states;
+    (void)i;
+}
+
+static void keep_a_state(skv_backend *be)
+{
+    be->state_clear = clear_nothing;
 }
 
 static skv_status begin_a_row_later(skv_backend *be, skv_backend_step *step,
@@ -281,6 +294,68 @@ static void lose_ids(skv_backend *be)
     be->step_begin = begin_with_other_ids;
 }
 
+/* ---- faults of picks ---- */
+
+static void keep_the_wishes(skv_backend *be, skv_backend_step *step, skv_rows logits, size_t V,
+                            const skv_pick_row *rows, size_t n, size_t first)
+{
+    planted.wishes = rows;
+    planted.was.pick(be, step, logits, V, rows, n, first);
+}
+
+static skv_picked read_by_the_kept_wishes(skv_backend *be, const skv_backend_step *step, size_t i)
+{
+    (void)*(volatile const size_t *)&planted.wishes->row;
+    return planted.was.picked(be, step, i);
+}
+
+static void keep_wishes_too_long(skv_backend *be)
+{
+    be->pick = keep_the_wishes;
+    be->picked = read_by_the_kept_wishes;
+}
+
+static void read_picks_without_a_wait(skv_backend *be)
+{
+    be->picked = guarded_backend_picked_at_once;
+}
+
+static void pick_in_place_of_the_first(skv_backend *be, skv_backend_step *step, skv_rows logits,
+                                       size_t V, const skv_pick_row *rows, size_t n, size_t first)
+{
+    if (first > 0) planted.was.pick(be, step, logits, V, rows, n, first);
+    planted.was.pick(be, step, logits, V, rows, n, 0);
+}
+
+static void overwrite_picks(skv_backend *be)
+{
+    be->pick = pick_in_place_of_the_first;
+}
+
+/* Picks by wishes of which something was lost. */
+#define LOSES(name, field, value)                                                                  \
+    static void pick_and_##name(skv_backend *be, skv_backend_step *step, skv_rows logits,          \
+                                size_t V, const skv_pick_row *rows, size_t n, size_t first)        \
+    {                                                                                              \
+        skv_pick_row less[CHECK_ROWS];                                                             \
+        for (size_t i = 0; i < n; i++) {                                                           \
+            less[i] = rows[i];                                                                     \
+            less[i].field = (value);                                                               \
+        }                                                                                          \
+        planted.was.pick(be, step, logits, V, less, n, first);                                     \
+    }                                                                                              \
+    static void name(skv_backend *be)                                                              \
+    {                                                                                              \
+        be->pick = pick_and_##name;                                                                \
+    }
+LOSES(take_the_first_row, row, 0)
+LOSES(lose_a_mask, mask, NULL)
+LOSES(lose_biases, n_biases, 0)
+LOSES(lose_penalties, n_penalties, 0)
+LOSES(let_held_ids_come, n_held[1], 0)
+LOSES(draw_by_another_number, u, 0.5)
+#undef LOSES
+
 /* ---- what finds them ---- */
 
 typedef struct fault {
@@ -298,6 +373,7 @@ static const fault faults[] = {
     {"a lost count of dropped rows", lose_a_dropped_count, false},
     {"a lost entry of a table", lose_an_entry_of_a_table, false},
     {"a state written twice", write_a_state_twice, false},
+    {"a state that is not cleared", keep_a_state, false},
     {"angles of another step", take_angles_of_another_step, false},
     {"a row that is not copied", forget_the_last_row, false},
     {"a window that is not looked at", lose_a_window, false},
@@ -309,6 +385,15 @@ static const fault faults[] = {
     {"rows of a product from a wrong set", take_rows_of_a_wrong_set, false},
     {"a row that is not summed over ranks", lose_a_row_of_a_sum, false},
     {"lost ids", lose_ids, true},
+    {"wishes that are kept too long", keep_wishes_too_long, false},
+    {"picks that are read before the wait", read_picks_without_a_wait, true},
+    {"picks in place of earlier ones", overwrite_picks, false},
+    {"a pick from another row", take_the_first_row, false},
+    {"a pick without its mask", lose_a_mask, false},
+    {"a pick without its biases", lose_biases, false},
+    {"a pick without its penalties", lose_penalties, false},
+    {"a pick of an id that is held back", let_held_ids_come, false},
+    {"a draw by another number", draw_by_another_number, false},
 };
 
 /* In a process of its own: check_backend with this fault, or none. Wrong results go to `out`. */

@@ -13,12 +13,14 @@
 #include "backend/devices.h"
 #include "base/system.h"
 #include "check_backend.h"
+#include "tested_level.h"
 
 static void check_level(skv_cpu_level level, size_t n_threads, uint64_t seed)
 {
     skv_backend *be;
     skv_error err;
     skv_pool *pool;
+    if (!tested_level(level)) return;
     assert_int_equal(skv_pool_create(n_threads, &pool, &err), SKV_OK);
     if (skv_backend_create(&(skv_backend_options){.threads = pool, .level = level}, &be, &err) ==
         SKV_OK) { /* else: not here */

@@ -20,9 +20,11 @@
 #include "kernels/cpu.h"
 #include "open_engine.h"
 #include "prefill/method.h"
+#include "property_seed.h"
 #include "skv/skv.h"
 #include "skv/tools.h"
 #include "span_logits.h"
+#include "tested_level.h"
 
 #define MODEL SKV_TEST_DATA "/models/llama3-v5"
 #define SWIFTKV_MODEL SKV_TEST_DATA "/models/llama-swiftkv-g2"
@@ -33,12 +35,8 @@
 
 enum { N_IDS = 60, VOCAB_MAX = 512 };
 
-/* All pairs of weights and KV types, or each type once: threads do the same in all of them. */
-#if defined(__SANITIZE_THREAD__)
-enum { MIX_STEP = 5 };
-#else
-enum { MIX_STEP = 1 };
-#endif
+/* All pairs of weights and KV types, or each type once. */
+enum { MIX_STEP = THREADS_ONLY ? 5 : 1 };
 
 static void make_ids(int32_t ids[N_IDS])
 {
@@ -99,7 +97,6 @@ static void expect_invariant(const char *model, const skv_engine_options *option
 static void test_batch_invariance(void **state)
 {
     (void)state;
-    unsigned features = skv_cpu_detect();
     static const skv_weights weights[] = {SKV_WEIGHTS_F32, SKV_WEIGHTS_BF16, SKV_WEIGHTS_INT8,
                                           SKV_WEIGHTS_INT4};
     static const skv_kv kvs[] = {SKV_KV_F32, SKV_KV_BF16, SKV_KV_INT8, SKV_KV_FP8};
@@ -107,7 +104,7 @@ static void test_batch_invariance(void **state)
     make_ids(ids);
     for (size_t i = 16 * SKV_CPU_LEVEL_AVX2; i < 16 * (SKV_CPU_LEVEL_NEON + 1); i += MIX_STEP) {
         skv_cpu_level level = (skv_cpu_level)(i / 16);
-        if (!skv_cpu_level_runs(level, features)) continue;
+        if (!tested_level(level)) continue;
         skv_engine_options options = small_options();
         options.step_tokens = options.context = 128;
         options.kv_tokens = 4 * 128;

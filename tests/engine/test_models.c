@@ -18,6 +18,7 @@
 #include "kernels/cpu.h"
 #include "skv/skv.h"
 #include "skv/tools.h"
+#include "tested_level.h"
 
 static golden *all;
 static size_t n_all;
@@ -198,9 +199,8 @@ static void test_codes_of_folders(void **state)
     static const char *const names[] = {
         "int8-row", "int4-zeros", "int4-64",  "int4-128-zeros", "awq",
         "awq-128",  "gptq",       "gptq-128", "mixtral-int4",   "qwen3-moe-gptq"};
-    const unsigned features = skv_cpu_detect();
     for (int level = SKV_CPU_LEVEL_REF; level <= SKV_CPU_LEVEL_NEON; level++) {
-        if (!skv_cpu_level_runs((skv_cpu_level)level, features)) continue;
+        if (!tested_level((skv_cpu_level)level)) continue;
         for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
             skv_engine_options options = f32_options(SKV_PREFILL_AUTO, 0);
             options.cpu = skv_cpu_level_name((skv_cpu_level)level);
@@ -218,9 +218,8 @@ static void test_wide_groups_with_int8_rows(void **state)
 {
     (void)state;
     static const char *const names[] = {"int4-64", "int4-128-zeros", "awq-128", "gptq-128"};
-    const unsigned features = skv_cpu_detect();
     for (int level = SKV_CPU_LEVEL_REF; level <= SKV_CPU_LEVEL_NEON; level++) {
-        if (!skv_cpu_level_runs((skv_cpu_level)level, features)) continue;
+        if (!tested_level((skv_cpu_level)level)) continue;
         for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
             const golden *g = find_golden(names[i]);
             skv_engine_options options = f32_options(SKV_PREFILL_AUTO, 0);

@@ -20,6 +20,7 @@
 #include "skv/quantize.h"
 #include "skv/tools.h"
 #include "temp_folder.h"
+#include "tested_level.h"
 
 enum { N_IDS = 40 };
 
@@ -55,12 +56,11 @@ static void score(const char *path, const skv_engine_options *options, double ou
 
 static void check_file(const char *path)
 {
-    const unsigned features = skv_cpu_detect();
     double want[N_IDS], got[N_IDS];
     skv_engine_options options = options_of(SKV_WEIGHTS_F32, SKV_CPU_LEVEL_REF);
     score(path, &options, want);
     for (int level = SKV_CPU_LEVEL_REF; level <= SKV_CPU_LEVEL_NEON; level++) {
-        if (!skv_cpu_level_runs((skv_cpu_level)level, features)) continue;
+        if (!tested_level((skv_cpu_level)level)) continue;
         options = options_of(SKV_WEIGHTS_FILE, (skv_cpu_level)level);
         score(path, &options, got);
         for (size_t i = 1; i < N_IDS; i++) {

@@ -373,13 +373,22 @@ typedef struct bad_message {
     skv_status status;
 } bad_message;
 
-/* An engine and a sequence on two ranks, and then this: the follower refuses it and ends. */
-static void expect_refused(const bad_message *bad)
+static void send_block(ranks *r, const skv_told *head, const skv_told_span *span)
+{
+    skv_error err = {0};
+    unsigned char block[SKV_TOLD_BLOCK] = {0};
+    memcpy(block, head, sizeof *head);
+    memcpy(block + sizeof *head, span, sizeof *span);
+    assert_int_equal(r->team.share(r->team.ctx, block, sizeof block, &err), SKV_OK);
+}
+
+/* An engine and a sequence on two ranks, with an index or without one, and then this: the follower
+ * refuses it and ends. */
+static void expect_refused(const bad_message *bad, bool indexed)
 {
     ranks r;
     skv_error err = {0};
     skv_sequence *s = NULL;
-    unsigned char block[SKV_TOLD_BLOCK] = {0};
     start(&r, 2);
     const skv_engine_options options = exact(&r);
     skv_engine *engine = open_or_fail(MODELS "llama3-v5", &options);
@@ -387,9 +396,9 @@ static void expect_refused(const bad_message *bad)
     bad_message message = *bad;
     message.head.engine = (uint64_t)(uintptr_t)engine;
     message.head.sequence = message.span.sequence = (uint64_t)(uintptr_t)s;
-    memcpy(block, &message.head, sizeof message.head);
-    memcpy(block + sizeof message.head, &message.span, sizeof message.span);
-    assert_int_equal(r.team.share(r.team.ctx, block, sizeof block, &err), SKV_OK);
+    const skv_told index = {.what = SKV_TOLD_INDEX, .n = 4, .engine = message.head.engine};
+    if (indexed) send_block(&r, &index, &message.span);
+    send_block(&r, &message.head, &message.span);
     pthread_join(r.others[1].thread, NULL);
     assert_int_equal(r.others[1].status, bad->status);
     assert_true(strlen(r.others[1].err.text) > 0);
@@ -416,9 +425,24 @@ static void test_sizes_of_messages(void **state)
         {{.what = SKV_TOLD_INDEX, .n = huge}, {0}, SKV_RANGE},
         {{.what = SKV_TOLD_CREATE, .n = huge}, {0}, SKV_RANGE},
         {{.what = SKV_TOLD_OPEN, .n_bytes = 8}, {0}, SKV_FORMAT},
+        {{.what = SKV_TOLD_EVICTION, .n_bytes = 1}, {0}, SKV_FORMAT},
+        {{.what = SKV_TOLD_SHARE, .other = 1}, {0}, SKV_ARGUMENT},
+        {{.what = SKV_TOLD_MATCH}, {0}, SKV_ARGUMENT},
+        {{.what = SKV_TOLD_FORGET + 1}, {0}, SKV_ARGUMENT},
+    };
+    const bad_message of_index[] = {
+        {{.what = SKV_TOLD_MATCH, .n = huge / 2}, {0}, SKV_FORMAT},
+        {{.what = SKV_TOLD_MATCH, .n = 33, .n_bytes = 132}, {0}, SKV_FORMAT},
+        {{.what = SKV_TOLD_MATCH, .other = 64}, {0}, SKV_ARGUMENT},
+        {{.what = SKV_TOLD_REMEMBER, .n = 64}, {0}, SKV_ARGUMENT},
+        {{.what = SKV_TOLD_TOUCH, .n = (uint64_t)1 << 62}, {0}, SKV_FORMAT},
+        {{.what = SKV_TOLD_FORGET + 1}, {0}, SKV_FORMAT},
     };
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) expect_refused(&cases[i]);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) expect_refused(&cases[i], false);
+    for (size_t i = 0; i < sizeof of_index / sizeof of_index[0]; i++) {
+        expect_refused(&of_index[i], true);
+    }
 }
 
 int main(void)

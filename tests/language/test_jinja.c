@@ -17,6 +17,7 @@
 
 #include "base/mem.h"
 #include "text/chat_template.h"
+#include "text/jinja/jinja_value.h"
 
 enum { OUTPUT_MAX = 1 << 24 };
 
@@ -95,9 +96,37 @@ static void test_snippets(void **state)
     json_decref(cases);
 }
 
+/* Keys that collide: to look for a place and to take it are both work of the budget. */
+static void test_colliding_keys(void **state)
+{
+    enum { N = 1000, SLOTS = 2048, KEY_BYTES = 16 };
+    skv_budget budget;
+    skv_jarena arena;
+    skv_jdict dict = {0};
+    (void)state;
+    skv_budget_init(&budget, NULL);
+    skv_jarena_init(&arena, &budget);
+    for (unsigned i = 0; dict.n < N; i++) {
+        char name[KEY_BYTES];
+        skv_jstr text = {.data = name, .size = (size_t)snprintf(name, sizeof name, "%x", i)};
+        const uint64_t hash = skv_jdict_hash_text(&text);
+        if (hash % SLOTS != 0) continue;
+        char *kept = skv_jarena_take(&arena, KEY_BYTES, 1);
+        skv_jstr *key = skv_jarena_take(&arena, 1, sizeof *key);
+        assert_true(kept && key);
+        memcpy(kept, name, text.size);
+        *key = (skv_jstr){.data = kept, .size = text.size, .n_chars = text.size};
+        const skv_jv value = {.kind = SKV_J_STRING, .as.s = key};
+        assert_true(skv_jdict_put(&arena, &dict, hash, value, skv_j_int(i)));
+    }
+    assert_true(budget.work >= (uint64_t)N * N);
+    skv_jarena_release(&arena);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "--serve") == 0) return serve();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_snippets)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_snippets),
+                                       cmocka_unit_test(test_colliding_keys)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@
 
 #include "alloc_fail.h"
 #include "attack.h"
+#include "grammar/grammar_front.h"
 
 static void fits(const char *name, const char *schema)
 {
@@ -316,6 +317,28 @@ static void test_references(void **state)
          "\"b\":{\"type\":\"string\"}}}");
 }
 
+/* A step of a $ref, which is copied to be read, counts in the budget as all else does. */
+static void test_a_long_reference_counts(void **state)
+{
+    (void)state;
+    const skv_limits limits = {.work = 50000000, .bytes = 40000, .depth = 64};
+    skv_buf text = attack_text();
+    skv_budget budget;
+    skv_exprs exprs;
+    skv_error err = {0};
+    attack_expand(&text, "{'$defs':{'<60000:a>':{}},'$ref':'#/$defs/<60000:a>'}");
+    json_t *json = json_loadb(text.data, text.size, 0, NULL);
+    assert_non_null(json);
+    skv_budget_init(&budget, &limits);
+    skv_exprs_init(&exprs, &budget);
+    assert_int_equal(skv_schema_read_json(&exprs, json, false, &err), SKV_RANGE);
+    if (!strstr(err.text, "40000 bytes of memory")) fail_msg("%s", err.text);
+    skv_exprs_release(&exprs);
+    assert_int_equal(budget.bytes, 0);
+    json_decref(json);
+    skv_buf_release(&text);
+}
+
 /* n definitions, each as `link`, with a $ref to the next one for '@'; the last one is `end`. */
 static void chain(const char *name, size_t n, const char *link, const char *end, const char *words)
 {
@@ -528,10 +551,15 @@ static void test_out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers),       cmocka_unit_test(test_names),
-        cmocka_unit_test(test_joined),        cmocka_unit_test(test_joined_values),
-        cmocka_unit_test(test_references),    cmocka_unit_test(test_chains),
-        cmocka_unit_test(test_nesting),       cmocka_unit_test(test_choices_and_parts),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_joined),
+        cmocka_unit_test(test_joined_values),
+        cmocka_unit_test(test_references),
+        cmocka_unit_test(test_a_long_reference_counts),
+        cmocka_unit_test(test_chains),
+        cmocka_unit_test(test_nesting),
+        cmocka_unit_test(test_choices_and_parts),
         cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

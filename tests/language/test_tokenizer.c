@@ -170,6 +170,32 @@ static void test_user_defined_unigrams(void **state)
     skv_tokenizer_free(t);
 }
 
+/* What SentencePiece 0.2.3 makes of texts where a run competes with longer words, or where
+ * spellings have one score but for its rounding. */
+static void test_user_defined_unigrams_compete(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int32_t ids[6];
+        size_t n;
+    } cases[] = {{"x   code", {390, 5, 314, 304, 532}, 5},
+                 {"x  code", {390, 265, 357, 532}, 4},
+                 {"       \xe6\xbc\xa2", {5, 5, 265, 239, 197, 171}, 6},
+                 {"     ", {265, 265, 5}, 3},
+                 {"</code></code>    ", {7, 7, 265, 5}, 4},
+                 {"    </code>", {265, 5, 7}, 3}};
+    skv_tokenizer *t = open_path(DATA "spm_user_defined.model");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        skv_ids ids = {0};
+        encode(t, cases[i].text, strlen(cases[i].text), false, false, &ids);
+        assert_int_equal(ids.n, cases[i].n);
+        assert_memory_equal(ids.data, cases[i].ids, ids.n * sizeof *ids.data);
+        skv_ids_release(&ids);
+    }
+    skv_tokenizer_free(t);
+}
+
 static void test_gold_gguf(void **state)
 {
     (void)state;
@@ -326,9 +352,13 @@ static void test_hashes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gold_json), cmocka_unit_test(test_gold_spm),
-        cmocka_unit_test(test_gold_gguf), cmocka_unit_test(test_gguf_vocabs),
-        cmocka_unit_test(test_hashes),    cmocka_unit_test(test_user_defined_unigrams),
+        cmocka_unit_test(test_gold_json),
+        cmocka_unit_test(test_gold_spm),
+        cmocka_unit_test(test_gold_gguf),
+        cmocka_unit_test(test_gguf_vocabs),
+        cmocka_unit_test(test_hashes),
+        cmocka_unit_test(test_user_defined_unigrams),
+        cmocka_unit_test(test_user_defined_unigrams_compete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -367,6 +367,25 @@ static void too_little_memory(void **state)
     skv_engine_close(engine);
 }
 
+/* Its probability is asked for, and no step reads it. */
+static void a_last_id_beyond_the_vocabulary(void **state)
+{
+    (void)state;
+    skv_engine *engine = open_engine(PLAIN, 512);
+    skv_eval_example example, *batch[] = {&example};
+    skv_eval_runner runner;
+    skv_error err = {0};
+    skv_eval_example_init(&example, 0);
+    add_request(&example, 20, 10, 1, 0);
+    example.requests[0].ids.data[19] = (int32_t)skv_engine_vocab(engine);
+    assert_int_equal(skv_eval_runner_init(&runner, engine, NULL, NULL), SKV_OK);
+    assert_int_equal(skv_eval_runner_run(&runner, batch, 1, &err), SKV_RANGE);
+    assert_non_null(strstr(err.text, "ids[19]"));
+    skv_eval_runner_release(&runner);
+    skv_eval_example_release(&example);
+    skv_engine_close(engine);
+}
+
 /* Prompts that wait for what is wanted take no memory yet, and as much as others later. */
 static void memory_of_pruned_prompts(void **state)
 {
@@ -533,6 +552,7 @@ int main(void)
         cmocka_unit_test(batches),
         cmocka_unit_test(divergence),
         cmocka_unit_test(too_little_memory),
+        cmocka_unit_test(a_last_id_beyond_the_vocabulary),
         cmocka_unit_test(memory_of_pruned_prompts),
         cmocka_unit_test(agreement),
         cmocka_unit_test(log_comes_back),

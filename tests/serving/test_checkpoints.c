@@ -31,7 +31,7 @@ enum {
     CONTEXT = 512,
     BLOCK = 64,
     ANSWER_MAX = 70,
-    N_MODELS = sizeof models / sizeof models[0],
+    N_MODELS = THREADS_ONLY ? 2 : sizeof models / sizeof models[0],
     TOGETHER = 4,
     TURNS = 26,
     DRAFT = 6

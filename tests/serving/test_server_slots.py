@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Slots as scripts for llama-server use them: saved to a file, restored, also by another process, and erased."""
 
+import concurrent.futures
 import json
 import sys
 import tempfile
@@ -114,6 +115,73 @@ class SlotTest(unittest.TestCase):
         self.assertEqual(self.slot(server, 1, "restore", "x", two)[0], 400)
         self.assertEqual(self.slot(server, 1, "restore", "x", one)[0], 200)
         self.assertEqual(self.slot(server, 1, "save", "x")[0], 401)
+
+    def held(self, begin=""):
+        """Bytes of files, of one key or all."""
+        return sum(f.stat().st_size for f in self.folder.iterdir() if f.name.startswith(begin))
+
+    def fill(self, server, headers=None):
+        """Saves slot 0 under one name after another until it is refused; returns how often it was not, and the error."""
+        for i in range(100):
+            status, answer = self.slot(server, 0, "save", f"file{i}", headers)
+            if status != 200:
+                self.assertEqual((status, answer["error"]["param"]), (400, "filename"))
+                return i, answer["error"]["message"]
+        self.fail("nothing was refused")
+
+    def test_bytes_of_files(self):
+        server = self.serve("--slot-save-bytes", 4000)
+        self.ask(server, prompt_of(70, 1))
+        n, said = self.fill(server)
+        size = (self.folder / "file0").stat().st_size
+        self.assertEqual(n, 4000 // size)
+        for word in ("4000", str(size), "--slot-save-bytes"):
+            self.assertIn(word, said)
+        self.assertEqual(sorted(f.name for f in self.folder.iterdir()), sorted(f"file{i}" for i in range(n)))
+        self.assertEqual(self.slot(server, 0, "save", "file1")[0], 200)  # one that is replaced is not counted
+        (self.folder / "file1").unlink()
+        self.assertEqual(self.slot(server, 0, "save", "other")[0], 200)
+        self.assertEqual(self.slot(server, 0, "save", "file1")[0], 400)
+        self.ask(server, prompt_of(90, 1))
+        self.assertEqual(self.slot(server, 0, "save", "file0")[0], 200 if self.held() + 200 < 4000 else 400)
+        self.assertLessEqual(self.held(), 4000)
+        self.assertEqual(self.slot(server, 0, "restore", "other")[0], 200)
+
+    def test_many_at_once(self):
+        server = self.serve("--slot-save-bytes", 2000)
+        self.ask(server, prompt_of(70, 1))
+        names = [f"file{i % 12}" for i in range(48)]
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            done = list(pool.map(lambda name: self.slot(server, 0, "save", name)[0], names))
+        self.assertEqual(set(done), {200, 400})
+        self.assertLessEqual(self.held(), 2000)
+        for file in self.folder.iterdir():
+            self.assertEqual(len(json.loads(file.read_text())["tokens"]), 74, file.name)
+
+    def test_number_of_files(self):
+        server = self.serve()
+        self.ask(server, prompt_of(70, 1))
+        for i in range(4096):
+            (self.folder / f"x{i}").touch()
+        self.assertIn("4096", self.fill(server)[1])
+        (self.folder / "x5").unlink()
+        self.assertEqual(self.fill(server)[0], 1)
+
+    def test_a_key_leaves_room_for_others(self):
+        keys = Path(self.enterContext(tempfile.TemporaryDirectory())) / "keys"
+        keys.write_text("first-key-of-two-1\nsecond-key-of-two\n")
+        server = self.serve("--api-key-file", keys, "--slot-save-bytes", 8000)
+        one, two = ({"Authorization": f"Bearer {key}"} for key in keys.read_text().split())
+        body = {"prompt": prompt_of(70, 1), "n_predict": 4, "temperature": 0, "ignore_eos": True}
+        filled = []
+        for key in (one, two):
+            self.assertEqual(server.ask("POST", "/completion", body, key)[0], 200)
+            filled.append(self.fill(server, key)[0])
+        size = next(self.folder.iterdir()).stat().st_size
+        self.assertEqual(filled[0], 3 * 8000 // 4 // size)
+        left = 8000 - filled[0] * size
+        self.assertEqual(filled[1], 3 * left // 4 // size)
+        self.assertGreater(filled[1], 0)
 
     def test_without_a_folder(self):
         server = Server(PLAIN)

@@ -23,7 +23,15 @@
 
 #define MODELS SKV_TEST_DATA "/models/"
 
-enum { CONTEXT = 1024, VOCAB = 79, ANSWER = 6, ROUNDS = 40, BLOCK = 64, TEXT = 640, LEAST = 256 };
+enum {
+    CONTEXT = 1024,
+    VOCAB = 79,
+    ANSWER = 6,
+    ROUNDS = THREADS_ONLY ? 16 : 40,
+    BLOCK = 64,
+    TEXT = 640,
+    LEAST = 256
+};
 
 static const char *const models[] = {MODELS "llama3-v5", MODELS "qwen2-swiftkv-g2",
                                      MODELS "llama-swiftkv-g1"};

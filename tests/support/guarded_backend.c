@@ -222,7 +222,10 @@ static skv_mapped guarded_map(skv_backend *base, skv_rows rows, size_t n_rows, s
 {
     guarded *g LEAVES = guarded_inside(base);
     mapping *m = g->maps;
-    if (access & SKV_MAP_READ) guarded_wait(g);
+    if (access & SKV_MAP_READ) {
+        guarded_wait(g);
+        g->n_mapped += n_rows * n;
+    }
     while (m < g->maps + MAX_MAPS && m->host) m++;
     if (m == g->maps + MAX_MAPS) guarded_die("too much is mapped at a time");
     if (!rows.area || rows.area->of != g) guarded_die("what is mapped is not an area's");
@@ -633,6 +636,11 @@ bool guarded_backend_is(const skv_backend *be)
 size_t guarded_backend_waits(const skv_backend *be)
 {
     return ((const guarded *)be)->n_waits;
+}
+
+size_t guarded_backend_mapped(const skv_backend *be)
+{
+    return ((const guarded *)be)->n_mapped;
 }
 
 skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_backend **out,

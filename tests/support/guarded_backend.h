@@ -12,8 +12,9 @@
  * describe a step become nonsense when the CPU has had them. What is mapped is a copy: of the
  * contents if they are asked for, else of nonsense, and it is written back only if that is asked
  * for. A page that was mapped is out of reach after page_unmap, and pages that are read are
- * nonsense until pages_done, saved rows until step_wait. What an operation leaves undefined becomes
- * nonsense, and so does what does not last where a step begins.
+ * nonsense until pages_done, saved rows until step_wait. What the host got of picks becomes
+ * nonsense where they begin anew, and none may be replaced before it was read. What an operation
+ * leaves undefined becomes nonsense, and so does what does not last where a step begins.
  *
  * Programs that link guarded_backend.c with --wrap=skv_backend_create get it in place of the
  * CPU's (tests/CMakeLists.txt).
@@ -30,6 +31,10 @@ bool guarded_backend_is(const skv_backend *be);
 /** How often the host has read what operations have computed since it did so before: as often a
  * device would have made it wait. */
 size_t guarded_backend_waits(const skv_backend *be);
+/** Numbers that the host has mapped for reading. */
+size_t guarded_backend_mapped(const skv_backend *be);
+/** `picked` without the wait: a fault for tests of checks. */
+skv_picked guarded_backend_picked_at_once(skv_backend *be, const skv_backend_step *step, size_t i);
 /** Whether it compares the operations of decoding steps: the compiler has to know padding. */
 bool guarded_backend_compares(void);
 /** The emulated device has this much memory, where one is made afterwards. */

@@ -139,25 +139,35 @@ static void end_tape(guarded *g)
 
 /* ---- the list ---- */
 
-static void end_lists(kept *lists)
+void *guarded_copy(kept **list, const void *from, size_t n_bytes)
 {
-    while (lists) {
-        kept *next = lists->next;
-        memset(lists->bytes, NONSENSE, lists->n_bytes);
-        free(lists);
-        lists = next;
+    kept *k = guarded_take(sizeof *k + n_bytes);
+    k->next = *list;
+    k->n_bytes = n_bytes;
+    if (n_bytes > 0) memcpy(k->bytes, from, n_bytes);
+    *list = k;
+    return k->bytes;
+}
+
+void guarded_spoil_copies(const kept *list)
+{
+    for (; list; list = list->next) {
+        memset((void *)(uintptr_t)list->bytes, NONSENSE, list->n_bytes);
+    }
+}
+
+void guarded_free_copies(kept *list)
+{
+    while (list) {
+        kept *next = list->next;
+        free(list);
+        list = next;
     }
 }
 
 void *guarded_keep(guarded *g, const void *from, size_t n_bytes)
 {
-    if (!from) return NULL;
-    kept *k = guarded_take(sizeof *k + n_bytes);
-    k->next = g->next.lists;
-    k->n_bytes = n_bytes;
-    memcpy(k->bytes, from, n_bytes);
-    g->next.lists = k;
-    return k->bytes;
+    return from ? guarded_copy(&g->next.lists, from, n_bytes) : NULL;
 }
 
 void guarded_later(guarded *g, guarded_replay *replay, const void *args, size_t n_bytes)
@@ -185,7 +195,8 @@ static void run_record(guarded *g, record *r)
     for (size_t i = 0; i < r->n_operands; i++) pack(g, &r->operands[i]);
     for (size_t i = 0; i < r->n_operands; i++) blank(g, &r->operands[i]);
     free(r->args);
-    end_lists(r->lists);
+    guarded_spoil_copies(r->lists);
+    guarded_free_copies(r->lists);
 }
 
 void guarded_run(guarded *g)

@@ -1,4 +1,6 @@
 /* What the guarded back end picks from logits: see guarded_backend.h. */
+#include <stdlib.h>
+
 #include "guarded_state.h"
 
 static void check_ids(const int32_t *ids, size_t n, size_t V)
@@ -45,14 +47,30 @@ static skv_pick_row keep(guarded *g, const skv_pick_row *p, size_t V)
     return out;
 }
 
+/* The host has no use for results before row 0 is picked again. */
+static void end_results(skv_backend_step *step)
+{
+    guarded_spoil_copies(step->results);
+    guarded_free_copies(step->ended);
+    step->ended = step->results;
+    step->results = NULL;
+}
+
 static void count(skv_backend_step *step, const skv_pick_row *rows, size_t n, size_t first)
 {
     if (first > step->n_picks) guarded_die("picks that do not follow those before");
-    if (first == 0) step->n_numbers = 0;
+    for (size_t i = first; i < step->n_picks; i++) {
+        if (!step->picks[i].is_read) guarded_die("a pick in place of one that was not read");
+    }
+    if (first == 0) {
+        step->n_numbers = 0;
+        end_results(step);
+    }
     for (size_t i = 0; i < n; i++) step->n_numbers += rows[i].n_top + rows[i].n_ids;
     step->n_picks = first + n;
     if (step->n_picks > step->max_picks || step->n_numbers > step->max_numbers)
         guarded_die("more picks than a step is for");
+    for (size_t i = 0; i < n; i++) step->picks[first + i] = (pick_state){.n_ids = rows[i].n_ids};
 }
 
 typedef struct pick_args {
@@ -89,13 +107,31 @@ static void guarded_pick(skv_backend *base, skv_backend_step *step, skv_rows log
     LATER(g, pick, a);
 }
 
+skv_picked guarded_backend_picked_at_once(skv_backend *base, const skv_backend_step *step, size_t i)
+{
+    const guarded *g = (const guarded *)base;
+    step->picks[i].is_read = true;
+    return g->cpu->picked(g->cpu, step->inner, i);
+}
+
 static skv_picked guarded_picked(skv_backend *base, const skv_backend_step *step, size_t i)
 {
     guarded *g LEAVES = guarded_inside(base);
+    skv_backend_step *own = (skv_backend_step *)(uintptr_t)step;
     if (!step || step->of != g) guarded_die("a step of another back end");
     if (i >= step->n_picks) guarded_die("a row that was not picked");
     guarded_wait(g);
-    return g->cpu->picked(g->cpu, step->inner, i);
+    skv_picked out = guarded_backend_picked_at_once(base, step, i);
+    out.top = guarded_copy(&own->results, out.top, out.n_top * sizeof *out.top);
+    out.at = guarded_copy(&own->results, out.at, step->picks[i].n_ids * sizeof *out.at);
+    return out;
+}
+
+void guarded_free_picks(skv_backend_step *step)
+{
+    guarded_free_copies(step->results);
+    guarded_free_copies(step->ended);
+    free(step->picks);
 }
 
 void guarded_add_picks(skv_backend *base)

@@ -99,6 +99,20 @@ struct skv_angles {
     size_t n;
 };
 
+/* Memory that lasts for a while, and is overwritten when that has ended: a copy of the host's for
+ * an operation, or of a result for the host. */
+typedef struct kept {
+    struct kept *next;
+    size_t n_bytes;
+    max_align_t bytes[];
+} kept;
+
+/* A pick of a step. */
+typedef struct pick_state {
+    size_t n_ids;
+    bool is_read; /* the host has seen it */
+} pick_state;
+
 /* A step, and what it was described by. */
 struct skv_backend_step {
     const guarded *of;
@@ -106,6 +120,8 @@ struct skv_backend_step {
     size_t max_rows, max_picks, max_numbers;
     bool is_under_way;
     size_t n_picks, n_numbers;        /* that it has picked */
+    pick_state *picks;                /* owned, [max_picks] */
+    kept *results, *ended;            /* owned: what it has seen; nonsense since the next pick 0 */
     size_t n_rows, n_spans, n_angles; /* n_rows: T */
     const skv_angles *angles[SKV_STEP_ANGLES];
     size_t angle_columns;
@@ -136,13 +152,6 @@ typedef struct mapping {
     size_t n_rows, n, ld;
     skv_map_access access;
 } mapping;
-
-/* Memory of the host that an operation was given: a copy, which is overwritten when it has run. */
-typedef struct kept {
-    struct kept *next;
-    size_t n_bytes;
-    max_align_t bytes[];
-} kept;
 
 /* Rows that an operation names. */
 typedef struct operand {
@@ -198,8 +207,8 @@ struct guarded {
     skv_ticket last_ticket;
     size_t n_under_way; /* steps */
     routed routed;
-    bool is_busy; /* something was computed, and nobody has waited for it */
-    size_t n_waits;
+    bool is_busy;             /* something was computed, and nobody has waited for it */
+    size_t n_waits, n_mapped; /* n_mapped: numbers, for reading */
 };
 
 /* The harness of alloc_fail.h counts the library's allocations, not these. */
@@ -246,6 +255,10 @@ void guarded_leave(guarded *const *g);
     } while (0)
 
 void guarded_later(guarded *g, guarded_replay *replay, const void *args, size_t n_bytes);
+/* A copy in a list of such. */
+void *guarded_copy(kept **list, const void *from, size_t n_bytes);
+void guarded_spoil_copies(const kept *list);
+void guarded_free_copies(kept *list);
 /* A copy of memory of the host for the operation that is being recorded; NULL for NULL. */
 void *guarded_keep(guarded *g, const void *from, size_t n_bytes);
 /* All operations so far run. */
@@ -277,6 +290,7 @@ void guarded_add_experts(skv_backend *base);
 /* Those of tables of embeddings, and `sum`. */
 void guarded_add_tables(skv_backend *base);
 void guarded_add_picks(skv_backend *base);
+void guarded_free_picks(skv_backend_step *step);
 /* A step of this back end, which is under way. */
 skv_backend_step *guarded_step(const guarded *g, const skv_backend_step *step);
 

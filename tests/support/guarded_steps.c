@@ -269,6 +269,7 @@ static skv_status guarded_step_create(skv_backend *base, const skv_backend_step_
     step->angle_columns = limits->angle_columns;
     step->max_picks = limits->max_picks;
     step->max_numbers = limits->max_numbers;
+    step->picks = guarded_take(step->max_picks * sizeof *step->picks);
     g->n_steps++;
     *out = step;
     return SKV_OK;
@@ -284,6 +285,7 @@ static void guarded_step_free(skv_backend *base, skv_backend_step *step)
     free(step->positions);
     free((void *)(uintptr_t)step->ids);
     for (size_t i = 0; i < SKV_SET_COUNT; i++) end_set(&step->sets[i]);
+    guarded_free_picks(step);
     free(step);
     g->n_steps--;
 }

@@ -2,7 +2,8 @@
  * Seeds of properties, and how many cases there are. SKV_TEST_SEED draws other cases than those
  * that every run has; tools/checks/check_properties.py sets it. SKV_TEST_ALL (script/test --all)
  * asks for all cases where a test takes a part of them; AddressSanitizer sees the same accesses in
- * the part.
+ * the part. Under ThreadSanitizer, THREADS_ONLY, tests of many values take fewer: threads do the
+ * same in all of them.
  */
 #ifndef SKV_TESTS_PROPERTY_SEED_H
 #define SKV_TESTS_PROPERTY_SEED_H
@@ -12,6 +13,12 @@
 #include <stdlib.h>
 
 #include "base/rng.h"
+
+#if defined(__SANITIZE_THREAD__)
+enum { THREADS_ONLY = 1 };
+#else
+enum { THREADS_ONLY = 0 };
+#endif
 
 static inline uint64_t property_seed(uint64_t usual)
 {

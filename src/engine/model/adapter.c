@@ -366,8 +366,8 @@ static skv_adapted adapted_by(const skv_pass *p, size_t i, skv_product product)
     switch (product) {
     case SKV_PRODUCT_QKV:
     case SKV_PRODUCT_KV:
-        return p->f->plan->layers[i].source == SKV_KV_SOURCE_STACK ? SKV_ADAPTED_STACKED_Q
-                                                                   : SKV_ADAPTED_QKV;
+        return p->plan->layers[i].source == SKV_KV_SOURCE_STACK ? SKV_ADAPTED_STACKED_Q
+                                                                : SKV_ADAPTED_QKV;
     case SKV_PRODUCT_STACK: return SKV_ADAPTED_STACK;
     case SKV_PRODUCT_O: return SKV_ADAPTED_O;
     case SKV_PRODUCT_GATE_UP: return SKV_ADAPTED_GATE_UP;
@@ -397,7 +397,7 @@ static const skv_adapter_mix *adapters_at(const adapted_product *a, skv_span_pla
 static void add_adapter(const adapted_product *a, const skv_adapter *adapter, float scale,
                         size_t row0, size_t n, skv_rows y)
 {
-    const skv_adapters *set = a->p->f->adapters;
+    const skv_adapters *set = a->p->adapters;
     const skv_linear_args *args = a->args;
     skv_backend *be = a->p->be;
     for (size_t j = adapter->starts[a->place]; j < adapter->starts[a->place + 1]; j++) {
@@ -450,7 +450,7 @@ static bool any_adapter(const adapted_product *a, size_t first, size_t end)
  * something. */
 static void run_activated(const adapted_product *a)
 {
-    const skv_adapters *set = a->p->f->adapters;
+    const skv_adapters *set = a->p->adapters;
     skv_backend *be = a->p->be;
     for (size_t row = 0; row < a->args->n_rows; row += SKV_ADAPTER_ROWS) {
         skv_linear_args part = *a->args;
@@ -487,7 +487,7 @@ void skv_adapters_linear(const skv_pass *p, size_t i, skv_product product,
                                .place = (stack ? 0 : i) * SKV_ADAPTED_COUNT + kind,
                                .column0 = column_of(p->c, i, kind, args->part0),
                                .n_parts = args->part1 ? args->part1 - args->part0 : SIZE_MAX / 2};
-    assert(!args->step && args->n_rows <= p->f->adapters->max_rows);
+    assert(!args->step && args->n_rows <= p->adapters->max_rows);
     if (args->epilogue != SKV_EPILOGUE_STORE && args->epilogue != SKV_EPILOGUE_ADD) {
         if (any_adapter(&a, 0, args->n_rows)) {
             run_activated(&a);

@@ -1,4 +1,4 @@
-/* One step through the layers: see forward.h. The workspace is in workspace.c. */
+/* A pass through the layers: see pass.h. The workspace is in workspace.c. */
 #include "model/forward.h"
 
 #include <assert.h>
@@ -13,7 +13,7 @@
 /* Rows of the step while the host writes them. */
 typedef struct embed_job {
     const skv_pass *p;
-    const skv_forward_span *span;
+    const skv_pass_span *span;
     size_t row0;
     skv_mapped x;      /* [T, D] */
     skv_mapped x0;     /* [T, D]; NULL: no layer reads a copy of x */
@@ -54,7 +54,7 @@ static float *row_at(skv_mapped rows, size_t row)
 static skv_status embed_layers(const embed_job *job, size_t i, skv_error *err)
 {
     const skv_pass *p = job->p;
-    const skv_plan *plan = p->f->plan;
+    const skv_plan *plan = p->plan;
     const bool stops = plan->skip && i < skv_span_kept(job->span);
     const size_t D = p->c->hidden, P = p->c->per_layer, row = job->row0 + i;
     const size_t n = (stops ? plan->last_boundary : plan->n_layers) * P;
@@ -92,9 +92,9 @@ static void embed_row(void *arg, size_t i, size_t i_thread)
 static skv_status embed_span(embed_job *job, skv_error *err)
 {
     const skv_pass *p = job->p;
-    const skv_forward_span *span = job->span;
-    skv_pool_run(p->pool, span->n, embed_row, job);
-    for (size_t i = 0; i < span->n; i++) {
+    const skv_pass_span *span = job->span;
+    skv_pool_run(p->pool, span->at.n, embed_row, job);
+    for (size_t i = 0; i < span->at.n; i++) {
         size_t row = job->row0 + i;
         if (p->ws->unread[row] && p->m->ranks) { /* all of them are to know */
             *row_at(job->x, row) = NAN;
@@ -143,10 +143,10 @@ static skv_status start_rows(const skv_pass *p, skv_error *err)
         return p->m->ranks ? join_embeddings(p, err) : SKV_OK;
     }
     embed_job job = map_rows(p);
-    for (size_t s = 0; s < p->f->n_spans && status == SKV_OK; s++) {
+    for (size_t s = 0; s < p->n_spans && status == SKV_OK; s++) {
         job.span = &p->spans[s];
         status = embed_span(&job, err);
-        job.row0 += job.span->n;
+        job.row0 += job.span->at.n;
     }
     unmap_rows(&job);
     return status == SKV_OK && p->m->ranks ? join_embeddings(p, err) : status;
@@ -156,15 +156,15 @@ static skv_status start_rows(const skv_pass *p, skv_error *err)
 static void resume_rows(const skv_pass *p)
 {
     const size_t D = p->c->hidden;
-    if (p->f->saved) {
-        p->be->load_rows(p->be, p->m->stack.type, p->ws->x, p->f->saved, p->n_rows, D);
+    if (p->saved) {
+        p->be->load_rows(p->be, p->m->stack.type, p->ws->x, p->saved, p->n_rows, D);
         return;
     }
-    for (size_t s = 0, row = 0; s < p->f->n_spans; row += p->spans[s++].n) {
-        const skv_forward_span *span = &p->spans[s];
-        const skv_rows x = span->x.area ? span->x : p->f->rows;
-        assert(span->x.area || p->f->n_spans == 1);
-        if (x.area) p->be->copy_rows(p->be, skv_rows_from(p->ws->x, row, 0), x, span->n, D);
+    for (size_t s = 0, row = 0; s < p->n_spans; row += p->spans[s++].at.n) {
+        const skv_pass_span *span = &p->spans[s];
+        const skv_rows x = span->x.area ? span->x : p->rows;
+        assert(span->x.area || p->n_spans == 1);
+        if (x.area) p->be->copy_rows(p->be, skv_rows_from(p->ws->x, row, 0), x, span->at.n, D);
     }
 }
 
@@ -173,7 +173,7 @@ static void resume_rows(const skv_pass *p)
 static const skv_projections *projections_of(const skv_pass *p, size_t i)
 {
     const skv_layer *layer = &p->m->layers[i];
-    bool stacked = p->f->plan->layers[i].source == SKV_KV_SOURCE_STACK;
+    bool stacked = p->plan->layers[i].source == SKV_KV_SOURCE_STACK;
     return stacked ? &layer->stacked : &layer->own;
 }
 
@@ -200,8 +200,8 @@ static void place_own(const skv_pass *p, size_t i, skv_rows q, skv_rows k)
 {
     const size_t n = skv_pass_kv_columns(p, i);
     const skv_rows v = p->c->layers[i].k_is_v ? k : skv_rows_from(k, 0, n / 2);
-    for (size_t h = 0; h < p->f->n_hooks; h++) {
-        const skv_hook *hook = p->f->hooks[h];
+    for (size_t h = 0; h < p->n_hooks; h++) {
+        const skv_hook *hook = p->hooks[h];
         if (hook->on_kv) hook->on_kv(hook->user, i, k, v, p->n_rows);
     }
     skv_pass_place(p, i, &p->m->layers[i].own, q, k, v);
@@ -232,7 +232,7 @@ static skv_rows make_qkv(skv_pass *p, size_t i, bool wanted_only)
 {
     const size_t n_q = skv_config_q_columns(p->c, i), n_kv = skv_pass_kv_columns(p, i);
     const size_t end = p->c->layers[i].k_is_v ? SKV_PART_V : SKV_PART_QKV_END;
-    const bool own = p->f->plan->layers[i].source == SKV_KV_SOURCE_OWN;
+    const bool own = p->plan->layers[i].source == SKV_KV_SOURCE_OWN;
     if (own && !wanted_only) {
         run_qkv(p, i, SKV_PART_Q, end, n_q + n_kv);
         const skv_rows qkv = skv_rows_as(p->ws->qkv, n_q + n_kv);
@@ -251,7 +251,7 @@ static double rows_seen(const skv_pass *p, size_t i, const skv_kv_cache *cache, 
                         size_t n_q)
 {
     const size_t window = p->c->layers[i].window, n_tracks = skv_pass_tracks(p, i);
-    const size_t *dropped = skv_kv_cache_dropped(cache, p->f->plan->layers[i].slot);
+    const size_t *dropped = skv_kv_cache_dropped(cache, p->plan->layers[i].slot);
     double gone = 0;
     for (size_t t = 0; dropped && t < n_tracks; t++) gone += (double)dropped[t];
     const double first = (double)(n_past + 1) - gone / (double)n_tracks; /* each sees one more */
@@ -268,11 +268,11 @@ static double rows_seen(const skv_pass *p, size_t i, const skv_kv_cache *cache, 
  * in a step that did not end, do not vote again. */
 static void cast_votes(const skv_pass *p, size_t i, skv_rows q, size_t j)
 {
-    const skv_attention_item *item = &p->sets[p->set].items[j];
-    const skv_forward_span *span = &p->spans[item->span];
+    const skv_attention_item *item = &p->spec.sets[p->set].items[j];
+    const skv_pass_span *span = &p->spans[item->span];
     const skv_layer_shape *shape = &p->c->layers[i];
     skv_kv_votes *votes = span->votes;
-    size_t slot = p->f->plan->layers[i].slot;
+    size_t slot = p->plan->layers[i].slot;
     size_t row0 = item->n_past;
     size_t from = skv_max_size(skv_max_size(votes->from, votes->voted[i]), row0);
     size_t to = skv_min_size(votes->to, row0 + item->n_q);
@@ -321,14 +321,14 @@ static void attend(const skv_pass *p, size_t i, skv_rows q)
     const skv_config *c = p->c;
     const skv_layer_shape *shape = &c->layers[i];
     const size_t head_dim = skv_config_head_dim(c, i);
-    size_t n_q = shape->n_heads * head_dim, slot = p->f->plan->layers[i].slot;
-    for (size_t h = 0; h < p->f->n_hooks; h++) {
-        const skv_hook *hook = p->f->hooks[h];
+    size_t n_q = shape->n_heads * head_dim, slot = p->plan->layers[i].slot;
+    for (size_t h = 0; h < p->n_hooks; h++) {
+        const skv_hook *hook = p->hooks[h];
         if (hook->on_query) hook->on_query(hook->user, i, q, p->n_alive);
     }
-    for (size_t j = 0; j < p->sets[p->set].n_items; j++) {
-        const skv_attention_item *item = &p->sets[p->set].items[j];
-        const skv_forward_span *span = &p->spans[item->span];
+    for (size_t j = 0; j < p->spec.sets[p->set].n_items; j++) {
+        const skv_attention_item *item = &p->spec.sets[p->set].items[j];
+        const skv_pass_span *span = &p->spans[item->span];
         if (span->votes) cast_votes(p, i, q, j);
         p->work->attention +=
             4 * (double)n_q * rows_seen(p, i, span->cache, item->n_past, item->n_q);
@@ -420,8 +420,8 @@ void skv_pass_run_block(const skv_pass *p, size_t i, skv_rows x, size_t n)
 static void feed_forward(skv_pass *p, size_t i)
 {
     if (p->c->layers[i].ffn == 0) return;
-    for (size_t h = 0; h < p->f->n_hooks; h++) {
-        const skv_hook *hook = p->f->hooks[h];
+    for (size_t h = 0; h < p->n_hooks; h++) {
+        const skv_hook *hook = p->hooks[h];
         if (hook->feed_forward && hook->feed_forward(hook->user, p, i)) return;
     }
     skv_pass_run_block(p, i, p->ws->x, p->n_alive);
@@ -490,9 +490,9 @@ static void mix_both(skv_pass *p, size_t i, bool wanted_only)
  * brought up to date. */
 static void mix(skv_pass *p, size_t i)
 {
-    const bool wanted_only = p->f->plan->skip && i >= p->f->plan->last_boundary;
+    const bool wanted_only = p->plan->skip && i >= p->plan->last_boundary;
     size_t n = skv_config_q_columns(p->c, i);
-    switch (p->f->plan->layers[i].kept) {
+    switch (p->plan->layers[i].kept) {
     case SKV_KEPT_NOTHING: return;
     case SKV_KEPT_STATE: n = skv_pass_mix(p, i, wanted_only); break;
     case SKV_KEPT_BOTH: mix_both(p, i, wanted_only); break;
@@ -517,45 +517,44 @@ static void run_layer(skv_pass *p, size_t i)
 
 static void tell_start(skv_pass *p)
 {
-    for (size_t h = 0; h < p->f->n_hooks; h++) {
-        const skv_hook *hook = p->f->hooks[h];
+    for (size_t h = 0; h < p->n_hooks; h++) {
+        const skv_hook *hook = p->hooks[h];
         if (hook->start) hook->start(hook->user, p);
     }
 }
 
 static void tell_hidden(const skv_pass *p, size_t i)
 {
-    for (size_t h = 0; h < p->f->n_hooks; h++) {
-        const skv_hook *hook = p->f->hooks[h];
+    for (size_t h = 0; h < p->n_hooks; h++) {
+        const skv_hook *hook = p->hooks[h];
         if (hook->on_hidden) hook->on_hidden(hook->user, i, p->ws->x, p->n_alive);
     }
 }
 
 static void tell_before(skv_pass *p, size_t i)
 {
-    for (size_t h = 0; h < p->f->n_hooks; h++) {
-        const skv_hook *hook = p->f->hooks[h];
+    for (size_t h = 0; h < p->n_hooks; h++) {
+        const skv_hook *hook = p->hooks[h];
         if (hook->before_layer) hook->before_layer(hook->user, p, i);
     }
 }
 
 static void tell_after(skv_pass *p, size_t i)
 {
-    for (size_t h = 0; h < p->f->n_hooks; h++) {
-        const skv_hook *hook = p->f->hooks[h];
+    for (size_t h = 0; h < p->n_hooks; h++) {
+        const skv_hook *hook = p->hooks[h];
         if (hook->after_layer) hook->after_layer(hook->user, p, i);
     }
 }
 
 static skv_status run_layers(skv_pass *p, size_t end, skv_error *err)
 {
-    const skv_forward *f = p->f;
-    for (size_t i = f->first_layer; i < end && p->n_alive > 0; i++) {
-        SKV_REQUIRE(!f->cancel || !atomic_load(f->cancel), err, SKV_CANCELLED,
+    for (size_t i = p->first_layer; i < end && p->n_alive > 0; i++) {
+        SKV_REQUIRE(!p->cancel || !atomic_load(p->cancel), err, SKV_CANCELLED,
                     "cancelled before layer %zu", i);
         tell_hidden(p, i);
-        const bool resumed = f->first_layer > 0 && i == f->first_layer; /* its slots are written */
-        if (i == f->plan->stack_boundary && !resumed) {
+        const bool resumed = p->first_layer > 0 && i == p->first_layer; /* its slots are written */
+        if (i == p->plan->stack_boundary && !resumed) {
             skv_pass_make_stack(p, i, p->c->n_layers, p->m->stack.norm);
         }
         tell_before(p, i);
@@ -568,21 +567,20 @@ static skv_status run_layers(skv_pass *p, size_t end, skv_error *err)
 
 static skv_status run_pass(skv_pass *p, skv_error *err)
 {
-    const skv_forward *f = p->f;
-    if (f->first_layer > 0 || f->stack_only) {
+    if (p->first_layer > 0 || p->stack_only) {
         resume_rows(p);
     } else {
         SKV_TRY(start_rows(p, err));
     }
-    if (f->stack_only) {
-        skv_pass_make_stack(p, f->first_layer, f->end_layer,
-                            f->rows.area ? p->m->stack.norm : (skv_vec){0});
+    if (p->stack_only) {
+        skv_pass_make_stack(p, p->first_layer, p->end_layer,
+                            p->rows.area ? p->m->stack.norm : (skv_vec){0});
         return SKV_OK;
     }
     tell_start(p);
-    SKV_TRY(run_layers(p, f->end_layer ? f->end_layer : p->c->n_layers, err));
-    if (f->end_layer) {
-        if (f->rows.area) p->be->copy_rows(p->be, f->rows, p->ws->x, p->n_alive, p->c->hidden);
+    SKV_TRY(run_layers(p, p->end_layer ? p->end_layer : p->c->n_layers, err));
+    if (p->end_layer) {
+        if (p->rows.area) p->be->copy_rows(p->be, p->rows, p->ws->x, p->n_alive, p->c->hidden);
         return SKV_OK;
     }
     tell_hidden(p, p->c->n_layers);
@@ -590,22 +588,17 @@ static skv_status run_pass(skv_pass *p, skv_error *err)
     return skv_ranks_check(p->m->ranks, err);
 }
 
-skv_status skv_forward_run(const skv_forward *f, skv_error *err)
+skv_status skv_pass_run(skv_pass *p, skv_error *err)
 {
-    skv_work unused = {0}; /* where nobody asks for it */
-    skv_pass p = {.f = f,
-                  .spans = f->spans,
-                  .m = f->model,
-                  .c = f->model->config,
-                  .be = f->model->be,
-                  .pool = f->model->pool,
-                  .ws = f->ws,
-                  .work = f->work ? f->work : &unused};
-    for (size_t s = 0; f->adapters && s < f->n_spans; s++) {
-        p.adapts = p.adapts || f->spans[s].adapters;
+    p->c = p->m->config;
+    p->be = p->m->be;
+    p->pool = p->m->pool;
+    for (size_t s = 0; p->adapters && s < p->n_spans; s++) {
+        p->adapts = p->adapts || p->spans[s].adapters;
     }
-    SKV_TRY(skv_pass_begin(&p, err));
-    const skv_status status = run_pass(&p, err);
-    const skv_status ended = p.be->step_wait(p.be, p.ws->step, status == SKV_OK ? err : NULL);
+    SKV_TRY(skv_pass_begin(p, err));
+    const skv_status status = run_pass(p, err);
+    const skv_status ended = p->be->step_wait(p->be, p->ws->step, status == SKV_OK ? err : NULL);
+    if (status == SKV_CANCELLED && p->cancel) atomic_store(p->cancel, false);
     return status == SKV_OK ? ended : status;
 }

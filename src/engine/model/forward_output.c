@@ -1,6 +1,5 @@
 /* The end of a step: logits or hidden states of the rows that are wanted. */
 #include <assert.h>
-#include <math.h>
 #include <string.h>
 
 #include "base/size.h"
@@ -9,7 +8,7 @@
 /* Of the rows that came through the layers only those that are wanted. */
 static void keep_for_output(skv_pass *p)
 {
-    const skv_set_spec *wanted = &p->sets[SKV_SET_WANTED];
+    const skv_set_spec *wanted = &p->spec.sets[SKV_SET_WANTED];
     skv_span_place at = {0, 0};
     size_t n = 0;
     if (p->set != SKV_SET_CHOSEN) {
@@ -45,24 +44,33 @@ static void cap(const skv_pass *p, skv_rows logits, size_t n_rows, size_t n)
     }
 }
 
+/* Ranks meet in the host's memory. Rank 0 only writes what the others made, so its own logits stay
+ * where they are; the others read theirs, and have no further use for them. */
+static void collect(const skv_pass *p, size_t n)
+{
+    skv_ranks *ranks = p->m->ranks;
+    const size_t V = p->c->vocab, own = p->m->ids.n, part = p->m->ids.part;
+    const skv_rows behind = skv_rows_from(skv_rows_as(p->ws->logits, V), 0, own);
+    const skv_mapped host =
+        skv_ranks_lead(ranks)
+            ? p->be->map(p->be, behind, n, V - own, SKV_MAP_WRITE)
+            : p->be->map(p->be, skv_rows_as(p->ws->logits, part), n, part, SKV_MAP_READ);
+    skv_ranks_collect(ranks, host.at, host.ld, n, V);
+    p->be->unmap(p->be, host);
+}
+
 /* ws->logits [n, V] of rows of x. */
 static void run_own_head(const skv_pass *p, size_t row, size_t n)
 {
     const skv_config *c = p->c;
-    skv_ranks *ranks = p->m->ranks;
-    const bool leads = skv_ranks_lead(ranks);
+    const bool leads = skv_ranks_lead(p->m->ranks);
     const skv_linear_args args = {.w = p->m->head,
                                   .y =
                                       skv_rows_as(p->ws->logits, leads ? c->vocab : p->m->ids.part),
                                   .x = skv_rows_from(p->ws->x, row, 0),
                                   .n_rows = n};
     run_head(p, &args, p->m->head_norm, p->m->ids.n);
-    if (ranks) {
-        const skv_rows whole = skv_rows_as(p->ws->logits, c->vocab);
-        const skv_mapped logits = p->be->map(p->be, whole, n, c->vocab, SKV_MAP_BOTH);
-        skv_ranks_collect(ranks, logits.at, n, c->vocab);
-        p->be->unmap(p->be, logits);
-    }
+    if (p->m->ranks) collect(p, n);
     if (leads) cap(p, args.y, n, c->vocab);
 }
 
@@ -105,7 +113,7 @@ static size_t count_alike(const skv_pass *p, skv_span_place at, size_t row)
 /* Number of a row of x among the rows that are told of its span. */
 static size_t told_row(const skv_pass *p, skv_span_place at, size_t row)
 {
-    const skv_forward_span *span = &p->spans[at.i_span];
+    const skv_pass_span *span = &p->spans[at.i_span];
     return span->told_row + skv_pass_row(p, row) - at.row0 - skv_span_wanted(span);
 }
 
@@ -113,14 +121,14 @@ static size_t told_row(const skv_pass *p, skv_span_place at, size_t row)
 static void tell_outputs(const skv_pass *p, skv_span_place at, size_t row, size_t i, size_t n,
                          size_t length)
 {
-    const skv_forward *f = p->f;
+    const skv_step_sink *sink = p->sink;
     const skv_rows rows = skv_rows_from(skv_rows_as(p->ws->logits, length), i, 0);
-    if (!f->on_row) return;
+    if (!sink->on_row) return;
     const skv_mapped outputs = p->be->map(p->be, rows, n, length, SKV_MAP_READ);
     for (size_t k = 0; k < n; k++) {
         at = skv_pass_find_span(p, at, row + k);
-        f->on_row(f->user, p->spans[at.i_span].told_span, told_row(p, at, row + k),
-                  outputs.at + k * outputs.ld);
+        sink->on_row(sink->user, p->spans[at.i_span].told_span, told_row(p, at, row + k),
+                     outputs.at + k * outputs.ld);
     }
     p->be->unmap(p->be, outputs);
 }
@@ -138,12 +146,11 @@ static void pick_listed(skv_pass *p, size_t V)
 /* Tells the picks. */
 static void tell_picked(skv_pass *p)
 {
-    const skv_forward *f = p->f;
     const size_t n = p->n_picked;
     assert(n == p->n_picks);
     for (size_t i = 0; i < n; i++) {
         const skv_picked picked = p->be->picked(p->be, p->ws->step, i);
-        f->on_picked(f->user, &p->ws->owners[i], &picked);
+        p->sink->on_picked(p->sink->user, &p->ws->owners[i], &picked);
     }
     p->n_picks = p->n_picked = p->n_numbers = 0;
 }
@@ -175,7 +182,7 @@ static bool list_row(skv_pass *p, skv_span_place at, size_t row, size_t i)
                          .i_row = told_row(p, at, row),
                          .picks = p->ws->picks + p->n_picks,
                          .owners = p->ws->owners + p->n_picks};
-    if (!p->f->on_wish(p->f->user, &wishes)) return false;
+    if (!p->sink->on_wish(p->sink->user, &wishes)) return false;
     for (size_t k = 0; k < wishes.n; k++) {
         wishes.picks[k].row = i;
         wishes.owners[k].i_span = wishes.i_span;
@@ -191,7 +198,7 @@ static bool list_row(skv_pass *p, skv_span_place at, size_t row, size_t i)
 static void tell_logits(skv_pass *p, skv_span_place at, size_t row, size_t i, size_t n)
 {
     bool listed[SKV_LOGIT_ROWS] = {false};
-    if (!p->f->on_wish) {
+    if (!p->sink->on_wish) {
         tell_outputs(p, at, row, i, n, p->c->vocab);
         return;
     }
@@ -229,23 +236,4 @@ void skv_pass_report(skv_pass *p)
         }
     }
     tell_picked(p);
-}
-
-/* ---- of logits ---- */
-
-size_t skv_logits_best(const float *logits, size_t n)
-{
-    size_t best = 0;
-    for (size_t i = 1; i < n; i++) {
-        if (logits[i] > logits[best]) best = i;
-    }
-    return best;
-}
-
-double skv_logits_sum(const float *logits, size_t n, size_t *best)
-{
-    *best = skv_logits_best(logits, n);
-    double sum = 0, top = (double)logits[*best];
-    for (size_t i = 0; i < n; i++) sum += exp((double)logits[i] - top);
-    return sum;
 }

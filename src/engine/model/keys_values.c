@@ -4,7 +4,7 @@
 size_t skv_pass_tracks(const skv_pass *p, size_t i)
 {
     const skv_layer_shape *shape = &p->c->layers[i];
-    return p->f->plan->by_query_head ? shape->n_heads : shape->n_kv_heads;
+    return p->plan->by_query_head ? shape->n_heads : shape->n_kv_heads;
 }
 
 /* The norm of queries or keys. */
@@ -35,7 +35,7 @@ void skv_place_layer(const skv_model *m, const skv_plan *plan, size_t i, const s
 void skv_pass_place(const skv_pass *p, size_t i, const skv_projections *by, skv_rows q, skv_rows k,
                     skv_rows v)
 {
-    skv_place_layer(p->m, p->f->plan, i, by,
+    skv_place_layer(p->m, p->plan, i, by,
                     (skv_place_args){.step = p->ws->step, .q = q, .set = p->set, .k = k, .v = v});
 }
 
@@ -60,7 +60,7 @@ static stack_range next_range(const skv_pass *p, size_t i, size_t end)
         if (range.n_groups > 0 && range.columns + more > p->ws->qkv_columns) break;
         range.columns += more;
         range.n_groups++;
-        range.end = skv_plan_next_in_stack(p->f->plan, range.end + 1);
+        range.end = skv_plan_next_in_stack(p->plan, range.end + 1);
     }
     return range;
 }
@@ -74,7 +74,7 @@ static stack_range next_range(const skv_pass *p, size_t i, size_t end)
  */
 void skv_pass_make_stack(const skv_pass *p, size_t i, size_t end, skv_vec norm)
 {
-    const skv_plan *plan = p->f->plan;
+    const skv_plan *plan = p->plan;
     i = skv_plan_next_in_stack(plan, i);
     skv_linear_args args = {
         .w = p->m->stack.w, .x = p->ws->x, .n_rows = p->n_rows, .norm = skv_pass_norm(p, norm)};

@@ -74,8 +74,8 @@ static void convolve(const delta *d, size_t column0, size_t n, skv_rows x, skv_r
     const skv_delta *w = &d->layer->delta;
     p->be->conv(p->be, &(skv_conv_args){.step = p->ws->step,
                                         .set = set,
-                                        .states = p->f->states,
-                                        .layer = p->f->plan->layers[d->i].state,
+                                        .states = p->states,
+                                        .layer = p->plan->layers[d->i].state,
                                         .column0 = column0,
                                         .n = n,
                                         .x = x,
@@ -105,8 +105,8 @@ static void scan(const delta *d, skv_rows q, skv_rows k)
     const skv_rows gates = skv_rows_as(p->ws->gates, d->n_gates);
     p->be->scan(p->be, &(skv_scan_args){.step = p->ws->step,
                                         .set = p->set,
-                                        .states = p->f->states,
-                                        .layer = p->f->plan->layers[d->i].state,
+                                        .states = p->states,
+                                        .layer = p->plan->layers[d->i].state,
                                         .q = q,
                                         .k = k,
                                         .v = skv_rows_from(k, 0, d->n_keys),
@@ -218,8 +218,8 @@ static size_t mix_conv(skv_pass *p, size_t i, bool wanted_only)
     }
     p->be->conv(p->be, &(skv_conv_args){.step = p->ws->step,
                                         .set = p->set,
-                                        .states = p->f->states,
-                                        .layer = p->f->plan->layers[i].state,
+                                        .states = p->states,
+                                        .layer = p->plan->layers[i].state,
                                         .n = D,
                                         .x = skv_rows_from(in, 0, SKV_CONV_X * D),
                                         .gate_in = in,
@@ -232,7 +232,7 @@ static size_t mix_conv(skv_pass *p, size_t i, bool wanted_only)
 
 size_t skv_pass_mix(skv_pass *p, size_t i, bool wanted_only)
 {
-    assert(p->set == SKV_SET_ALL && p->f->states);
+    assert(p->set == SKV_SET_ALL && p->states);
     if (p->c->layers[i].mixer == SKV_MIXER_CONV) return mix_conv(p, i, wanted_only);
     return mix_delta(p, i, wanted_only);
 }

@@ -9,17 +9,12 @@
 
 /* ---- which rows go on ---- */
 
-size_t skv_span_wanted(const skv_forward_span *span)
+size_t skv_span_wanted(const skv_pass_span *span)
 {
-    switch (span->wanted) {
-    case SKV_ROWS_NONE: return span->n;
-    case SKV_ROWS_LAST: return span->n - 1;
-    case SKV_ROWS_ALL: break;
-    }
-    return 0;
+    return span->at.n - span->n_wanted;
 }
 
-size_t skv_span_kept(const skv_forward_span *span)
+size_t skv_span_kept(const skv_pass_span *span)
 {
     return span->unskipped ? 0 : skv_min_size(skv_span_wanted(span), span->deep_from);
 }
@@ -33,12 +28,12 @@ static size_t row_of(const skv_set_spec *set, size_t i)
  * taken singly. */
 static void list_items(skv_pass *p, skv_row_set which)
 {
-    skv_set_spec *set = &p->sets[which];
+    skv_set_spec *set = &p->spec.sets[which];
     skv_attention_item *items = p->ws->items[which];
     size_t row = 0, row0 = 0, n = 0;
-    for (size_t s = 0; s < p->f->n_spans; s++) {
-        const skv_forward_span *span = &p->spans[s];
-        const size_t end = row0 + span->n;
+    for (size_t s = 0; s < p->n_spans; s++) {
+        const skv_pass_span *span = &p->spans[s];
+        const size_t end = row0 + span->at.n;
         while (row < set->n_rows && row_of(set, row) < end) {
             const size_t first = row++, at = row_of(set, first);
             const bool follows = span->singly && first > 0 && row_of(set, first - 1) >= row0 &&
@@ -49,7 +44,7 @@ static void list_items(skv_pass *p, skv_row_set which)
             }
             items[n++] = (skv_attention_item){.row0 = first,
                                               .n_q = row - first,
-                                              .n_past = span->n_past + at - row0,
+                                              .n_past = span->at.n_past + at - row0,
                                               .span = s,
                                               .follows = follows};
         }
@@ -60,93 +55,83 @@ static void list_items(skv_pass *p, skv_row_set which)
 }
 
 /* A set becomes the rows of each span from first(span) on. */
-static void list_rows(skv_pass *p, skv_row_set which, size_t (*first)(const skv_forward_span *))
+static void list_rows(skv_pass *p, skv_row_set which, size_t (*first)(const skv_pass_span *))
 {
     uint32_t *rows = p->ws->set_rows[which];
     size_t row0 = 0, n = 0;
-    for (size_t s = 0; s < p->f->n_spans; s++) {
-        const skv_forward_span *span = &p->spans[s];
-        for (size_t i = first(span); i < span->n; i++) rows[n++] = (uint32_t)(row0 + i);
-        row0 += span->n;
+    for (size_t s = 0; s < p->n_spans; s++) {
+        const skv_pass_span *span = &p->spans[s];
+        for (size_t i = first(span); i < span->at.n; i++) rows[n++] = (uint32_t)(row0 + i);
+        row0 += span->at.n;
     }
-    p->sets[which] = (skv_set_spec){.rows = n < p->n_rows ? rows : NULL, .n_rows = n};
+    p->spec.sets[which] = (skv_set_spec){.rows = n < p->n_rows ? rows : NULL, .n_rows = n};
 }
 
 static void list_ids(const skv_pass *p)
 {
     size_t row = 0;
-    for (size_t s = 0; s < p->f->n_spans; s++) {
-        const skv_forward_span *span = &p->spans[s];
-        memcpy(p->ws->ids + row, span->ids, span->n * sizeof *span->ids);
-        row += span->n;
+    for (size_t s = 0; s < p->n_spans; s++) {
+        const skv_pass_span *span = &p->spans[s];
+        memcpy(p->ws->ids + row, span->ids, span->at.n * sizeof *span->ids);
+        row += span->at.n;
     }
 }
 
 /* Decoding: a token of each sequence, and nothing but the back end has a say in it. */
 static bool repeats(const skv_pass *p)
 {
-    const skv_forward *f = p->f;
-    const bool whole = f->first_layer == 0 && f->end_layer == 0 && !f->stack_only && !f->rows.area;
-    bool alone = f->n_hooks == 0 && !p->adapts && !p->m->ranks;
-    for (size_t s = 0; s < f->n_spans; s++) {
-        alone = alone && p->spans[s].n == 1 && !p->spans[s].votes && !p->spans[s].x.area;
+    const bool whole = p->first_layer == 0 && p->end_layer == 0 && !p->stack_only && !p->rows.area;
+    bool alone = p->n_hooks == 0 && !p->adapts && !p->m->ranks;
+    for (size_t s = 0; s < p->n_spans; s++) {
+        alone = alone && p->spans[s].at.n == 1 && !p->spans[s].votes && !p->spans[s].x.area;
     }
     return whole && alone;
 }
 
-static skv_backend_step_spec describe(skv_pass *p)
+static const skv_backend_step_spec *describe(skv_pass *p)
 {
     const skv_workspace *ws = p->ws;
-    skv_backend_step_spec spec = {.spans = ws->step_spans, .n_spans = p->f->n_spans};
+    skv_backend_step_spec *spec = &p->spec;
+    spec->spans = ws->step_spans;
+    spec->n_spans = p->n_spans;
     p->n_rows = 0;
-    for (size_t s = 0; s < p->f->n_spans; s++) {
-        const skv_forward_span *span = &p->spans[s];
-        ws->step_spans[s] = (skv_backend_span){.n = span->n,
-                                               .n_past = span->n_past,
-                                               .position0 = span->position0,
-                                               .context = span->context,
-                                               .table = span->cache->table,
-                                               .state = span->state,
-                                               .n_undo = span->n_undo};
-        p->n_rows += span->n;
+    for (size_t s = 0; s < p->n_spans; s++) {
+        ws->step_spans[s] = p->spans[s].at;
+        p->n_rows += p->spans[s].at.n;
     }
     assert(p->n_rows <= ws->max_rows);
     p->set = SKV_SET_ALL;
     p->n_alive = p->n_rows;
-    p->sets[SKV_SET_ALL] = (skv_set_spec){.n_rows = p->n_rows};
+    spec->sets[SKV_SET_ALL] = (skv_set_spec){.n_rows = p->n_rows};
     list_items(p, SKV_SET_ALL);
     list_rows(p, SKV_SET_KEPT, skv_span_kept);
     list_items(p, SKV_SET_KEPT);
     list_rows(p, SKV_SET_WANTED, skv_span_wanted);
-    memcpy(spec.sets, p->sets, sizeof spec.sets);
-    spec.positions = p->positions;
-    if (p->be->keeps_embeddings && p->f->first_layer == 0 && !p->f->stack_only) {
+    if (p->be->keeps_embeddings && p->first_layer == 0 && !p->stack_only) {
         list_ids(p);
-        spec.ids = ws->ids;
+        spec->ids = ws->ids;
     }
-    spec.repeats = repeats(p);
-    spec.n_angles = p->m->n_ropes;
-    for (size_t r = 0; r < p->m->n_ropes; r++) spec.angles[r] = p->m->angles[r];
+    spec->repeats = repeats(p);
+    spec->n_angles = p->m->n_ropes;
+    for (size_t r = 0; r < p->m->n_ropes; r++) spec->angles[r] = p->m->angles[r];
     return spec;
 }
 
 skv_status skv_pass_begin(skv_pass *p, skv_error *err)
 {
-    const skv_backend_step_spec spec = describe(p);
-    return p->be->step_begin(p->be, p->ws->step, &spec, err);
+    return p->be->step_begin(p->be, p->ws->step, describe(p), err);
 }
 
 void skv_pass_change(skv_pass *p)
 {
-    const skv_backend_step_spec spec = describe(p);
-    p->be->step_change(p->be, p->ws->step, &spec);
+    p->be->step_change(p->be, p->ws->step, describe(p));
 }
 
 /* x has the n rows of a set now, which were rows from[i] of it. */
 static void take_set(skv_pass *p, skv_row_set set, const uint32_t *from, size_t n)
 {
-    for (size_t h = 0; h < p->f->n_hooks; h++) {
-        const skv_hook *hook = p->f->hooks[h];
+    for (size_t h = 0; h < p->n_hooks; h++) {
+        const skv_hook *hook = p->hooks[h];
         if (hook->moved) hook->moved(hook->user, from, n);
     }
     p->set = set;
@@ -157,7 +142,7 @@ void skv_pass_keep(skv_pass *p, size_t n)
 {
     uint32_t *rows = p->ws->set_rows[SKV_SET_CHOSEN];
     const uint32_t *from = p->ws->gathered;
-    skv_set_spec *chosen = &p->sets[SKV_SET_CHOSEN];
+    skv_set_spec *chosen = &p->spec.sets[SKV_SET_CHOSEN];
     if (n == p->n_alive) return;
     for (size_t r = 0; r < n; r++) rows[r] = (uint32_t)skv_pass_row(p, from[r]);
     *chosen = (skv_set_spec){.rows = rows, .n_rows = n};
@@ -168,7 +153,7 @@ void skv_pass_keep(skv_pass *p, size_t n)
 
 void skv_pass_keep_wanted(skv_pass *p)
 {
-    const skv_set_spec *kept = &p->sets[SKV_SET_KEPT];
+    const skv_set_spec *kept = &p->spec.sets[SKV_SET_KEPT];
     if (p->set != SKV_SET_ALL || kept->n_rows == p->n_rows) return;
     p->be->gather(p->be, p->ws->step, p->ws->x, p->c->hidden, SKV_SET_ALL, SKV_SET_KEPT);
     take_set(p, SKV_SET_KEPT, kept->rows, kept->n_rows);
@@ -178,8 +163,8 @@ void skv_pass_keep_wanted(skv_pass *p)
 
 void skv_pass_linear(const skv_pass *p, size_t i, skv_product product, const skv_linear_args *args)
 {
-    for (size_t h = 0; h < p->f->n_hooks; h++) {
-        const skv_hook *hook = p->f->hooks[h];
+    for (size_t h = 0; h < p->n_hooks; h++) {
+        const skv_hook *hook = p->hooks[h];
         if (hook->on_product) hook->on_product(hook->user, i, product, args);
     }
     if (p->adapts) {

@@ -1,37 +1,66 @@
 /*
- * A step on its way, for the files that walk it (forward.c, keys_values.c, forward_output.c) and
- * for hooks that change which rows go on (model/hook.h).
+ * A pass: new rows of any number of sequences through the layers of a model, as a plan says. A
+ * driver (engine/step.h) says what runs. How far it is stands beside it, for the files that walk it
+ * (forward.c, keys_values.c, forward_output.c) and for hooks that change which rows go on
+ * (model/hook.h).
+ *
+ * The caches have been grown, so row r of a span lies at cache row n_past + r. Rows whose output is
+ * not wanted stop at the plan's last boundary.
  */
 #ifndef SKV_MODEL_PASS_H
 #define SKV_MODEL_PASS_H
 
+#include <stdatomic.h>
+
 #include "model/forward.h"
 
-/* The rows that are still alive, and their purposes. */
+enum { SKV_PASS_HOOKS = 4 }; /* the sink's, the driver's and two that leave something out */
+
 struct skv_pass {
-    const skv_forward *f;
-    const skv_forward_span *spans; /* [f->n_spans]: the step's, or those that a hook put here */
+    /* -- what runs -- */
     const skv_model *m;
+    const skv_plan *plan;
+    skv_workspace *ws;
+    skv_pass_span *spans; /* [n_spans]; at most ws->max_rows tokens in all; hooks may change them */
+    size_t n_spans;
+    const skv_step_sink *sink;
+    const struct skv_adapters *adapters;   /* that spans may have; NULL: none */
+    const skv_hook *hooks[SKV_PASS_HOOKS]; /* [n_hooks] */
+    size_t n_hooks;
+    skv_states *states; /* of layers that keep one; NULL: all layers have attention */
+    skv_work *work;     /* the work done is added here */
+    size_t first_layer; /* the first to run; 0: after the embedding */
+    size_t end_layer;   /* the rows stop before it, and no output is made; 0: none */
+    bool stack_only; /* of layers [first_layer, end_layer) nothing but their parts of the stack */
+    skv_rows rows;   /* [T, D]: of one span, x as it enters first_layer, when that is not 0, and as
+                      * it leaves the layer before end_layer; none: with neither. With stack_only: x
+                      * at the stack's boundary; none: `saved` */
+    const unsigned char *saved; /* [T] rows that save_rows made of it, for the stack's product */
+    atomic_bool *cancel;        /* asked between layers, and false again when it was; may be NULL */
+
+    /* -- how far it is: zeros before skv_pass_run -- */
     const skv_config *c;
     skv_backend *be;
     skv_pool *pool; /* for work on the host */
-    skv_workspace *ws;
-    skv_work *work;            /* the work done is added here */
-    const uint32_t *positions; /* [T] of rows that do not follow each other; NULL: they do */
-    size_t n_rows;             /* T */
-    size_t n_alive;            /* rows of x: those of `set` */
+    size_t n_rows;  /* T */
+    size_t n_alive; /* rows of x: those of `set` */
     skv_row_set set;
-    skv_set_spec sets[SKV_SET_COUNT]; /* as the back end knows them; the lists are ws's */
-    bool adapts;                      /* some span has an adapter */
-    size_t n_picks;                   /* ws->picks that have not been told, */
-    size_t n_picked;                  /* the first of which the back end has, */
-    size_t n_numbers;                 /* and the numbers that they want */
+    skv_backend_step_spec spec; /* as the back end knows the step, and CHOSEN; the lists are ws's */
+    bool adapts;                /* some span has an adapter */
+    size_t n_picks;             /* ws->picks that have not been told, */
+    size_t n_picked;            /* the first of which the back end has, */
+    size_t n_numbers;           /* and the numbers that they want */
 };
+
+/** Runs a pass, once. SKV_CANCELLED when `cancel` was set; the caches are then incomplete for these
+ * rows. Keys and values of the stack are written before the first of its layers runs, but not where
+ * that is first_layer: then they are there. */
+SKV_MUST_CHECK skv_status skv_pass_run(skv_pass *p, skv_error *err);
 
 /* Step rows that the rows of x are, as operations take a list; NULL: all of them. */
 static inline const uint32_t *skv_pass_rows(const skv_pass *p)
 {
-    return p->sets[p->set].rows;
+    return p->spec.sets[p->set].rows;
 }
 
 /* The step row that row i of x is. */
@@ -60,9 +89,9 @@ void skv_pass_sum(const skv_pass *p, skv_rows x, size_t n_rows);
 /* ---- which rows go on ---- */
 
 /** First of the span's rows that is wanted: its end when none is. */
-size_t skv_span_wanted(const skv_forward_span *span);
+size_t skv_span_wanted(const skv_pass_span *span);
 /** First of the span's rows that goes on beyond the last boundary. */
-size_t skv_span_kept(const skv_forward_span *span);
+size_t skv_span_kept(const skv_pass_span *span);
 
 /** Describes the step to the back end, once, before anything runs. */
 SKV_MUST_CHECK skv_status skv_pass_begin(skv_pass *p, skv_error *err);
@@ -116,8 +145,8 @@ typedef struct skv_span_place {
 /* The span of row `row` of x, searched from one that does not come after it. */
 static inline skv_span_place skv_pass_find_span(const skv_pass *p, skv_span_place from, size_t row)
 {
-    while (skv_pass_row(p, row) >= from.row0 + p->spans[from.i_span].n) {
-        from.row0 += p->spans[from.i_span++].n;
+    while (skv_pass_row(p, row) >= from.row0 + p->spans[from.i_span].at.n) {
+        from.row0 += p->spans[from.i_span++].at.n;
     }
     return from;
 }

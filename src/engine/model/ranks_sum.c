@@ -1,6 +1,7 @@
 /* Sums over ranks, and each rank's part of a model: see ranks_sum.h. */
 #include "model/ranks_sum.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -190,32 +191,34 @@ void skv_ranks_share(skv_ranks *ranks, void *data, size_t n)
 }
 
 /* Rows of the other ranks' parts [size][n, part] go to their columns. */
-static void place_columns(const skv_ranks *ranks, float *logits, size_t n, size_t vocab)
+static void place_columns(const skv_ranks *ranks, float *rows, size_t ld, size_t n, size_t vocab)
 {
+    const size_t own = skv_ranks_vocab(vocab, 0, ranks->team->size).n;
     for (size_t rank = 1; rank < ranks->team->size; rank++) {
         const skv_ranks_ids ids = skv_ranks_vocab(vocab, rank, ranks->team->size);
         const float *part = ranks->scratch + rank * n * ids.part;
         for (size_t i = 0; i < n; i++) {
-            memcpy(logits + i * vocab + ids.first, part + i * ids.part, ids.n * sizeof *part);
+            memcpy(rows + i * ld + ids.first - own, part + i * ids.part, ids.n * sizeof *part);
         }
     }
 }
 
-void skv_ranks_collect(skv_ranks *ranks, float *logits, size_t n_rows, size_t vocab)
+void skv_ranks_collect(skv_ranks *ranks, float *rows, size_t ld, size_t n_rows, size_t vocab)
 {
     const skv_team *team = &ranks->counted;
     const size_t part = skv_ranks_vocab(vocab, 0, team->size).part;
     const size_t most = ranks->scratch_floats / skv_max_size(team->size * part, 1);
+    assert(team->rank == 0 || ld == part);
     ranks->bytes = &ranks->traffic.head_bytes;
     for (size_t row = 0, n; row < n_rows && ranks->status == SKV_OK; row += n) {
         n = skv_min_size(most, n_rows - row);
         skv_error err = {0};
-        const float *mine = team->rank == 0 ? NULL : logits + row * part;
+        const float *mine = team->rank == 0 ? NULL : rows + row * ld;
         const skv_status status =
-            team->collect(team->ctx, mine, ranks->scratch, n * part * sizeof *logits, &err);
+            team->collect(team->ctx, mine, ranks->scratch, n * part * sizeof *rows, &err);
         skv_ranks_fail(ranks, status, &err);
         if (status == SKV_OK && team->rank == 0) {
-            place_columns(ranks, logits + row * vocab, n, vocab);
+            place_columns(ranks, rows + row * ld, ld, n, vocab);
         }
     }
 }

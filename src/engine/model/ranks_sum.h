@@ -76,9 +76,9 @@ skv_ranks_ids skv_ranks_vocab(size_t vocab, size_t rank, size_t n);
 
 /** x [n] of the host becomes the sum over ranks, the same bits on each. */
 void skv_ranks_sum(skv_ranks *ranks, float *x, size_t n);
-/** Rank 0: logits [n_rows, vocab], whose first `part` columns are its own, get those of the others;
- * these give logits [n_rows, part]. */
-void skv_ranks_collect(skv_ranks *ranks, float *logits, size_t n_rows, size_t vocab);
+/** Rows of logits, one every ld numbers: those behind its own of rank 0, [n_rows, vocab - own], are
+ * written, and the parts of the others, [n_rows, part] close together, are sent. */
+void skv_ranks_collect(skv_ranks *ranks, float *rows, size_t ld, size_t n_rows, size_t vocab);
 /** Bytes from rank 0 to all. */
 void skv_ranks_share(skv_ranks *ranks, void *data, size_t n);
 /** The first failure of the operations above. */

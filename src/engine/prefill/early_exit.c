@@ -19,7 +19,7 @@ static bool is_sure(double above, const skv_picked *picked)
 /* Whether a row may end here: its logits are wanted, and nothing else of it. */
 static bool may_leave(const skv_pass *p, skv_span_place at, size_t row)
 {
-    const skv_forward_span *span = &p->spans[at.i_span];
+    const skv_pass_span *span = &p->spans[at.i_span];
     size_t i = skv_pass_row(p, row) - at.row0;
     return i >= skv_span_wanted(span) && i < span->deep_from && !span->hidden && !span->unskipped;
 }
@@ -65,7 +65,7 @@ static void leave(void *user, skv_pass *p, size_t i_layer)
     const double *above = user;
     skv_span_place at = {0, 0};
     size_t n_kept = 0;
-    if (i_layer != p->f->plan->stack_boundary || !p->f->plan->skip) return;
+    if (i_layer != p->plan->stack_boundary || !p->plan->skip) return;
     skv_pass_keep_wanted(p);
     for (size_t row = 0, n; row < p->n_alive; row += n) {
         at = skv_pass_find_span(p, at, row);

@@ -79,10 +79,10 @@ static void start(void *user, skv_pass *p)
 {
     const skv_ffn_skipper *s = user;
     size_t row = 0;
-    for (size_t k = 0; k < p->f->n_spans; k++) {
-        const skv_forward_span *span = &p->spans[k];
-        for (size_t i = 0; i < span->n; i++) {
-            s->left[row++] = span->position0 + i < s->how->warm_up ? RUNS_ALL : 0;
+    for (size_t k = 0; k < p->n_spans; k++) {
+        const skv_pass_span *span = &p->spans[k];
+        for (size_t i = 0; i < span->at.n; i++) {
+            s->left[row++] = span->at.position0 + i < s->how->warm_up ? RUNS_ALL : 0;
         }
     }
 }

@@ -291,46 +291,41 @@ void skv_kvpred_release(skv_kvpred *p)
 static void begin(void *user, skv_pass *pass)
 {
     skv_kvpred_step *step = user;
-    skv_backend *be = step->base->be;
-    skv_backend_step_spec spec = {.spans = step->ws->step_spans,
+    const skv_model *m = step->base->m;
+    const skv_workspace *ws = step->base->ws;
+    skv_backend_step_spec spec = {.spans = ws->step_spans,
                                   .n_spans = step->n_spans,
-                                  .n_angles = step->base->n_ropes,
+                                  .n_angles = m->n_ropes,
                                   .angles_of = pass->ws->step};
     size_t n_rows = 0;
     for (size_t s = 0; s < step->n_spans; s++) {
-        const skv_forward_span *span = &step->spans[s];
-        step->ws->step_spans[s] = (skv_backend_span){.n = span->n,
-                                                     .n_past = span->n_past,
-                                                     .position0 = span->position0,
-                                                     .context = span->context,
-                                                     .table = span->cache->table};
-        step->ws->items[SKV_SET_ALL][s] =
+        const skv_backend_span *span = &spec.spans[s];
+        ws->items[SKV_SET_ALL][s] =
             (skv_attention_item){.row0 = n_rows, .n_q = span->n, .n_past = span->n_past, .span = s};
         n_rows += span->n;
     }
-    spec.sets[SKV_SET_ALL] =
-        (skv_set_spec){NULL, n_rows, step->ws->items[SKV_SET_ALL], step->n_spans};
-    for (size_t r = 0; r < step->base->n_ropes; r++) {
+    spec.sets[SKV_SET_ALL] = (skv_set_spec){NULL, n_rows, ws->items[SKV_SET_ALL], step->n_spans};
+    for (size_t r = 0; r < m->n_ropes; r++) {
         const bool same =
-            r < pass->m->n_ropes && skv_rope_table_same(&step->base->ropes[r], &pass->m->ropes[r]);
-        spec.angles[r] = same ? pass->m->angles[r] : step->base->angles[r];
+            r < pass->m->n_ropes && skv_rope_table_same(&m->ropes[r], &pass->m->ropes[r]);
+        spec.angles[r] = same ? pass->m->angles[r] : m->angles[r];
     }
-    step->begun = be->step_begin(be, step->ws->step, &spec, NULL) == SKV_OK;
+    step->begun = m->be->step_begin(m->be, ws->step, &spec, NULL) == SKV_OK;
 }
 
 skv_status skv_kvpred_end(skv_kvpred_step *step, skv_error *err)
 {
-    skv_backend *be = step->base->be;
+    skv_backend *be = step->base->m->be;
     const bool begun = step->begun;
     step->begun = false;
-    return begun ? be->step_wait(be, step->ws->step, err) : SKV_OK;
+    return begun ? be->step_wait(be, step->base->ws->step, err) : SKV_OK;
 }
 
 /* Predicted keys and values of layer i of the base, as its own projections would leave them. */
 static void store(const skv_kvpred_step *step, size_t i, skv_rows k, skv_rows v)
 {
-    skv_place_layer(step->base, step->plan, i, &step->base->layers[i].own,
-                    (skv_place_args){.step = step->ws->step, .k = k, .v = v});
+    skv_place_layer(step->base->m, step->base->plan, i, &step->base->m->layers[i].own,
+                    (skv_place_args){.step = step->base->ws->step, .k = k, .v = v});
 }
 
 static void predict(void *user, size_t j, skv_rows k, skv_rows v, size_t n_rows)
@@ -346,10 +341,7 @@ static void predict(void *user, size_t j, skv_rows k, skv_rows v, size_t n_rows)
     args.y = skv_rows_from(keys, 0, n);
     args.x = v;
     p->be->linear(p->be, &args);
-    if (step->work) {
-        step->work->prediction +=
-            2 * (double)n_rows * (double)kv_width(p->auxiliary, j) * (double)(2 * n);
-    }
+    step->base->work->prediction += skv_work_product(n_rows, kv_width(p->auxiliary, j), 2 * n);
     for (size_t i = 0; i < p->base->n_layers; i++) {
         if (p->base->kvp_layers[i] != j) continue;
         store(step, i, skv_rows_from(keys, 0, at), skv_rows_from(keys, 0, n + at));

@@ -61,19 +61,15 @@ void skv_kvpred_release(skv_kvpred *p);
 /* Where the predicted rows of a step go. */
 typedef struct skv_kvpred_step {
     const skv_kvpred *predictor;
-    const skv_model *base;
-    const skv_plan *plan;          /* the base's */
-    skv_workspace *ws;             /* the base's, which nobody else is using */
-    skv_work *work;                /* added to; may be NULL */
-    const skv_forward_span *spans; /* of the base: n rows from n_past on, which are there; the
-                                    * auxiliary's are the same, but for the cache */
+    /* A pass of the base that has not begun. The step_spans [n_spans] of its workspace are those of
+     * the auxiliary's pass, with the base's tables. */
+    const skv_pass *base;
     size_t n_spans;
     bool begun; /* the base's step is under way: the hook's */
 } skv_kvpred_step;
 
-/** A hook of the auxiliary's pass, whose rows are those of the spans: begins a step of the base,
- * predicts the layers that each of the auxiliary's serves, and writes them to the base's caches.
- * The step is borrowed. */
+/** A hook of the auxiliary's pass: begins a step of the base, predicts the layers that each of the
+ * auxiliary's serves, and writes them to the base's caches. The step is borrowed. */
 skv_hook skv_kvpred_hook(skv_kvpred_step *step);
 /** Ends the base's step, after the auxiliary's pass, however that went. */
 SKV_MUST_CHECK skv_status skv_kvpred_end(skv_kvpred_step *step, skv_error *err);

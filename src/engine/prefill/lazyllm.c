@@ -58,23 +58,22 @@ static size_t choose(skv_lazy *l, size_t i_layer, size_t n, uint32_t *rows)
 
 static void start(void *user, skv_pass *p)
 {
-    skv_lazy *l = user;
-    assert(p->f->n_spans == 1);
-    l->span = p->spans[0];
-    p->spans = &l->span;
+    (void)user;
+    assert(p->n_spans == 1);
     for (size_t r = 0; r < p->n_rows; r++) {
-        p->ws->positions[r] = (uint32_t)(l->span.position0 + r);
+        p->ws->positions[r] = (uint32_t)(p->spans[0].at.position0 + r);
     }
-    p->positions = p->ws->positions;
+    p->spec.positions = p->ws->positions;
 }
 
 /* The places of the rows that are left in a slot that has rows of its own. */
 static void place_rows(void *user, skv_pass *p, size_t i)
 {
-    skv_lazy *l = user;
-    const size_t n_past = l->slot_rows[p->f->plan->layers[i].slot];
-    if (n_past == l->span.n_past && l->span.n == p->n_rows) return;
-    l->span.n_past = n_past;
+    const skv_lazy *l = user;
+    skv_backend_span *span = &p->spans[0].at;
+    const size_t n_past = l->slot_rows[p->plan->layers[i].slot];
+    if (n_past == span->n_past && span->n == p->n_rows) return;
+    span->n_past = n_past;
     skv_pass_change(p);
 }
 
@@ -82,13 +81,13 @@ static void place_rows(void *user, skv_pass *p, size_t i)
 static void drop_rows(void *user, skv_pass *p, size_t i)
 {
     skv_lazy *l = user;
-    l->slot_rows[p->f->plan->layers[i].slot] += p->n_rows;
+    l->slot_rows[p->plan->layers[i].slot] += p->n_rows;
     if (i + 1 == p->c->n_layers) return;
     size_t n = choose(l, i + 1, p->n_rows, p->ws->gathered);
     if (n == p->n_rows) return;
     skv_pass_keep(p, n);
     for (size_t r = 0; r < n; r++) p->ws->positions[r] = p->ws->positions[p->ws->gathered[r]];
-    l->span.n = n;
+    p->spans[0].at.n = n;
 }
 
 skv_hook skv_lazy_hook(skv_lazy *l)

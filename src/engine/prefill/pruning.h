@@ -46,9 +46,8 @@ typedef struct skv_lazy {
     size_t
         *slot_rows; /* [n_slots], borrowed: rows that each slot has; those of the step are added */
     double keep, end;
-    size_t n_all, n_left;  /* rows that may be dropped: at first, and now */
-    bool *kept;            /* [n_all], scratch */
-    skv_forward_span span; /* the remaining tokens of the step's only span */
+    size_t n_all, n_left; /* rows that may be dropped: at first, and now */
+    bool *kept;           /* [n_all], scratch */
 } skv_lazy;
 
 /** Drops rows between the layers of a step of one span; the prompt is borrowed. */

@@ -375,7 +375,7 @@ skv_status skv_schema_read_json(skv_exprs *exprs, const json_t *json, bool loose
                     .depth = exprs->budget->depth,
                     .err = err};
     skv_buf_init(&s.path, PATH_MAX_BYTES);
-    skv_buf_init(&s.key, SKV_GRAMMAR_TEXT_MAX);
+    skv_buf_init_within(&s.key, SKV_GRAMMAR_TEXT_MAX, exprs->budget);
     skv_status status = read_root(&s);
     release(&s);
     return status;

@@ -219,7 +219,8 @@ skv_status skv_schema_resolve(skv_schema *s, const json_t *referrer, const json_
     for (const char *at = ref + 1; *at == '/' && node;) {
         size_t n = strcspn(++at, "/");
         unescape(at, n, &s->key);
-        node = s->key.failed ? NULL : step_into(node, s->key.data, s->key.size);
+        if (s->key.failed) return skv_schema_no_memory(s);
+        node = step_into(node, s->key.data, s->key.size);
         at += n;
     }
     if (!node) {

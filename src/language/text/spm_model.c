@@ -3,7 +3,6 @@
  *
  * ModelProto { 1: repeated piece { 1: text, 2: float score, 3: type }, 2: trainer, 3: normalizer }
  */
-#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -13,6 +12,10 @@
 
 enum { UNIGRAM_MODEL = 1, BPE_MODEL = 2 };
 enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6 };
+/* User-defined pieces score so much for each byte behind the first: more than others, whose scores
+ * are logarithms. */
+#define USER_SCORE 0.1
+
 enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 
 typedef struct reader {
@@ -260,7 +263,8 @@ static skv_status read_pieces(skv_tokenizer *t, const void *data, size_t n, floa
 static skv_status build_unigram(skv_tokenizer *t, float *scores, bool byte_fallback, skv_error *err)
 {
     skv_unigram *model = &t->unigram;
-    float lowest = INFINITY, highest = FLT_MIN; /* from there on, as SentencePiece: not below 0 */
+    float lowest = INFINITY;
+    double highest = USER_SCORE; /* from there on, as SentencePiece 0.2.3 */
     const unsigned left_out =
         SKV_TOKEN_UNKNOWN | SKV_TOKEN_LITERAL | SKV_TOKEN_BYTE | SKV_TOKEN_UNUSED;
     for (uint32_t id = 0; id < t->vocab.n_ids; id++) {
@@ -272,7 +276,7 @@ static skv_status build_unigram(skv_tokenizer *t, float *scores, bool byte_fallb
         n_found = skv_trie_longest(&t->spm.user_defined, text, n, &value);
         if (n_found == n && value == id) continue;
         lowest = fminf(lowest, scores[id]);
-        highest = fmaxf(highest, scores[id]);
+        highest = fmax(highest, (double)scores[id]);
     }
     model->scores = scores;
     model->unk = t->bpe.unk;
@@ -285,7 +289,7 @@ static skv_status build_unigram(skv_tokenizer *t, float *scores, bool byte_fallb
         uint32_t value;
         const char *text = skv_vocab_text(&t->vocab, id, &n);
         if (skv_trie_longest(&t->spm.user_defined, text, n, &value) == n && value == id) {
-            scores[id] = (float)n * highest - 0.1f;
+            scores[id] = (float)((double)n * highest - USER_SCORE);
         }
     }
     return SKV_OK;

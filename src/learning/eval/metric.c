@@ -8,7 +8,6 @@
 
 #include "base/mem.h"
 #include "base/size.h"
-#include "model/forward.h"
 
 static_assert((int)SKV_METRIC_COUNT - 1 < (int)SKV_EVAL_ESTIMATES_MAX, "every metric has a place");
 
@@ -94,9 +93,15 @@ skv_eval_estimate skv_metric_estimate(skv_metric metric, const skv_metric_value 
     return e;
 }
 
+/* log(sum of exp(x)); *best: the most likely of x [n], the first of equals. */
 static double log_sum(const float *x, size_t n, size_t *best)
 {
-    double sum = skv_logits_sum(x, n, best);
+    double sum = 0;
+    *best = 0;
+    for (size_t i = 1; i < n; i++) {
+        if (x[i] > x[*best]) *best = i;
+    }
+    for (size_t i = 0; i < n; i++) sum += exp((double)x[i] - (double)x[*best]);
     return (double)x[*best] + log(sum);
 }
 

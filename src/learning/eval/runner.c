@@ -2,12 +2,11 @@
 #include "eval/runner.h"
 
 #include <assert.h>
-#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/size.h"
-#include "model/forward.h"
+#include "engine/step.h"
 
 /* A beginning shorter than this is not worth a sequence of its own. */
 enum { SHARED_MIN = 32 };
@@ -57,8 +56,7 @@ skv_status skv_eval_runner_init(skv_eval_runner *r, skv_engine *engine, const sk
                            .vocab = vocab,
                            .eviction = stats.eviction,
                            .context = stats.context,
-                           .step_tokens = stats.step_tokens,
-                           .n_vocab = skv_engine_vocab(engine)};
+                           .step_tokens = stats.step_tokens};
     r->spans = skv_alloc(r->step_tokens, sizeof *r->spans);
     r->span_jobs = skv_alloc(r->step_tokens, sizeof *r->span_jobs);
     r->span_starts = skv_alloc(r->step_tokens, sizeof *r->span_starts);
@@ -144,38 +142,60 @@ size_t skv_eval_runner_blocks(const skv_eval_runner *r)
 
 /* ---- steps ---- */
 
-/* log p(id) by the logits; *best is the most likely id. */
-static double log_probability(const float *logits, size_t n, int32_t id, int32_t *best)
-{
-    size_t i_max;
-    double sum = skv_logits_sum(logits, n, &i_max);
-    *best = (int32_t)i_max;
-    return (double)logits[id] - (double)logits[i_max] - log(sum);
-}
-
 typedef struct feeding {
     const skv_eval_runner *runner;
     job *jobs;
 } feeding;
 
-static void take_logits(void *user, size_t i_span, size_t i_token, const float *logits)
+static job *job_of(const feeding *f, size_t i_span)
+{
+    return &f->jobs[f->runner->span_jobs[i_span]];
+}
+
+/* The place of the token after a row, if its probability is asked for; 0: it is not. */
+static size_t scored_after(const feeding *f, size_t i_span, size_t i_row)
+{
+    const skv_eval_request *q = job_of(f, i_span)->request;
+    const size_t next = f->runner->span_starts[i_span] + i_row + 1;
+    return next >= q->n_context && next < q->ids.n ? next : 0;
+}
+
+/* The most likely token after a row, and how likely the next one of a request is. */
+static bool wish(void *user, skv_wishes *to)
 {
     const feeding *f = user;
-    const skv_eval_runner *r = f->runner;
-    job *j = &f->jobs[r->span_jobs[i_span]];
+    const skv_eval_request *q = job_of(f, to->i_span)->request;
+    if (!q) return true;
+    skv_pick_row pick = {.norm = false};
+    if (q->max_new == 0) {
+        const size_t next = scored_after(f, to->i_span, to->i_row);
+        if (next == 0) return true;
+        pick = (skv_pick_row){.norm = true, .ids = &q->ids.data[next], .n_ids = 1};
+    }
+    to->picks[to->n++] = pick;
+    return true;
+}
+
+static void take_picked(void *user, const skv_wish_owner *owner, const skv_picked *picked)
+{
+    const feeding *f = user;
+    job *j = job_of(f, owner->i_span);
     skv_eval_request *q = j->request;
-    if (!q) return;
     if (q->max_new > 0) {
-        if (i_token > j->n_right && j->n_drafted > 0) return; /* the draft has ended */
-        j->next = (int32_t)skv_logits_best(logits, r->n_vocab);
-        if (i_token < j->n_drafted && j->next == j->chosen[1 + i_token]) j->n_right++;
+        if (owner->i_row > j->n_right && j->n_drafted > 0) return; /* the draft has ended */
+        j->next = picked->best.id;
+        if (owner->i_row < j->n_drafted && j->next == j->chosen[1 + owner->i_row]) j->n_right++;
         return;
     }
-    const size_t next = r->span_starts[i_span] + i_token + 1;
-    if (next < q->n_context || next >= q->ids.n) return;
-    int32_t best;
-    q->logprob += log_probability(logits, r->n_vocab, q->ids.data[next], &best);
-    q->greedy = q->greedy && best == q->ids.data[next];
+    const size_t next = scored_after(f, owner->i_span, owner->i_row);
+    q->logprob += (double)picked->at[0] - picked->norm;
+    q->greedy = q->greedy && picked->best.id == q->ids.data[next];
+}
+
+static skv_status run_step(feeding *f, size_t n_spans, skv_error *err)
+{
+    const skv_step_sink sink = {.on_wish = wish, .on_picked = take_picked, .user = f};
+    return skv_engine_step(f->runner->engine, f->runner->spans, n_spans, &sink, err);
 }
 
 /* Returns the next span of a job within `room` tokens. Tokens without wanted logits go alone, so
@@ -224,7 +244,7 @@ static skv_status feed(skv_eval_runner *r, job *jobs, size_t n, skv_error *err)
             room -= span.n;
         }
         if (n_spans == 0) return SKV_OK;
-        SKV_TRY(skv_step(r->engine, r->spans, n_spans, take_logits, &f, err));
+        SKV_TRY(run_step(&f, n_spans, err));
         SKV_TRY(evict_prompts(r, jobs, n_spans, err));
     }
 }
@@ -319,7 +339,7 @@ static skv_status decode(skv_eval_runner *r, job *jobs, size_t n, skv_error *err
         if (n_live == 0) return SKV_OK;
         draft(r, jobs, n_live);
         feeding f = {r, jobs};
-        SKV_TRY(skv_step(r->engine, r->spans, n_live, take_logits, &f, err));
+        SKV_TRY(run_step(&f, n_live, err));
         for (size_t i = 0; i < n_live; i++) {
             job *j = &jobs[r->span_jobs[i]];
             if (j->n_drafted > 0) skv_sequence_settle(j->sequence, j->n_drafted, j->n_right);
@@ -410,6 +430,8 @@ static void step_on(cursor *at, const group *groups)
 static skv_status add_fork(skv_eval_runner *r, const group *g, skv_eval_request *q, job *out,
                            skv_error *err)
 {
+    /* Also the last id, which no step reads. */
+    SKV_TRY(skv_engine_check_ids(r->engine, q->ids.data, q->ids.n, err));
     q->logprob = 0;
     q->greedy = true;
     q->answer.n = 0;

@@ -22,7 +22,7 @@ typedef struct skv_eval_runner {
     size_t *span_starts;         /* owned, [step_tokens]: tokens its sequence had before */
     skv_draft_request *requests; /* owned, [step_tokens]: the drafts of a step */
     skv_eviction eviction;       /* of every prompt, before its continuation */
-    size_t context, step_tokens, n_vocab;
+    size_t context, step_tokens;
     uint64_t n_generated;    /* tokens of answers, */
     skv_draft_counts drafts; /* and the drafts among them */
     size_t block_pages;      /* pages that SKV_EVAL_BLOCK tokens of a sequence take */

@@ -4,11 +4,6 @@
  * Restoring it is a prompt without an answer: the part that the prefix cache has in memory, on disk
  * or in a store is found there, and the rest is computed, so the rows are right in any case.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <nettle/sha2.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -16,68 +11,19 @@
 
 #include "generation.h"
 #include "routes.h"
+#include "slot_files.h"
 #include "slots.h"
 
-enum { NAME_MAX_BYTES = 128, PATH_MAX_BYTES = 4096, FILE_MAX_BYTES = 256 << 20, VERSION = 1 };
+enum { FILE_MAX_BYTES = 256 << 20, VERSION = 1 };
 
 typedef struct slot_request {
     exchange *ex;
     json_t *body; /* owned; NULL: none */
     size_t i;
-    const char *filename; /* borrowed from body */
-    char path[PATH_MAX_BYTES];
+    slot_file file; /* its filename is of the body */
 } slot_request;
 
 /* ---- files ---- */
-
-/* Letters, digits, and . _ - inside: nothing that leads out of the folder, or is hidden in it. */
-static bool is_name(const char *name)
-{
-    static const char letters[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    const size_t n = strlen(name);
-    return n > 0 && n <= NAME_MAX_BYTES && name[0] != '.' && strspn(name, letters) == n;
-}
-
-/* A key's files are its own: their names begin with a hash that cannot be made of another key. */
-static bool make_path(slot_request *r, api_error *error)
-{
-    const json_t *name = json_body_get(r->body, "filename");
-    const exchange *ex = r->ex;
-    uint8_t digest[SHA256_DIGEST_SIZE] = {0};
-    char own[2 * SHA256_DIGEST_SIZE + 2] = "";
-    if (!json_is_string(name) || strlen(json_string_value(name)) != json_string_length(name) ||
-        !is_name(json_string_value(name))) {
-        return api_fail(error, 400, "filename", "Invalid filename");
-    }
-    if (ex->key) {
-        struct sha256_ctx sum;
-        sha256_init(&sum);
-        sha256_update(&sum, strlen(ex->key), (const uint8_t *)ex->key);
-        sha256_digest(&sum, sizeof digest, digest);
-        for (size_t i = 0; i < sizeof digest; i++)
-            (void)snprintf(own + 2 * i, 3, "%02x", digest[i]);
-        own[2 * sizeof digest] = '.';
-        own[2 * sizeof digest + 1] = 0;
-    }
-    r->filename = json_string_value(name);
-    const int n = snprintf(r->path, sizeof r->path, "%s/%s%s", ex->server->options.slot_save_path,
-                           own, r->filename);
-    return (n > 0 && (size_t)n < sizeof r->path) ||
-           api_fail(error, 400, "filename", "Invalid filename");
-}
-
-static bool write_file(const char *path, const skv_buf *text)
-{
-    char other[PATH_MAX_BYTES + 8];
-    (void)snprintf(other, sizeof other, "%s~", path);
-    FILE *file = fopen(other, "wb");
-    bool ok = file && fwrite(text->data, 1, text->size, file) == text->size;
-    if (file) ok = fclose(file) == 0 && ok;
-    ok = ok && rename(other, path) == 0;
-    if (file && !ok) (void)unlink(other);
-    return ok;
-}
 
 static bool fail_restore(api_error *error)
 {
@@ -91,7 +37,7 @@ static bool read_file(const slot_request *r, skv_buf *out, api_error *error)
 {
     struct stat about;
     char piece[4096];
-    const int fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    const int fd = slot_file_open(r->ex, &r->file);
     ssize_t n = -1;
     if (fd < 0) return fail_restore(error);
     if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode) && about.st_size <= FILE_MAX_BYTES) {
@@ -112,7 +58,7 @@ static double ms_since(uint64_t begun_ns)
 static void begin_reply(const slot_request *r, skv_buf *out)
 {
     skv_buf_printf(out, "{\"id_slot\":%zu,\"filename\":", r->i);
-    out_json_str(out, r->filename);
+    out_json_str(out, r->file.filename);
 }
 
 static bool save(slot_request *r, skv_buf *out, api_error *error)
@@ -129,9 +75,7 @@ static bool save(slot_request *r, skv_buf *out, api_error *error)
     skv_buf_text(&text, "]}\n");
     free(ids);
     bool ok = !text.failed || request_lacks(r->ex, "slot", error);
-    if (ok && !write_file(r->path, &text)) {
-        ok = api_fail(error, 500, NULL, "Unable to save slot: %s", strerror(errno));
-    }
+    ok = ok && slot_file_write(r->ex, &r->file, &text, error);
     if (ok) {
         begin_reply(r, out);
         skv_buf_printf(out, ",\"n_saved\":%zu,\"n_written\":%zu,\"timings\":{\"save_ms\":%.3f}}", n,
@@ -238,7 +182,11 @@ static bool answer_slot(slot_request *r, skv_buf *out, api_error *error)
     if (!read_number(r, error)) return false;
     for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++) {
         if (!http_head_asks(ex->head, "action", actions[i].name)) continue;
-        return (!actions[i].needs_file || make_path(r, error)) && actions[i].act(r, out, error);
+        if (actions[i].needs_file &&
+            !slot_file_name(ex, json_body_get(r->body, "filename"), &r->file, error)) {
+            return false;
+        }
+        return actions[i].act(r, out, error);
     }
     return api_fail(error, 400, "action", "Invalid action");
 }

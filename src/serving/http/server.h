@@ -92,6 +92,7 @@ typedef struct server_options {
     const char *template_vars;    /* a JSON object of variables of the template; NULL: none */
     bool allow_special_text;      /* texts of clients may spell special tokens */
     const char *slot_save_path;   /* a folder for files of POST /slots; NULL: they are refused */
+    size_t slot_save_bytes;       /* the most that its files may have */
     const char *prompt_strip;     /* a pattern of lines that leave system texts; NULL: none */
     bool prompt_sort_tools, prompt_keep_thoughts; /* prompt_changes.h */
     const char *reranker;                         /* "yes", "no", "auto": as the names tell */

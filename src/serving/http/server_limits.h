@@ -52,6 +52,9 @@ enum {
     PARAM_STOP_IDS_MAX = 64,
     PARAM_BIASES_MAX = 1024, /* members of logit_bias */
 
+    /* ---- files of slots (slot_files.c): 400 ---- */
+    LIMIT_SLOT_FILES = 4096, /* in --slot-save-path; saving one looks at all */
+
     /* ---- answers that no client reads ---- */
     LIMIT_STATUS_CLIENT_LEFT = 499,    /* as proxies count it; only a client that shut one side
                                         * down sees it */

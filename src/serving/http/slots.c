@@ -16,6 +16,7 @@ typedef struct slot {
 
 struct slot_table {
     pthread_mutex_t lock;
+    pthread_mutex_t files;
     size_t n;
     slot at[];
 };
@@ -26,6 +27,7 @@ bool slots_open(size_t n, slot_table **out)
     if (!slots) return false;
     slots->n = n;
     (void)pthread_mutex_init(&slots->lock, NULL);
+    (void)pthread_mutex_init(&slots->files, NULL);
     *out = slots;
     return true;
 }
@@ -42,6 +44,7 @@ void slots_close(slot_table *slots)
     if (!slots) return;
     for (size_t i = 0; i < slots->n; i++) empty(&slots->at[i]);
     (void)pthread_mutex_destroy(&slots->lock);
+    (void)pthread_mutex_destroy(&slots->files);
     free(slots);
 }
 
@@ -111,4 +114,14 @@ size_t slots_erase(const exchange *ex, size_t i)
     if (s) empty(s);
     pthread_mutex_unlock(&slots->lock);
     return n;
+}
+
+void slots_lock_files(slot_table *slots)
+{
+    pthread_mutex_lock(&slots->files);
+}
+
+void slots_unlock_files(slot_table *slots)
+{
+    pthread_mutex_unlock(&slots->files);
 }

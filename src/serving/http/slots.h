@@ -22,5 +22,8 @@ void slots_put(const exchange *ex, size_t i, skv_id_piece ids, skv_id_piece more
 bool slots_copy(const exchange *ex, size_t i, int32_t **ids, size_t *n, api_error *error);
 /** Forgets it; returns how many ids there were. */
 size_t slots_erase(const exchange *ex, size_t i);
+/** One request at a time writes files (slot_files.h), since their bytes are counted first. */
+void slots_lock_files(slot_table *slots);
+void slots_unlock_files(slot_table *slots);
 
 #endif

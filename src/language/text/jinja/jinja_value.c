@@ -253,11 +253,14 @@ const skv_jv *skv_jdict_find(skv_budget *budget, const skv_jdict *dict, skv_jv k
     return i < dict->n ? &dict->pairs[i].value : NULL;
 }
 
-static void index_pair(skv_jdict *dict, size_t i)
+/* Counts its steps, as locate does: keys may be made to collide. False beyond the budget. */
+static bool index_pair(skv_budget *budget, skv_jdict *dict, size_t i)
 {
-    size_t slot = dict->pairs[i].hash;
+    const size_t first = dict->pairs[i].hash;
+    size_t slot = first;
     while (dict->index[slot & (dict->n_index - 1)]) slot++;
     dict->index[slot & (dict->n_index - 1)] = (uint32_t)(i + 1);
+    return skv_budget_work(budget, slot - first);
 }
 
 /* Room for one more pair; at most half of the index is in use. */
@@ -277,8 +280,8 @@ static bool grow(skv_jarena *arena, skv_jdict *dict)
     }
     dict->pairs = pairs;
     dict->capacity = capacity;
-    if (dict->n_index)
-        for (size_t i = 0; i < dict->n; i++) index_pair(dict, i);
+    for (size_t i = 0; dict->n_index && i < dict->n; i++)
+        if (!index_pair(arena->budget, dict, i)) return false;
     return true;
 }
 
@@ -292,8 +295,7 @@ bool skv_jdict_put(skv_jarena *arena, skv_jdict *dict, uint64_t hash, skv_jv key
     if (!grow(arena, dict)) return false;
     dict->pairs[dict->n] = (skv_jpair){.key = key, .value = value, .hash = hash};
     dict->n++;
-    if (dict->n_index) index_pair(dict, dict->n - 1);
-    return true;
+    return !dict->n_index || index_pair(arena->budget, dict, dict->n - 1);
 }
 
 const skv_jv *skv_jdict_get(skv_budget *budget, const skv_jdict *dict, const skv_jstr *key)

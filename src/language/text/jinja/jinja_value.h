@@ -213,7 +213,7 @@ uint64_t skv_jdict_hash_text(const skv_jstr *text);
 bool skv_jdict_hash(skv_budget *budget, skv_jv key, uint64_t *hash);
 /** The value of a key or NULL. */
 const skv_jv *skv_jdict_find(skv_budget *budget, const skv_jdict *dict, skv_jv key, uint64_t hash);
-/** Adds or replaces; false without memory. */
+/** Adds or replaces; false beyond the budget or without memory. */
 bool skv_jdict_put(skv_jarena *arena, skv_jdict *dict, uint64_t hash, skv_jv key, skv_jv value);
 
 /** Finds a text. */
