@@ -87,7 +87,6 @@ static void check_devices(void)
     for (size_t i = 1; skv_device_describe(i, &device); i++, n++) {
         machine_say(n == 0 ? "devices" : "", "%s: %s", device.name, device.found);
     }
-    if (n == 0) machine_say("devices", "this build computes on the processor alone (--device)");
 }
 
 static void check_threads(doctor *d)

@@ -91,17 +91,24 @@ static void ask(const skv_combination *c, joined *out)
     }
 }
 
+/* The name of a value, or NULL. The table is that of the processor: docs/guides/gpu.md has the
+ * rules of other devices. */
+static const char *value_of(unsigned axis, unsigned i)
+{
+    return axis == SKV_AXIS_DEVICE && i > 0 ? NULL : skv_axis_value(axis, i);
+}
+
 /* The values that an axis has. */
 static uint32_t all_of(unsigned axis)
 {
     uint32_t all = 0;
     for (unsigned i = 0; i < skv_axis_values(axis); i++) {
-        if (skv_axis_value(axis, i)) all |= UINT32_C(1) << i;
+        if (value_of(axis, i)) all |= UINT32_C(1) << i;
     }
     return all;
 }
 
-/* Whether a rule is about something that this build has: others are of its devices. */
+/* Whether a rule is about the processor. */
 static bool can_match(const skv_refusal *rule)
 {
     for (unsigned axis = 0; axis < SKV_AXIS_COUNT; axis++) {
@@ -125,13 +132,13 @@ static bool advance(const table *t, skv_combination *c)
 {
     for (unsigned axis = AXES; axis-- > 0;) {
         unsigned next = c->at[axis] + 1;
-        while (next < skv_axis_values(axis) && !skv_axis_value(axis, next)) next++;
+        while (next < skv_axis_values(axis) && !value_of(axis, next)) next++;
         if (t->limited[axis] && next < skv_axis_values(axis)) {
             c->at[axis] = next;
             return true;
         }
         c->at[axis] = 0;
-        while (!skv_axis_value(axis, c->at[axis])) c->at[axis]++;
+        while (!value_of(axis, c->at[axis])) c->at[axis]++;
     }
     return false;
 }
@@ -145,7 +152,7 @@ static void ask_all(table *t)
             const skv_refusal *rule = skv_refusal_at(i);
             t->limited[axis] = t->limited[axis] || (rule->values[axis] != 0 && can_match(rule));
         }
-        while (!skv_axis_value(axis, c.at[axis])) c.at[axis]++;
+        while (!value_of(axis, c.at[axis])) c.at[axis]++;
         room *= t->limited[axis] ? skv_axis_values(axis) : 1;
     }
     t->at = cli_alloc(room, sizeof *t->at);

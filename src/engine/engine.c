@@ -383,6 +383,46 @@ static skv_status divide_model(skv_engine *e, skv_error *err)
     return skv_ranks_reserve(e->ranks, e->config->vocab, err);
 }
 
+static size_t least_head_dim_of(const skv_config *c)
+{
+    size_t least = c->head_dim;
+    for (size_t i = 0; i < c->n_layers; i++) {
+        if (!skv_config_attends(c, i)) continue;
+        least = skv_min_size(least, skv_config_head_dim(c, i));
+    }
+    return least;
+}
+
+/* Of all models that the engine runs. */
+static size_t least_head_dim(const skv_engine *e)
+{
+    const skv_config *others[] = {e->kvpred.on ? e->kvpred.auxiliary.config : NULL,
+                                  e->draft.model.config};
+    size_t least = least_head_dim_of(e->config);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (others[i]) least = skv_min_size(least, least_head_dim_of(others[i]));
+    }
+    return least;
+}
+
+/* Whether the device can compute it at all. */
+static skv_status check_shape(const skv_engine *e, skv_error *err)
+{
+    const skv_backend_limits limits = backend_limits(e);
+    const skv_load_options load = load_options(e);
+    const bool quant = load.keep_codes, floats = load.f32_rows;
+    skv_weight_type weights = quant ? SKV_WEIGHT_QUANT : load.type;
+    if (quant && floats) weights = SKV_WEIGHT_QUANT_F32;
+    const skv_backend_shape shape = {.limits = &limits,
+                                     .least_head_dim = least_head_dim(e),
+                                     .weights = weights,
+                                     .kv = kv_type(e->options.kv),
+                                     .drops = e->options.eviction.method != SKV_EVICT_NONE,
+                                     .adapters = e->adapters.n > 0,
+                                     .states = e->plan.n_states > 0};
+    return e->be->fits(e->be, &shape, err);
+}
+
 /* All that the memory plan depends on. */
 static skv_status prepare(skv_engine *e, const char *preset, skv_error *err)
 {
@@ -409,7 +449,7 @@ static skv_status prepare(skv_engine *e, const char *preset, skv_error *err)
     if (e->options.eviction.by_query_head) {
         SKV_TRY(skv_plan_spread(&e->spread_plans[0], &e->plan, e->config, err));
     }
-    return SKV_OK;
+    return check_shape(e, err);
 }
 
 /* The page store, and what the back end has to know of the sequences' layouts. Page tables of all
@@ -439,28 +479,11 @@ static skv_status make_states(skv_engine *e, skv_error *err)
     return skv_state_pool_init(&e->checkpoints, e->be, &kept, err);
 }
 
-/* Whether the device can compute it at all. */
-static skv_status check_shape(const skv_engine *e, const skv_backend_limits *limits, skv_error *err)
-{
-    const skv_load_options load = load_options(e);
-    const bool quant = load.keep_codes, floats = load.f32_rows;
-    skv_weight_type weights = quant ? SKV_WEIGHT_QUANT : load.type;
-    if (quant && floats) weights = SKV_WEIGHT_QUANT_F32;
-    const skv_backend_shape shape = {.limits = limits,
-                                     .weights = weights,
-                                     .kv = kv_type(e->options.kv),
-                                     .drops = e->options.eviction.method != SKV_EVICT_NONE,
-                                     .adapters = e->adapters.n > 0,
-                                     .states = e->plan.n_states > 0};
-    return e->be->fits(e->be, &shape, err);
-}
-
 static skv_status build(skv_engine *e, const char *preset, skv_error *err)
 {
     SKV_TRY(prepare(e, preset, err));
     SKV_TRY(check_memory(e, err));
-    skv_backend_limits limits = backend_limits(e);
-    SKV_TRY(check_shape(e, &limits, err));
+    const skv_backend_limits limits = backend_limits(e);
     SKV_TRY(e->be->reserve(e->be, &limits, err));
     SKV_TRY(skv_workspace_init(&e->ws, e->config, e->be, e->options.step_tokens, err));
     const skv_kv_type type = kv_type(e->options.kv);

@@ -166,7 +166,7 @@ static skv_cuda_attention_args args_of(cuda_case *c, const attention_case *t, co
 static skv_cuda_kernel kernel_of(skv_cuda_kernel first, size_t i_dim, skv_kv_type type)
 {
     const int stride =
-        SKV_CUDA_skv_attention_prompt_64_bf16 - SKV_CUDA_skv_attention_prompt_32_bf16;
+        SKV_CUDA_skv_attention_prompt_32_bf16 - SKV_CUDA_skv_attention_prompt_16_bf16;
     return (skv_cuda_kernel)((int)first + stride * (int)i_dim + (int)(type - SKV_KV_TYPE_BF16));
 }
 
@@ -174,7 +174,7 @@ static void run_prompt(cuda_case *c, const attention_case *t, size_t i_dim,
                        skv_cuda_attention_args a)
 {
     const uint32_t Dh = a.head_dim, n = describe(c, t, SKV_CUDA_PROMPT_ROWS(Dh), &a);
-    device_launch(kernel_of(SKV_CUDA_skv_attention_prompt_32_bf16, i_dim, t->cache.type),
+    device_launch(kernel_of(SKV_CUDA_skv_attention_prompt_16_bf16, i_dim, t->cache.type),
                   (device_grid){n, (uint32_t)t->n_kv_heads, 1,
                                 skv_cuda_prompt_shared(Dh, (uint32_t)t->cache.type)},
                   &a);
@@ -189,7 +189,7 @@ static void run_decode(cuda_case *c, const attention_case *t, size_t i_dim,
     a.n_splits = (uint32_t)skv_ceil_div(MAX_PAGES, a.n_pages);
     a.part_o = cuda_device(c, n_parts * Dh * sizeof *a.part_o);
     a.part_ml = cuda_device(c, n_parts * 2 * sizeof *a.part_ml);
-    device_launch(kernel_of(SKV_CUDA_skv_attention_decode_32_bf16, i_dim, t->cache.type),
+    device_launch(kernel_of(SKV_CUDA_skv_attention_decode_16_bf16, i_dim, t->cache.type),
                   (device_grid){n, (uint32_t)t->n_kv_heads, a.n_splits,
                                 skv_cuda_decode_shared(Dh, (uint32_t)t->cache.type)},
                   &a);
@@ -222,7 +222,7 @@ static void check_kernels(cuda_case *c, size_t i_dim, size_t head_dim, skv_kv_ty
 
 void check_cuda_attention(cuda_case *c)
 {
-    static const size_t dims[] = {32, 64, 80, 96, 128, 256};
+    static const size_t dims[] = {16, 32, 64, 80, 96, 128, 256};
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
         for (skv_kv_type type = SKV_KV_TYPE_BF16; type <= SKV_KV_TYPE_INT8; type++) {
             check_kernels(c, i, dims[i], type);
@@ -257,8 +257,8 @@ static void run_votes(const skv_cuda_votes_args *a, size_t n_kv_heads)
 
 void check_cuda_votes(cuda_case *c)
 {
-    static const size_t dims[] = {32, 64, 80, 96, 128, 256};
-    for (size_t i = 0; i < 6; i++) {
+    static const size_t dims[] = {16, 32, 64, 80, 96, 128, 256};
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
         const skv_kv_type type = SKV_KV_TYPE_BF16 + (skv_kv_type)(i % 3);
         const attention_case t = random_attention(c, dims[i], type, cuda_one_in(c, 2));
         const size_t n_heads = t.n_kv_heads * t.n_group, ld = MAX_PAGES * SKV_PAGE_ROWS;

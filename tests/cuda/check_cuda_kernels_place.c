@@ -6,7 +6,7 @@
 #include "base/size.h"
 #include "cuda_case.h"
 
-enum { CASES = 18, T = 9, SEQS = 2, MAX_PAGES = 3 };
+enum { CASES = 21, T = 9, SEQS = 2, MAX_PAGES = 3 };
 
 typedef struct rotation {
     float *cosine, *sine; /* [T, n] */
@@ -44,13 +44,13 @@ static rotation random_rotation(cuda_case *c, size_t head_dim)
 
 static place_case random_place(cuda_case *c, int i)
 {
-    static const size_t dims[] = {32, 64, 80, 96, 128, 256};
-    place_case p = {.head_dim = dims[i % 6],
+    static const size_t dims[] = {16, 32, 64, 80, 96, 128, 256};
+    place_case p = {.head_dim = dims[i % 7],
                     .n_heads = cuda_one_in(c, 5) ? 0 : 1 + cuda_below(c, 6),
                     .n_kv_heads = cuda_one_in(c, 5) ? 0 : 1 + cuda_below(c, 3),
                     .n_copies = 1 + cuda_below(c, 2),
                     .n_q = 1 + cuda_below(c, T)};
-    const skv_kv_type type = SKV_KV_TYPE_BF16 + (skv_kv_type)(i / 6);
+    const skv_kv_type type = SKV_KV_TYPE_BF16 + (skv_kv_type)(i / 7);
     const size_t n_tracks = skv_max_size(1, p.n_kv_heads) * p.n_copies, Dh = p.head_dim;
     for (size_t r = 0; r < T; r++) {
         p.rows[r] = (uint32_t)(r + T - p.n_q);
@@ -164,6 +164,7 @@ static void run_place(cuda_case *c, const place_case *p)
     }
     const size_t Dh = p->head_dim;
     skv_cuda_place_args a = {.q = p->q.at,
+                             .q_from = p->q.at,
                              .k = p->k.at,
                              .v = p->v.at,
                              .rows = cuda_upload(c, p->rows, sizeof p->rows),

@@ -2,7 +2,10 @@
  * The kernels, and products by cuBLASLt, on the device that libcuda.so.1 drives, against plain C in
  * double precision: on a GPU, or in the suite on fake_driver.c and fake_blas.c.
  */
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "backend/cuda/cuda_blas.h"
 #include "cuda_case.h"

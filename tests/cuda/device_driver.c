@@ -32,7 +32,7 @@ static void must(skv_cu_result result, const char *what)
     exit(1);
 }
 
-static void *read_image(void)
+void *device_image(void)
 {
     const char *path = getenv("SKV_CUDA_IMAGE");
     FILE *file = path ? fopen(path, "rb") : NULL;
@@ -50,7 +50,7 @@ static void *read_image(void)
 static void load_kernels(void)
 {
     int shared_max = 0;
-    void *image = read_image();
+    void *image = device_image();
     must(driver.api.module_load(&driver.module, image), "cuModuleLoadData");
     free(image);
     must(driver.api.device_attribute(&shared_max, SKV_CU_SHARED_MAX, 0), "cuDeviceGetAttribute");

@@ -13,5 +13,7 @@ void device_close(void);
 
 const skv_cuda_api *device_api(void);
 skv_cu_stream device_stream(void);
+/** The kernels, as SKV_CUDA_IMAGE has them; the caller frees it. */
+void *device_image(void);
 
 #endif

@@ -31,19 +31,22 @@ typedef struct block {
 
 static struct {
     block blocks[BLOCKS];
-    size_t n_blocks;
+    size_t n_blocks, n_pinned;
     int n_contexts, n_modules, n_streams;
 } device;
 static _Thread_local bool has_context;
 
 __attribute__((destructor)) static void check_end(void)
 {
-    if (device.n_blocks == 0 && device.n_contexts == 0 && device.n_modules == 0 &&
+    if (device.n_blocks + device.n_pinned == 0 && device.n_contexts == 0 && device.n_modules == 0 &&
         device.n_streams == 0) {
         return;
     }
-    (void)fprintf(stderr, "fake driver: %zu blocks, %d contexts, %d modules, %d streams are left\n",
-                  device.n_blocks, device.n_contexts, device.n_modules, device.n_streams);
+    (void)fprintf(stderr,
+                  "fake driver: %zu blocks, %zu of the host, %d contexts, %d modules, %d streams "
+                  "are left\n",
+                  device.n_blocks, device.n_pinned, device.n_contexts, device.n_modules,
+                  device.n_streams);
     abort();
 }
 
@@ -172,6 +175,29 @@ skv_cu_result cuMemFree_v2(skv_cu_address at)
     return INVALID_VALUE;
 }
 
+skv_cu_result cuMemGetInfo_v2(size_t *available, size_t *all)
+{
+    *available = *all = (size_t)1 << 36;
+    return has_context ? SUCCESS : INVALID_CONTEXT;
+}
+
+skv_cu_result cuMemAllocHost_v2(void **out, size_t n_bytes)
+{
+    if (!has_context || n_bytes == 0) return INVALID_VALUE;
+    *out = calloc(1, n_bytes);
+    if (!*out) return OUT_OF_MEMORY;
+    device.n_pinned++;
+    return SUCCESS;
+}
+
+skv_cu_result cuMemFreeHost(void *at)
+{
+    if (!has_context || !at || device.n_pinned == 0) return INVALID_VALUE;
+    free(at);
+    device.n_pinned--;
+    return SUCCESS;
+}
+
 skv_cu_result cuMemcpyHtoDAsync_v2(skv_cu_address to, const void *from, size_t n,
                                    skv_cu_stream stream)
 {
@@ -186,6 +212,16 @@ skv_cu_result cuMemcpyDtoHAsync_v2(void *to, skv_cu_address from, size_t n, skv_
     const unsigned char *at = within(from, n);
     if (!at || !stream) return INVALID_VALUE;
     memcpy(to, at, n);
+    return SUCCESS;
+}
+
+skv_cu_result cuMemcpyDtoDAsync_v2(skv_cu_address to, skv_cu_address from, size_t n,
+                                   skv_cu_stream stream)
+{
+    unsigned char *at = within(to, n);
+    const unsigned char *source = within(from, n);
+    if (!at || !source || !stream || (at < source + n && source < at + n)) return INVALID_VALUE;
+    memcpy(at, source, n);
     return SUCCESS;
 }
 

@@ -105,7 +105,7 @@ static heads draw_heads(backend_check *c, size_t n_rows)
     heads h = {.n_kv = check_between(c, 1, KV_HEADS), .softcap = check_one_in(c, 3) ? 5 : 0};
     h.n_group = check_between(c, 1, CHECK_HEADS / h.n_kv);
     h.n = h.n_kv * h.n_group;
-    h.head_dim = 8 * check_between(c, 1, CHECK_HEAD_DIM / 8);
+    h.head_dim = check_draw_head_dim(c);
     h.ld = h.n * h.head_dim + 8 * check_below(c, 4);
     h.q = check_operand(c, n_rows * h.ld, 1);
     h.has_sinks = check_one_in(c, 3);

@@ -15,7 +15,9 @@ enum {
     POOL = SEQUENCES * TRACKS * STRIDE + 40
 };
 
+/* Of those that the back end has. */
 skv_kv_type check_draw_type(backend_check *c);
+size_t check_draw_head_dim(backend_check *c);
 
 /* ---- pages and tables ---- */
 

@@ -11,7 +11,22 @@ skv_kv_type check_draw_type(backend_check *c)
 {
     static const skv_kv_type types[] = {SKV_KV_TYPE_F32, SKV_KV_TYPE_BF16, SKV_KV_TYPE_FP8,
                                         SKV_KV_TYPE_INT8};
-    return types[check_below(c, 4)];
+    skv_kv_type type;
+    do {
+        type = types[check_below(c, 4)];
+    } while (!check_fits(c, (skv_backend_shape){.kv = type, .weights = check_weights(c)}));
+    return type;
+}
+
+size_t check_draw_head_dim(backend_check *c)
+{
+    size_t Dh;
+    do {
+        Dh = 8 * check_between(c, 1, CHECK_HEAD_DIM / 8);
+    } while (!check_fits(
+        c,
+        (skv_backend_shape){.least_head_dim = Dh, .kv = check_kv(c), .weights = check_weights(c)}));
+    return Dh;
 }
 
 /* ---- pages and tables ---- */
@@ -315,7 +330,7 @@ void check_compact(backend_check *c)
 {
     check_begin(c, "pages_compact");
     const size_t n_rows = check_between(c, 1, CHECK_KV_ROWS);
-    const size_t Dh = 8 * check_between(c, 1, CHECK_HEAD_DIM / 8);
+    const size_t Dh = check_draw_head_dim(c);
     memory *m =
         check_draw_memory(c, check_draw_type(c), check_between(c, 1, KV_HEADS * COPIES), Dh);
     compacting x = {.from = check_draw_sequence(c, m, n_rows, check_one_in(c, 2) ? n_rows - 1 : 0)};

@@ -174,7 +174,7 @@ static check_tensor draw_q(backend_check *c, placing *p, double **want, double *
 void check_place(backend_check *c)
 {
     const size_t H = check_between(c, 1, KV_HEADS), copies = check_between(c, 1, COPIES);
-    const size_t Dh = 8 * check_between(c, 1, CHECK_HEAD_DIM / 8);
+    const size_t Dh = check_draw_head_dim(c);
     memory *m = check_draw_memory(c, check_draw_type(c), H * copies, Dh);
     step *t = check_draw_step(c, m, 200, true);
     const bool with_q = !check_one_in(c, 3), with_kv = !with_q || check_one_in(c, 2);

@@ -116,9 +116,12 @@ static void pack(backend_check *c, matrix *m)
 
 static matrix draw_matrix(backend_check *c)
 {
-    matrix m = {.type = (skv_weight_type)check_below(c, SKV_WEIGHT_QUANT_F32 + 1),
-                .paired = check_one_in(c, 3),
-                .exact = check_one_in(c, 2)};
+    matrix m = {.w = NULL};
+    do {
+        m.type = (skv_weight_type)check_below(c, SKV_WEIGHT_QUANT_F32 + 1);
+    } while (!check_fits(c, (skv_backend_shape){.weights = m.type, .kv = check_kv(c)}));
+    m.paired = check_one_in(c, 3);
+    m.exact = check_one_in(c, 2);
     m.K = check_between(c, 1, CHECK_K);
     if (skv_weight_is_quant(m.type)) m.K = skv_round_up(m.K, SKV_QUANT_GROUP);
     m.n_parts = m.paired ? 2 : check_between(c, 1, PARTS);

@@ -135,7 +135,7 @@ static float *load_rows(backend_check *c, const sequence *s, size_t n_rows)
 void check_turn(backend_check *c)
 {
     check_begin(c, "pages_turn");
-    const size_t Dh = 8 * check_between(c, 1, CHECK_HEAD_DIM / 8), n = 2 * (size_t)CHECK_HEAD_DIM;
+    const size_t Dh = check_draw_head_dim(c), n = 2 * (size_t)CHECK_HEAD_DIM;
     turn t = {.n_rows = check_between(c, 1, CHECK_KV_ROWS)};
     memory *m = check_draw_memory(c, check_draw_type(c), check_between(c, 1, KV_HEADS), Dh);
     t.from = check_draw_sequence(c, m, t.n_rows, 0);

@@ -5,15 +5,12 @@
  */
 #include "guarded_backend.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "check_backend.h"
 #include "engine/engine.h"
-#include "open_engine.h"
+#include "scored_prompt.h"
 #include "skv/tools.h"
-
-enum { N_PROMPT = 150, N_SCORED = 12, VOCAB_MAX = 1024 };
 
 #define MODELS SKV_TEST_DATA "/models/"
 
@@ -82,49 +79,6 @@ static skv_engine *open_on(const method *m, const char *device)
     return open_or_fail(m->model, &o);
 }
 
-typedef struct row {
-    float *at; /* [n] */
-    size_t n;
-} row;
-
-/* Logits of a prompt's last token, and of the N_SCORED that follow one by one. */
-static void copy_logits(void *user, size_t i_span, size_t i_token, const float *logits)
-{
-    row *to = user;
-    (void)i_span;
-    (void)i_token;
-    memcpy(to->at, logits, to->n * sizeof *logits);
-}
-
-static void run(skv_engine *engine, float *logits)
-{
-    int32_t ids[N_PROMPT + N_SCORED];
-    const size_t V = skv_engine_vocab(engine);
-    skv_error err;
-    make_repeating_ids(ids, N_PROMPT + N_SCORED, V);
-    skv_sequence *s = new_sequence(engine);
-    const skv_prompt_options options = {.logits = logits};
-    if (skv_prompt(engine, s, ids, N_PROMPT, &options, &err) != SKV_OK) fail_msg("%s", err.text);
-    for (size_t i = 0; i < N_SCORED; i++) {
-        const skv_span span = {s, ids + N_PROMPT + i, 1, SKV_WANT_LAST};
-        row to = {logits + (i + 1) * V, V};
-        assert_int_equal(skv_step(engine, &span, 1, copy_logits, &to, &err), SKV_OK);
-    }
-    skv_sequence_free(s);
-}
-
-/* Root mean square of a - b, as a part of the deviation of b. */
-static double difference(const float *a, const float *b, size_t n)
-{
-    double mean = 0, between = 0, own = 0;
-    for (size_t i = 0; i < n; i++) mean += (double)b[i] / (double)n;
-    for (size_t i = 0; i < n; i++) {
-        between += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
-        own += ((double)b[i] - mean) * ((double)b[i] - mean);
-    }
-    return sqrt(between / own);
-}
-
 static void its_models_are_near(void **state)
 {
     (void)state;
@@ -136,10 +90,10 @@ static void its_models_are_near(void **state)
         const size_t n = (N_SCORED + 1) * skv_engine_vocab(cpu);
         assert_true(n <= sizeof logits[0] / sizeof *logits[0]);
         assert_string_equal(own->be->name, "emulated");
-        run(own, logits[0]);
-        run(own, logits[1]);
-        run(cpu, logits[2]);
-        const double off = difference(logits[0], logits[2], n);
+        score_prompt(own, logits[0]);
+        score_prompt(own, logits[1]);
+        score_prompt(cpu, logits[2]);
+        const double off = logits_difference(logits[0], logits[2], n);
         const bool near = off > 0 && off < (m->most > 0 ? m->most : NEAR); /* 0: none is rounded */
         print_message("%-32s %.4f%s\n", m->name, off, near ? "" : " <-");
         assert_memory_equal(logits[0], logits[1], n * sizeof(float)); /* it repeats */

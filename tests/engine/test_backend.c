@@ -49,7 +49,7 @@ static void test_devices(void **state)
     assert_int_equal(skv_pool_create(1, &pool, &err), SKV_OK);
     skv_backend_options options = {.threads = pool, .device = "tape"};
     assert_int_equal(skv_backend_create(&options, &be, &err), SKV_UNSUPPORTED);
-    assert_string_equal(err.text, "device tape: unknown, expected cpu");
+    assert_string_equal(err.text, "device tape: unknown, expected cpu, cuda");
     assert_null(be);
     options.device = "cpu";
     assert_int_equal(skv_backend_create(&options, &be, &err), SKV_OK);

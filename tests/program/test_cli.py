@@ -175,22 +175,30 @@ class MemoryTest(CliTest):
     def test_devices(self):
         """What is listed can be asked for, and nothing else, by any command that runs models."""
         devices = self.json_of("devices", "--json")
-        self.assertEqual([d["name"] for d in devices], ["cpu"])
-        cpu = devices[0]
+        self.assertEqual([d["name"] for d in devices], ["cpu", "cuda"])
+        cpu, cuda = devices
         self.assertTrue(cpu["available"] and cpu["exact"] and not cpu["own_memory"])
         self.assertTrue(0 < cpu["memory_available"] <= cpu["memory_bytes"])
         lines = run("devices").stdout.splitlines()
         self.assertEqual(lines[0], f"cpu      {cpu['found']}")
         self.assertRegex(lines[1], r"^ +[\d.]+ GB of memory, the host's, [\d.]+ GB available$")
-        self.assertEqual(len(lines), 2)
-        self.assertIn("\ndevices        this build computes on the processor alone", run("doctor").stdout)
+        said = cuda["found" if cuda["available"] else "reason"]
+        self.assertEqual(lines[2], f"cuda     {said}")
+        self.assertFalse(cuda["exact"])
+        self.assertIn(f"\ndevices        cuda: {said}\n", run("doctor").stdout)
+        if not cuda["available"]:
+            self.assertRegex(said, "^this program was built without kernels for GPUs |^lib[a-zA-Z.0-9]+: not found")
         ids = self.write("ids.json", [1, 2, 3])
         words = ("generate", PLAIN, "--ids-file", ids, "-n", 4)
         self.assertEqual(run(*words, "--device", "cpu").stdout, run(*words).stdout)
+        reasons = {"tape": "unknown, expected cpu, cuda"}
+        if not cuda["available"]:
+            reasons["cuda"] = said
         for command in (words, ("info", PLAIN), ("doctor", PLAIN), ("serve", PLAIN, "--port", 0)):
-            refused = run(*command, "--device", "tape")
-            self.assertEqual((refused.returncode, refused.stdout, refused.stderr),
-                             (1, "", "swiftkv: device tape: unknown, expected cpu\n"))
+            for device, why in reasons.items():
+                refused = run(*command, "--device", device)
+                self.assertEqual((refused.returncode, refused.stdout, refused.stderr),
+                                 (1, "", f"swiftkv: device {device}: {why}\n"))
         self.refuses(2, ("tokenize", PLAIN, "-p", "a", "--device", "cpu"), "--device")
 
     def test_report(self):

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cuda/cuda.h"
 #include "backend/devices.h"
 
 enum { NAMES_ROOM = 96 };
@@ -16,6 +17,7 @@ typedef struct back_end {
 
 static const back_end back_ends[] = {
     {{"cpu", SKV_PROMISE_ALL, skv_cpu_find}, skv_backend_cpu_create},
+    {{"cuda", SKV_CUDA_PROMISES, skv_cuda_find}, skv_backend_cuda_create},
 };
 
 enum { N_BACK_ENDS = sizeof back_ends / sizeof *back_ends };
@@ -51,7 +53,7 @@ static skv_status find_back_end(const char *device, const back_end **out, skv_er
 
 skv_status skv_backend_kind_of(const char *device, const skv_backend_kind **out, skv_error *err)
 {
-    const back_end *found;
+    const back_end *found = NULL;
     SKV_TRY(find_back_end(device, &found, err));
     *out = &found->kind;
     return SKV_OK;
@@ -59,7 +61,7 @@ skv_status skv_backend_kind_of(const char *device, const skv_backend_kind **out,
 
 skv_status skv_backend_create(const skv_backend_options *options, skv_backend **out, skv_error *err)
 {
-    const back_end *found;
+    const back_end *found = NULL;
     SKV_TRY(find_back_end(options->device, &found, err));
     return found->create(options, out, err);
 }

@@ -571,6 +571,7 @@ enum {
 /* What a back end may have to refuse. */
 typedef struct skv_backend_shape {
     const skv_backend_limits *limits;
+    size_t least_head_dim; /* the narrowest of any layer; 0: limits->head_dim */
     skv_weight_type weights;
     skv_kv_type kv;
     bool drops; /* heads lose rows, after prompts have voted or without */
@@ -590,7 +591,9 @@ struct skv_backend {
 
     /* -- before anything is created -- */
 
-    /* SKV_UNSUPPORTED names the first thing that it cannot do. */
+    /* SKV_UNSUPPORTED names the first thing that it cannot do. Where it refuses mixtures of
+     * experts, or states, the functions of these are NULL: experts_* and route, experts_linear and
+     * mix; states_* and state_*, conv, scan and gated_norm. */
     skv_status (*fits)(const skv_backend *be, const skv_backend_shape *shape, skv_error *err);
     /* Bytes that may be taken. `device` is 0 where memory is the host's alone. */
     skv_bytes (*available)(const skv_backend *be);
@@ -642,8 +645,8 @@ struct skv_backend {
     /* n pages become host [n][page_bytes]. */
     void (*pages_write)(skv_backend *be, skv_page_pool *pool, const uint32_t *pages, size_t n,
                         const void *host);
-    /* The bytes of a page for the host to read, until page_unmap. It waits: for probes and tests.
-     */
+    /* The bytes of a page for the host to read, until page_unmap: one of a pool at a time. It
+     * waits: for probes and tests. */
     const void *(*page_map)(skv_backend *be, skv_page_pool *pool, uint32_t page);
     void (*page_unmap)(skv_backend *be, const void *host);
 

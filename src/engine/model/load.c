@@ -675,8 +675,8 @@ static void release_layer(skv_backend *be, skv_layer *layer, size_t n_experts)
     be->linear_free(be, layer->router);
     be->linear_free(be, layer->shared.gate_up);
     be->linear_free(be, layer->shared.down);
-    be->experts_free(be, layer->experts);
-    be->experts_free(be, layer->experts_down);
+    if (layer->experts) be->experts_free(be, layer->experts);
+    if (layer->experts_down) be->experts_free(be, layer->experts_down);
     for (size_t e = 0; layer->expert_parts && e < 2 * n_experts; e++) {
         be->linear_free(be, layer->expert_parts[e]);
     }

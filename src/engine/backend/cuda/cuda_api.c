@@ -1,21 +1,12 @@
 #include "backend/cuda/cuda_api.h"
 
-#include <dlfcn.h>
-#include <string.h>
-
-/* Functions and objects have addresses of one size (POSIX says so of dlsym). */
-static skv_status find(void *library, const char *name, void *at, skv_error *err)
-{
-    void *symbol = dlsym(library, name);
-    SKV_REQUIRE(symbol, err, SKV_UNSUPPORTED, "libcuda.so.1: %s is missing: the driver is too old",
-                name);
-    memcpy(at, &symbol, sizeof symbol);
-    return SKV_OK;
-}
+#include "backend/cuda/cuda_library.h"
 
 static skv_status find_all(skv_cuda_api *api, skv_error *err)
 {
-#define X(member, name, arguments) SKV_TRY(find(api->library, name, &api->member, err));
+#define X(member, name, arguments)                                                                 \
+    SKV_TRY(skv_cuda_library_find(api->library, "libcuda.so.1", name, "the driver is too old",     \
+                                  &api->member, err));
     SKV_CUDA_FUNCTIONS(X)
 #undef X
     return SKV_OK;
@@ -29,7 +20,8 @@ static const char *words_of(const skv_cuda_api *api, skv_cu_result result)
 
 skv_status skv_cuda_api_open(skv_cuda_api *api, skv_error *err)
 {
-    *api = (skv_cuda_api){.library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)};
+    static const char *const names[] = {"libcuda.so.1"};
+    *api = (skv_cuda_api){.library = skv_cuda_library_open(names, 1)};
     SKV_REQUIRE(api->library, err, SKV_UNSUPPORTED,
                 "libcuda.so.1: not found: NVIDIA's driver is not installed");
     skv_status status = find_all(api, err);
@@ -44,7 +36,7 @@ skv_status skv_cuda_api_open(skv_cuda_api *api, skv_error *err)
 
 void skv_cuda_api_close(skv_cuda_api *api)
 {
-    if (api->library) (void)dlclose(api->library);
+    skv_cuda_library_close(api->library);
     api->library = NULL;
 }
 

@@ -46,8 +46,12 @@ enum { SKV_CU_OWN_STREAM = 1 };    /* does not wait for the default one */
     X(function_set, "cuFuncSetAttribute", (skv_cu_function, int, int))                             \
     X(memory_new, "cuMemAlloc_v2", (skv_cu_address *, size_t))                                     \
     X(memory_free, "cuMemFree_v2", (skv_cu_address))                                               \
+    X(memory_info, "cuMemGetInfo_v2", (size_t *, size_t *))                                        \
+    X(host_new, "cuMemAllocHost_v2", (void **, size_t))                                            \
+    X(host_free, "cuMemFreeHost", (void *))                                                        \
     X(put, "cuMemcpyHtoDAsync_v2", (skv_cu_address, const void *, size_t, skv_cu_stream))          \
     X(get, "cuMemcpyDtoHAsync_v2", (void *, skv_cu_address, size_t, skv_cu_stream))                \
+    X(copy, "cuMemcpyDtoDAsync_v2", (skv_cu_address, skv_cu_address, size_t, skv_cu_stream))       \
     X(fill, "cuMemsetD8Async", (skv_cu_address, unsigned char, size_t, skv_cu_stream))             \
     X(stream_create, "cuStreamCreate", (skv_cu_stream *, unsigned))                                \
     X(stream_destroy, "cuStreamDestroy_v2", (skv_cu_stream))                                       \
@@ -64,7 +68,7 @@ typedef struct skv_cuda_api {
 #undef X
 } skv_cuda_api;
 
-/** Opens the driver and starts it. SKV_UNSUPPORTED says what is missing. */
+/** Opens the driver and starts it. SKV_UNSUPPORTED names the missing part. */
 SKV_MUST_CHECK skv_status skv_cuda_api_open(skv_cuda_api *api, skv_error *err);
 /** After everything that was made through it; also of one that could not be opened. */
 void skv_cuda_api_close(skv_cuda_api *api);

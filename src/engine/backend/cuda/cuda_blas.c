@@ -1,8 +1,6 @@
 #include "backend/cuda/cuda_blas.h"
 
-#include <dlfcn.h>
-#include <string.h>
-
+#include "backend/cuda/cuda_library.h"
 #include "base/mem.h"
 
 enum { WORKSPACE_BYTES = 32 * 1024 * 1024 };
@@ -15,24 +13,15 @@ struct skv_cuda_plan {
     skv_cuda_plan *next;
 };
 
-static skv_status find(void *library, const char *name, void *at, skv_error *err)
-{
-    void *symbol = dlsym(library, name);
-    SKV_REQUIRE(symbol, err, SKV_UNSUPPORTED, "libcublasLt: %s is missing: version 12 or 13 has it",
-                name);
-    memcpy(at, &symbol, sizeof symbol);
-    return SKV_OK;
-}
-
 static skv_status open_library(skv_cuda_blas *blas, skv_error *err)
 {
     static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
-    for (size_t i = 0; i < sizeof names / sizeof *names && !blas->library; i++) {
-        blas->library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    }
+    blas->library = skv_cuda_library_open(names, sizeof names / sizeof *names);
     SKV_REQUIRE(blas->library, err, SKV_UNSUPPORTED,
                 "libcublasLt.so.13: not found, nor libcublasLt.so.12: cuBLAS is not installed");
-#define X(member, name, arguments) SKV_TRY(find(blas->library, name, &blas->member, err));
+#define X(member, name, arguments)                                                                 \
+    SKV_TRY(skv_cuda_library_find(blas->library, "libcublasLt", name, "version 12 or 13 has it",   \
+                                  &blas->member, err));
     SKV_BLAS_FUNCTIONS(X)
 #undef X
     SKV_REQUIRE(blas->create(&blas->handle) == 0, err, SKV_IO, "cublasLtCreate: failed");
@@ -66,7 +55,7 @@ void skv_cuda_blas_close(skv_cuda_blas *blas)
     }
     if (blas->workspace) (void)blas->driver->memory_free(blas->workspace);
     if (blas->handle) (void)blas->destroy(blas->handle);
-    if (blas->library) (void)dlclose(blas->library);
+    skv_cuda_library_close(blas->library);
     *blas = (skv_cuda_blas){.driver = blas->driver};
 }
 

@@ -83,7 +83,7 @@ typedef struct skv_cuda_blas {
     skv_cuda_plan *plans;     /* owned, the newest first */
 } skv_cuda_blas;
 
-/** `driver` has a context. SKV_UNSUPPORTED says what is missing. */
+/** `driver` has a context. SKV_UNSUPPORTED names the missing part. */
 SKV_MUST_CHECK skv_status skv_cuda_blas_open(skv_cuda_blas *blas, const skv_cuda_api *driver,
                                              skv_error *err);
 /** When its products are done; also of one that could not be opened. */

@@ -35,7 +35,8 @@ typedef struct skv_cuda_norm_args {
     skv_cuda_rows weight; /* f32 [1, n] or none */
     float *scales;        /* [n_rows], which this writes: y is E4M3 and n a multiple of 8 */
     uint32_t n;
-    uint32_t normed; /* 0: there is no norm, so y is x rounded */
+    uint32_t n_zeros; /* columns after n that become zeros; y is not E4M3 */
+    uint32_t normed;  /* 0: there is no norm, so y is x rounded */
     float eps, offset, factor;
 } skv_cuda_norm_args;
 
@@ -49,6 +50,9 @@ enum {
 typedef struct skv_cuda_move_args {
     skv_cuda_rows y, x;   /* [n_rows, n], [*, n] */
     const uint32_t *rows; /* [n_rows]; NULL: i. Then y may be x */
+    /* With n_first x has rows first, .. first + n_first alone: x[0] is row `first`, and others are
+     * zeros. */
+    uint32_t first, n_first;
     uint32_t n;
     uint32_t op; /* SKV_CUDA_COPY, .. */
     float factor;
@@ -103,10 +107,11 @@ typedef struct skv_cuda_head_norm {
     float eps, offset;
 } skv_cuda_head_norm;
 
-/* Norm and rotation of q, in place, and of k; k and v go to their pages. A warp takes a head of a
- * row: n_heads of q, then n_kv_heads of k, then as many of v. */
+/* Norm and rotation of q_from, which becomes q, and of k; k and v go to their pages. A warp takes a
+ * head of a row: n_heads of q, then n_kv_heads of k, then as many of v. */
 typedef struct skv_cuda_place_args {
-    skv_cuda_rows q, k, v;         /* bf16 [n_q, ..], [T, ..]; v may be k */
+    skv_cuda_rows q, q_from;       /* [n_q, n_heads * head_dim]; they may be one */
+    skv_cuda_rows k, v;            /* [T, n_kv_heads * head_dim]; v may be k */
     const uint32_t *rows;          /* [n_q]: the step's rows that q has; NULL: i */
     const skv_cuda_step_row *step; /* [T] */
     skv_cuda_angles q_angles, k_angles;
@@ -163,6 +168,33 @@ typedef struct skv_cuda_votes_args {
     float scale, softcap;
 } skv_cuda_votes_args;
 
+/* ---- rows of pages ---- */
+
+/* A head's rows [0, n) of the pages `to` become rows[i] of the pages `from`, as skv_compact_job has
+ * it. */
+typedef struct skv_cuda_compact_job {
+    const uint32_t *to, *from, *rows;
+    uint32_t to_offset, from_offset, head_dim, n;
+} skv_cuda_compact_job;
+
+typedef struct skv_cuda_compact_args {
+    unsigned char *pool;
+    const skv_cuda_compact_job *jobs; /* blockIdx.x */
+    uint32_t page_bytes, type;
+} skv_cuda_compact_args;
+
+/* Row to_row + i of a head becomes row from_row + i, for i < n <= 64: in pages to[0] and to[1],
+ * which follows it, and so for `from`. Its key is turned by angles [n, angles.n] where moves[i] is
+ * not 0. */
+typedef struct skv_cuda_turn_args {
+    unsigned char *pool;
+    skv_cuda_angles angles;
+    const uint32_t *moves; /* [n] */
+    uint32_t page_bytes, type, offset, head_dim;
+    uint32_t to[2], from[2];
+    uint32_t to_row, from_row; /* less than 64 */
+} skv_cuda_turn_args;
+
 /* ---- the kernels ---- */
 
 /* Those of one size of heads. */
@@ -184,6 +216,9 @@ typedef struct skv_cuda_votes_args {
     X(skv_attention_merge, skv_cuda_attention_args, 128)                                           \
     X(skv_vote_norms, skv_cuda_votes_args, 128)                                                    \
     X(skv_vote_sums, skv_cuda_votes_args, 64)                                                      \
+    X(skv_compact_rows, skv_cuda_compact_args, 96)                                                 \
+    X(skv_turn_rows, skv_cuda_turn_args, 32)                                                       \
+    SKV_CUDA_ATTENTION(X, 16)                                                                      \
     SKV_CUDA_ATTENTION(X, 32)                                                                      \
     SKV_CUDA_ATTENTION(X, 64)                                                                      \
     SKV_CUDA_ATTENTION(X, 80)                                                                      \

@@ -1,0 +1,244 @@
+/* The CUDA back end: the shapes that it computes, its life, its workspace. */
+#include "backend/cuda/cuda_backend.h"
+
+#include <stdio.h>
+
+#include "backend/cuda/cuda.h"
+#include "backend/cuda/cuda_image.h"
+#include "backend/devices.h"
+#include "base/mem.h"
+#include "base/system.h"
+
+enum { ALIGNMENT = 256 };
+
+/* ---- shapes ---- */
+
+/* docs/explanation/backend.md has this list too. */
+static skv_status fits(const skv_backend *be, const skv_backend_shape *shape, skv_error *err)
+{
+    const skv_backend_limits *limits = shape->limits;
+    const size_t least = shape->least_head_dim > 0 ? shape->least_head_dim : limits->head_dim;
+    (void)be;
+    SKV_REQUIRE(shape->weights == SKV_WEIGHT_BF16, err, SKV_UNSUPPORTED,
+                "device cuda: weights are bf16 there (--weights bf16)");
+    SKV_REQUIRE(shape->kv != SKV_KV_TYPE_F32, err, SKV_UNSUPPORTED,
+                "device cuda: no keys and values of f32 (--kv bf16, fp8 or int8)");
+    for (size_t i = 0; i < 2; i++) {
+        const size_t head_dim = i ? limits->head_dim : least;
+        SKV_REQUIRE(skv_cuda_has_heads_of(head_dim), err, SKV_UNSUPPORTED,
+                    "device cuda: attention heads of %zu, expected 16, 32, 64, 80, 96, 128 or 256",
+                    head_dim);
+    }
+    SKV_REQUIRE(limits->max_experts == 0, err, SKV_UNSUPPORTED,
+                "device cuda: mixtures of experts are not computed there yet");
+    SKV_REQUIRE(!shape->adapters, err, SKV_UNSUPPORTED,
+                "device cuda: adapters are not computed there yet");
+    SKV_REQUIRE(!shape->states, err, SKV_UNSUPPORTED,
+                "device cuda: layers with states (hybrid models) are not computed there yet");
+    return SKV_OK;
+}
+
+static skv_bytes available(const skv_backend *base)
+{
+    const skv_cuda_backend *be = (const skv_cuda_backend *)base;
+    size_t all, left;
+    skv_cuda_memory(&be->device, &all, &left);
+    return (skv_bytes){.device = left, .host = skv_memory_available()};
+}
+
+/* ---- working memory ---- */
+
+/* What there is of each. */
+typedef struct space {
+    size_t rows, operand, product, blocks, part_o, part_ml, norms, moving;
+} space;
+
+/* Of a product's results: all rows of a group of matrices, or a row of logits. Queries, keys and
+ * values after a joined norm need two halves. */
+static space space_for(const skv_backend_limits *l)
+{
+    const size_t heads = l->max_heads * l->head_dim, widest = skv_max_size(l->max_K, heads);
+    space r = {.rows = skv_max_size(l->max_rows, 1)};
+    r.operand = r.rows * skv_round_up(widest, 8);
+    r.product = skv_max_size(r.rows * 4 * skv_round_up(widest, 8), skv_round_up(l->vocab, 8));
+    r.blocks = r.rows + skv_ceil_div(r.rows * l->max_group, 64);
+    r.part_o = SKV_CUDA_PART_PAIRS * l->head_dim;
+    r.part_ml = SKV_CUDA_PART_PAIRS * 2;
+    r.norms = r.rows * l->max_heads;
+    r.moving = skv_cuda_moving_bytes(l->max_kv_rows);
+    return r;
+}
+
+/* The processor's back end only picks. */
+static skv_backend_limits pick_limits(const skv_backend_limits *limits)
+{
+    return (skv_backend_limits){.max_rows = 1,
+                                .max_K = 1,
+                                .max_heads = 1,
+                                .head_dim = 4,
+                                .max_group = 1,
+                                .max_kv_rows = 1,
+                                .vocab = limits->vocab};
+}
+
+static skv_area_spec logits_spec(const skv_backend_limits *limits)
+{
+    return (skv_area_spec){SKV_AREA_F32, SKV_CUDA_PICKS, limits->vocab, false, true};
+}
+
+#define TAKE(field, count)                                                                         \
+    do {                                                                                           \
+        if (base) be->field = (void *)(base + used);                                               \
+        used += skv_round_up((count) * sizeof *be->field, ALIGNMENT);                              \
+    } while (0)
+
+/* Both lay out from `base` (NULL: only count) and return bytes. */
+static size_t lay_out_device(skv_cuda_backend *be, const space *r, unsigned char *base)
+{
+    size_t used = 0;
+    TAKE(operand, r->operand);
+    TAKE(product, r->product);
+    TAKE(zeros, r->rows);
+    TAKE(list, r->rows);
+    TAKE(blocks, r->blocks);
+    TAKE(part_o, r->part_o);
+    TAKE(part_ml, r->part_ml);
+    TAKE(vote_norms, r->norms);
+    TAKE(moving, r->moving);
+    return used;
+}
+
+static size_t lay_out_host(skv_cuda_backend *be, const space *r, unsigned char *base)
+{
+    size_t used = 0;
+    TAKE(host_blocks, r->blocks);
+    TAKE(host_moving, r->moving);
+    TAKE(host_list, r->rows);
+    return used;
+}
+#undef TAKE
+
+static skv_bytes reserve_bytes(const skv_backend *base, const skv_backend_limits *limits)
+{
+    const skv_backend *cpu = ((const skv_cuda_backend *)base)->cpu;
+    const space r = space_for(limits);
+    const skv_backend_limits picks = pick_limits(limits);
+    const skv_area_spec logits = logits_spec(limits);
+    skv_cuda_backend counted;
+    skv_bytes sum = {.device = lay_out_device(&counted, &r, NULL),
+                     .host = lay_out_host(&counted, &r, NULL)};
+    sum = skv_bytes_add(sum, cpu->reserve_bytes(cpu, &picks));
+    return limits->vocab > 0 ? skv_bytes_add(sum, cpu->areas_bytes(cpu, &logits, 1)) : sum;
+}
+
+static void release_workspace(skv_cuda_backend *be)
+{
+    skv_cuda_delete(&be->device, be->work);
+    skv_unmap(be->host_work, be->host_work_bytes);
+    be->work = be->host_work = NULL;
+    be->cpu->areas_free(be->cpu, &be->logits, be->logits ? 1 : 0);
+    be->logits = NULL;
+}
+
+static skv_status take_workspace(skv_cuda_backend *be, skv_error *err)
+{
+    const skv_backend_limits picks = pick_limits(&be->limits);
+    const skv_area_spec logits = logits_spec(&be->limits);
+    const space r = space_for(&be->limits);
+    SKV_TRY(skv_cuda_new(&be->device, lay_out_device(be, &r, NULL), &be->work, err));
+    be->host_work_bytes = lay_out_host(be, &r, NULL);
+    be->host_work = skv_map_zero(be->host_work_bytes);
+    SKV_REQUIRE(be->host_work, err, SKV_MEMORY, "workspace: no memory for %zu bytes",
+                be->host_work_bytes);
+    (void)lay_out_device(be, &r, be->work);
+    (void)lay_out_host(be, &r, be->host_work);
+    be->n_operand = r.operand;
+    be->n_product = r.product;
+    be->n_moving = r.moving;
+    SKV_TRY(be->cpu->reserve(be->cpu, &picks, err));
+    if (be->limits.vocab == 0) return SKV_OK;
+    return be->cpu->areas_create(be->cpu, &logits, 1, &be->logits, err);
+}
+
+static skv_status reserve(skv_backend *base, const skv_backend_limits *limits, skv_error *err)
+{
+    skv_cuda_backend *be = skv_cuda_of(base);
+    release_workspace(be);
+    be->limits = *limits;
+    be->blocks_of = (skv_cuda_blocks){.step = NULL};
+    return take_workspace(be, err);
+}
+
+/* ---- life ---- */
+
+static void cuda_free(skv_backend *base)
+{
+    if (!base) return;
+    skv_cuda_backend *be = skv_cuda_of(base);
+    if (be->cpu) {
+        release_workspace(be);
+        be->cpu->free(be->cpu);
+    }
+    skv_cuda_device_close(&be->device);
+    skv_free(be);
+}
+
+static skv_status open_device(skv_cuda_backend *be, const skv_backend_options *options,
+                              skv_error *err)
+{
+    const skv_backend_options cpu = {
+        .device = "cpu", .threads = options->threads, .level = options->level};
+    const void *image = skv_cuda_image();
+    SKV_REQUIRE(image, err, SKV_UNSUPPORTED, "%s", SKV_CUDA_NO_KERNELS);
+    SKV_TRY(skv_cuda_device_open(&be->device, image, err));
+    return skv_backend_create(&cpu, &be->cpu, err);
+}
+
+skv_status skv_backend_cuda_create(const skv_backend_options *options, skv_backend **out,
+                                   skv_error *err)
+{
+    skv_cuda_backend *be = skv_alloc_zero(1, sizeof *be);
+    SKV_REQUIRE(be, err, SKV_MEMORY, "cuda: out of memory");
+    be->pool = options->threads;
+    be->base = (skv_backend){.name = "cuda",
+                             .level = "cuda",
+                             .promises = SKV_CUDA_PROMISES,
+                             .keeps_embeddings = true,
+                             .free = cuda_free,
+                             .fits = fits,
+                             .available = available,
+                             .reserve = reserve,
+                             .reserve_bytes = reserve_bytes};
+    skv_cuda_fill_areas(&be->base);
+    skv_cuda_fill_pages(&be->base);
+    skv_cuda_fill_moves(&be->base);
+    skv_cuda_fill_rows(&be->base);
+    skv_cuda_fill_linear(&be->base);
+    skv_cuda_fill_steps(&be->base);
+    skv_cuda_fill_attention(&be->base);
+    skv_cuda_fill_picks(&be->base);
+    const skv_status status = open_device(be, options, err);
+    if (status != SKV_OK) {
+        cuda_free(&be->base);
+        return status;
+    }
+    *out = &be->base;
+    return SKV_OK;
+}
+
+bool skv_cuda_find(char *found, size_t room, skv_bytes *memory, skv_bytes *available)
+{
+    skv_cuda_device device;
+    skv_error err = {.text = SKV_CUDA_NO_KERNELS};
+    const void *image = skv_cuda_image();
+    if (!image || skv_cuda_device_open(&device, image, &err) != SKV_OK) {
+        (void)snprintf(found, room, "%s", err.text);
+        return false;
+    }
+    char name[96] = "GPU 0";
+    (void)device.api.device_name(name, (int)sizeof name, 0);
+    (void)snprintf(found, room, "%s", name);
+    skv_cuda_memory(&device, &memory->device, &available->device);
+    skv_cuda_device_close(&device);
+    return true;
+}

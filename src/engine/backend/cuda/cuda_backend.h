@@ -1,0 +1,178 @@
+/* What the files of the CUDA back end share. */
+#ifndef SKV_BACKEND_CUDA_BACKEND_H
+#define SKV_BACKEND_CUDA_BACKEND_H
+
+#include "backend/backend.h"
+#include "backend/cuda/cuda_device.h"
+#include "base/pool.h"
+
+typedef struct skv_cuda_mapping skv_cuda_mapping;
+
+/* Blocks of attention: which step, set and shape they are of. */
+typedef struct skv_cuda_blocks {
+    const skv_backend_step *step;
+    uint64_t serial; /* of the step's description */
+    skv_row_set set;
+    size_t n_group, head_dim;
+    size_t n_decode, n_prompt; /* those of attention_decode come first */
+} skv_cuda_blocks;
+
+typedef struct skv_cuda_backend {
+    skv_backend base; /* first: a skv_backend * is this */
+    skv_cuda_device device;
+    skv_pool *pool;   /* the host's threads: borrowed */
+    skv_backend *cpu; /* owned: picks from rows of logits that the host has fetched */
+    skv_area *logits; /* of `cpu`: owned, [SKV_CUDA_PICKS, vocab]; NULL: nothing is picked */
+    skv_cuda_mapping *mappings; /* owned: of rows that the host has */
+    skv_ticket tickets;         /* that have been given */
+    uint64_t n_described;       /* steps, each time */
+    skv_backend_limits limits;
+    /* What `reserve` takes: owned. */
+    void *work, *host_work; /* of the device, and of the host; in which lie: */
+    size_t host_work_bytes;
+    uint16_t *operand;       /* [n_operand] bf16: rows of a product, or queries */
+    float *product;          /* [n_product]: results of a product, rows that are f32 for a while */
+    uint32_t *zeros, *list;  /* [max_rows] each: zeros, rows that stay */
+    skv_cuda_block *blocks;  /* of attention, as many as there can be */
+    float *part_o, *part_ml; /* [pairs, head_dim], [pairs, 2]: portions of attention */
+    float *vote_norms;       /* [max_rows, max_heads] */
+    unsigned char *moving;   /* [n_moving]: lists of rows of pages that move */
+    skv_cuda_block *host_blocks;
+    unsigned char *host_moving;
+    uint32_t *host_list;
+    size_t n_operand, n_product, n_moving;
+    skv_cuda_blocks blocks_of; /* those in `blocks`; step NULL: none */
+} skv_cuda_backend;
+
+enum { SKV_CUDA_PICKS = 8 }; /* rows of logits that the host has at a time */
+
+static inline skv_cuda_backend *skv_cuda_of(skv_backend *be)
+{
+    return (skv_cuda_backend *)be;
+}
+
+/* ACTIVATIONS are bf16. */
+struct skv_area {
+    unsigned char *at;    /* of the device */
+    unsigned char *other; /* NULL, or the target of gather: the two are swapped */
+    float *host;          /* [n_rows * n_columns] of the host, for `map` */
+    void *block;          /* owned by the first area: all of its group lie in it; so is: */
+    void *host_block;
+    size_t host_bytes;
+    uint32_t type; /* SKV_CUDA_F32 or SKV_CUDA_BF16 */
+};
+
+struct skv_page_pool {
+    unsigned char *at; /* of the device: owned, [n_pages][page_bytes] */
+    size_t page_bytes, n_pages;
+    unsigned char *host; /* owned: a page of the host, for page_map */
+};
+
+struct skv_slots {
+    skv_slots_spec spec; /* its lists are `lists` */
+    void *lists;         /* owned */
+    size_t n_tracks;
+    skv_cuda_track *tracks; /* of the device: owned, [n_tracks] */
+};
+
+/* Numbers of the device, as cuda_args.h has them: rows that each track has lost, then pages. */
+struct skv_table {
+    const skv_slots *slots;
+    uint32_t *at;      /* of the device: owned */
+    uint32_t *dropped; /* [n_tracks] of the host: owned */
+};
+
+struct skv_linear {
+    uint16_t *at; /* of the device: owned, [N, ld] bf16, zeros beyond K; so is: */
+    float *bias;  /* [N] */
+    bool has_bias;
+    size_t N, K, ld, n_parts;
+    size_t *first; /* [n_parts + 1] owned: rows of part i are [first[i], first[i + 1]) */
+};
+
+struct skv_embedding {
+    uint16_t *at; /* of the device: owned, [n_rows, K] bf16 */
+    size_t n_rows, K, first_id;
+};
+
+struct skv_angles {
+    skv_angles_spec spec;
+};
+
+/* A set of rows. */
+typedef struct skv_cuda_set {
+    const uint32_t *rows;            /* of the device, [n_rows]; NULL: 0..n_rows-1 */
+    const uint32_t *host_rows;       /* the same */
+    const skv_cuda_item *items;      /* of the device, [n_items] */
+    const skv_cuda_item *host_items; /* the same */
+    size_t n_rows, n_items;
+} skv_cuda_set;
+
+typedef struct skv_cuda_step_angles {
+    const skv_angles *of;
+    skv_cuda_angles at; /* of the device */
+} skv_cuda_step_angles;
+
+/* Its lists lie in one block of pinned memory, which goes to a block of the device at once. What is
+ * chosen lies after the rest and goes alone. */
+struct skv_backend_step {
+    uint64_t serial;
+    const skv_slots *slots;        /* of all tables */
+    const skv_table **tables;      /* [max_rows] owned: of the spans */
+    size_t n_rows;                 /* T */
+    const skv_cuda_step_row *rows; /* of the device, [T] */
+    const uint32_t *ids;           /* of the device, [T] */
+    skv_cuda_set sets[SKV_SET_COUNT];
+    skv_cuda_step_angles angles[SKV_STEP_ANGLES];
+    size_t n_angles;
+    skv_backend_step_limits limits;
+    unsigned char *host, *device; /* owned: the blocks, n_bytes each */
+    size_t n_bytes;
+    skv_backend_step *picks; /* of the back end's `cpu`: owned */
+};
+
+/** Rows as kernels take them. */
+skv_cuda_rows skv_cuda_rows_of(skv_rows rows);
+
+/** A vector as one row. */
+static inline skv_cuda_rows skv_cuda_vec_of(skv_vec vec)
+{
+    return skv_cuda_rows_of((skv_rows){.area = (skv_area *)(uintptr_t)vec.area, .at = vec.at});
+}
+
+static inline const float *skv_cuda_floats_of(skv_vec vec)
+{
+    return vec.area ? skv_cuda_vec_of(vec).at : NULL;
+}
+
+/** Rows [*, ld] of scratch: of `operand`, whose type is BF16, or of `product`. */
+static inline skv_cuda_rows skv_cuda_scratch(void *at, uint32_t type, size_t ld)
+{
+    return (skv_cuda_rows){.at = at, .ld = (uint32_t)ld, .type = type, .aligned = ld % 8 == 0};
+}
+
+/* The table's functions, by their names in backend.h. */
+void skv_cuda_fill_areas(skv_backend *table);
+void skv_cuda_fill_pages(skv_backend *table);
+void skv_cuda_fill_moves(skv_backend *table);
+void skv_cuda_fill_rows(skv_backend *table);
+void skv_cuda_fill_linear(skv_backend *table);
+void skv_cuda_fill_steps(skv_backend *table);
+void skv_cuda_fill_attention(skv_backend *table);
+void skv_cuda_fill_picks(skv_backend *table);
+
+/** y [n_rows, n] = norm(x[list[i]]), and n_zeros zeros after each; list NULL: i. */
+void skv_cuda_norm_to(skv_cuda_backend *be, skv_cuda_rows y, skv_rows x, size_t n_rows, size_t n,
+                      size_t n_zeros, const skv_norm *norm, const uint32_t *list);
+/** Of n_rows rows of n. */
+void skv_cuda_move(skv_cuda_backend *be, skv_cuda_move_args args, size_t n_rows, size_t n);
+
+/** Whether there are kernels of attention for such heads. */
+bool skv_cuda_has_heads_of(size_t head_dim);
+/** Bytes of `moving`. */
+size_t skv_cuda_moving_bytes(size_t max_kv_rows);
+
+/* Portions that there is room for: of pairs of a row and a query head. */
+enum { SKV_CUDA_PART_PAIRS = 8192 };
+
+#endif

@@ -1,0 +1,167 @@
+#include "backend/cuda/cuda_device.h"
+
+static const struct {
+    const char *name;
+    unsigned threads;
+} kernels[SKV_CUDA_KERNEL_COUNT] = {
+#define X(name, args, n_threads) {#name, n_threads},
+    SKV_CUDA_KERNELS(X)
+#undef X
+};
+
+static skv_cu_address address(const void *at)
+{
+    return (skv_cu_address)(uintptr_t)at;
+}
+
+/* ---- opening ---- */
+
+static skv_status load_kernels(skv_cuda_device *d, const void *image, skv_error *err)
+{
+    const skv_cuda_api *api = &d->api;
+    int shared = 0;
+    SKV_TRY(skv_cuda_check(api, api->module_load(&d->module, image), "the kernels", err));
+    SKV_TRY(skv_cuda_check(api, api->device_attribute(&shared, SKV_CU_SHARED_MAX, 0),
+                           "shared memory of the GPU", err));
+    SKV_REQUIRE(shared >= (int)SKV_CUDA_SHARED_MAX, err, SKV_UNSUPPORTED,
+                "GPU 0: %d bytes of shared memory a block, at least %d", shared,
+                (int)SKV_CUDA_SHARED_MAX);
+    for (int i = 0; i < SKV_CUDA_KERNEL_COUNT; i++) {
+        skv_cu_function *f = &d->functions[i];
+        SKV_TRY(skv_cuda_check(api, api->module_function(f, d->module, kernels[i].name),
+                               kernels[i].name, err));
+        SKV_TRY(skv_cuda_check(api,
+                               api->function_set(*f, SKV_CU_KERNEL_SHARED, SKV_CUDA_SHARED_MAX),
+                               kernels[i].name, err));
+    }
+    return SKV_OK;
+}
+
+static skv_status open_all(skv_cuda_device *d, const void *image, skv_error *err)
+{
+    const skv_cuda_api *api = &d->api;
+    SKV_TRY(skv_cuda_api_open(&d->api, err));
+    SKV_TRY(skv_cuda_check(api, api->context_retain(&d->context, 0), "GPU 0", err));
+    SKV_TRY(skv_cuda_check(api, api->context_set(d->context), "GPU 0", err));
+    SKV_TRY(skv_cuda_check(api, api->stream_create(&d->stream, SKV_CU_OWN_STREAM),
+                           "a stream of GPU 0", err));
+    SKV_TRY(load_kernels(d, image, err));
+    return skv_cuda_blas_open(&d->blas, api, err);
+}
+
+skv_status skv_cuda_device_open(skv_cuda_device *device, const void *image, skv_error *err)
+{
+    *device = (skv_cuda_device){.failed = SKV_OK};
+    const skv_status status = open_all(device, image, err);
+    if (status != SKV_OK) skv_cuda_device_close(device);
+    return status;
+}
+
+void skv_cuda_device_close(skv_cuda_device *d)
+{
+    if (d->blas.library) skv_cuda_blas_close(&d->blas);
+    if (d->module) (void)d->api.module_unload(d->module);
+    if (d->stream) (void)d->api.stream_destroy(d->stream);
+    if (d->context) (void)d->api.context_release(0);
+    skv_cuda_api_close(&d->api);
+    *d = (skv_cuda_device){.failed = SKV_OK};
+}
+
+/* ---- work ---- */
+
+/* Whether to go on. A context belongs to the thread that has set it, and any thread may call. */
+static bool begin(skv_cuda_device *d)
+{
+    return d->failed == SKV_OK && d->api.context_set(d->context) == 0;
+}
+
+static void keep(skv_cuda_device *d, skv_cu_result result, const char *what)
+{
+    if (d->failed == SKV_OK) d->failed = skv_cuda_check(&d->api, result, what, &d->error);
+}
+
+skv_status skv_cuda_new(skv_cuda_device *d, size_t n_bytes, void **out, skv_error *err)
+{
+    skv_cu_address at = 0;
+    const size_t n = n_bytes + (n_bytes == 0);
+    SKV_TRY(skv_cuda_check(&d->api, d->api.context_set(d->context), "GPU 0", err));
+    SKV_TRY(skv_cuda_check(&d->api, d->api.memory_new(&at, n), "memory of GPU 0", err));
+    keep(d, d->api.fill(at, 0, n, d->stream), "cuMemsetD8Async");
+    *out = (void *)(uintptr_t)at;
+    return SKV_OK;
+}
+
+void skv_cuda_delete(skv_cuda_device *d, void *at)
+{
+    if (!at || d->api.context_set(d->context) != 0) return;
+    (void)d->api.stream_wait(d->stream);
+    (void)d->api.memory_free(address(at));
+}
+
+skv_status skv_cuda_host_new(skv_cuda_device *d, size_t n_bytes, void **out, skv_error *err)
+{
+    SKV_TRY(skv_cuda_check(&d->api, d->api.context_set(d->context), "GPU 0", err));
+    return skv_cuda_check(&d->api, d->api.host_new(out, n_bytes + (n_bytes == 0)),
+                          "pinned memory of the host", err);
+}
+
+void skv_cuda_host_delete(skv_cuda_device *d, void *at)
+{
+    if (!at || d->api.context_set(d->context) != 0) return;
+    (void)d->api.stream_wait(d->stream);
+    (void)d->api.host_free(at);
+}
+
+void skv_cuda_memory(const skv_cuda_device *d, size_t *all, size_t *available)
+{
+    const bool set = d->api.context_set(d->context) == 0;
+    if (!set || d->api.memory_info(available, all) != 0) *all = *available = 0;
+}
+
+void skv_cuda_put(skv_cuda_device *d, void *to, const void *host, size_t n_bytes)
+{
+    if (n_bytes == 0 || !begin(d)) return;
+    keep(d, d->api.put(address(to), host, n_bytes, d->stream), "cuMemcpyHtoDAsync");
+}
+
+void skv_cuda_begin_get(skv_cuda_device *d, void *host, const void *from, size_t n_bytes)
+{
+    if (n_bytes == 0 || !begin(d)) return;
+    keep(d, d->api.get(host, address(from), n_bytes, d->stream), "cuMemcpyDtoHAsync");
+}
+
+void skv_cuda_settle(skv_cuda_device *d)
+{
+    if (begin(d)) keep(d, d->api.stream_wait(d->stream), "cuStreamSynchronize");
+}
+
+void skv_cuda_get(skv_cuda_device *d, void *host, const void *from, size_t n_bytes)
+{
+    skv_cuda_begin_get(d, host, from, n_bytes);
+    skv_cuda_settle(d);
+}
+
+void skv_cuda_copy(skv_cuda_device *d, void *to, const void *from, size_t n_bytes)
+{
+    if (n_bytes == 0 || !begin(d)) return;
+    keep(d, d->api.copy(address(to), address(from), n_bytes, d->stream), "cuMemcpyDtoDAsync");
+}
+
+void skv_cuda_launch(skv_cuda_device *d, skv_cuda_kernel kernel, skv_cuda_grid grid,
+                     const void *args)
+{
+    void *argument = (void *)(uintptr_t)args;
+    if (!begin(d)) return;
+    keep(d,
+         d->api.launch(d->functions[kernel], grid.x ? grid.x : 1, grid.y ? grid.y : 1,
+                       grid.z ? grid.z : 1, kernels[kernel].threads, 1, 1, grid.shared, d->stream,
+                       &argument, NULL),
+         kernels[kernel].name);
+}
+
+skv_status skv_cuda_wait(skv_cuda_device *d, skv_error *err)
+{
+    skv_cuda_settle(d);
+    if (d->failed == SKV_OK) return SKV_OK;
+    return skv_fail(err, d->failed, "%s", d->error.text);
+}

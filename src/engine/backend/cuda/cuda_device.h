@@ -1,0 +1,66 @@
+/*
+ * A GPU: memory, copies and kernels, in order on one stream. Operations cannot fail: the first
+ * error is kept, everything after it does nothing, and skv_cuda_wait returns it.
+ */
+#ifndef SKV_BACKEND_CUDA_DEVICE_H
+#define SKV_BACKEND_CUDA_DEVICE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/cuda/cuda_blas.h"
+#include "backend/cuda/kernels/cuda_args.h"
+
+typedef struct skv_cuda_device {
+    skv_cuda_api api;
+    skv_cuda_blas blas;
+    skv_cu_context context;
+    skv_cu_stream stream;
+    skv_cu_module module;
+    skv_cu_function functions[SKV_CUDA_KERNEL_COUNT];
+    skv_status failed; /* SKV_OK: nothing has */
+    skv_error error;
+} skv_cuda_device;
+
+typedef struct skv_cuda_grid {
+    uint32_t x, y, z; /* 0: 1 */
+    uint32_t shared;  /* bytes a block */
+} skv_cuda_grid;
+
+/** `image` has the kernels as nvcc has compiled them. SKV_UNSUPPORTED names the missing part. */
+SKV_MUST_CHECK skv_status skv_cuda_device_open(skv_cuda_device *device, const void *image,
+                                               skv_error *err);
+/** When it does nothing; also of one that could not be opened. */
+void skv_cuda_device_close(skv_cuda_device *device);
+
+/** Memory of zeros; SKV_MEMORY. */
+SKV_MUST_CHECK skv_status skv_cuda_new(skv_cuda_device *device, size_t n_bytes, void **out,
+                                       skv_error *err);
+/** When nothing uses it any longer. NULL: nothing happens. */
+void skv_cuda_delete(skv_cuda_device *device, void *at);
+
+/** Memory of the host that the device reads and writes by itself (pinned); SKV_MEMORY. */
+SKV_MUST_CHECK skv_status skv_cuda_host_new(skv_cuda_device *device, size_t n_bytes, void **out,
+                                            skv_error *err);
+/** NULL: nothing happens. */
+void skv_cuda_host_delete(skv_cuda_device *device, void *at);
+/** What the device has, and how much of it is free; zeros where it does not tell. */
+void skv_cuda_memory(const skv_cuda_device *device, size_t *all, size_t *available);
+
+/** The host's memory may change at once, but for that of skv_cuda_host_new: at the next wait. */
+void skv_cuda_put(skv_cuda_device *device, void *to, const void *host, size_t n_bytes);
+/** The host's memory is filled at the next skv_cuda_settle. */
+void skv_cuda_begin_get(skv_cuda_device *device, void *host, const void *from, size_t n_bytes);
+/** Waits until everything is done. An error is kept. */
+void skv_cuda_settle(skv_cuda_device *device);
+/** Both. */
+void skv_cuda_get(skv_cuda_device *device, void *host, const void *from, size_t n_bytes);
+/** Memory that does not overlap. */
+void skv_cuda_copy(skv_cuda_device *device, void *to, const void *from, size_t n_bytes);
+/** `args` is the kernel's struct. */
+void skv_cuda_launch(skv_cuda_device *device, skv_cuda_kernel kernel, skv_cuda_grid grid,
+                     const void *args);
+/** Until everything is done; returns the first error since the device was opened. */
+SKV_MUST_CHECK skv_status skv_cuda_wait(skv_cuda_device *device, skv_error *err);
+
+#endif

@@ -1,0 +1,319 @@
+/*
+ * The CUDA back end on the emulated GPU, by way of fake_driver.c and fake_blas.c: its operations
+ * against plain C, its models against the oracle and the processor, and what it refuses. With a GPU
+ * and kernels that nvcc has compiled (SKV_CUDA_IMAGE) it runs there. `missing` as an argument: what
+ * it says without a driver.
+ */
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../engine/check_backend.h"
+#include "backend/cuda/cuda_image.h"
+#include "backend/devices.h"
+#include "device_driver.h"
+#include "golden.h"
+#include "scored_prompt.h"
+#include "skv/tools.h"
+
+#define MODELS SKV_TEST_DATA "/models/"
+
+enum { LONGEST = 512, CONTEXT = 96, MODELS_LEAST = 27 };
+
+static void *image;
+
+/* The fake driver has the kernels itself: any image will do. */
+const void *__wrap_skv_cuda_image(void);
+
+const void *__wrap_skv_cuda_image(void)
+{
+    return image;
+}
+
+static void its_operations_are_right(void **state)
+{
+    (void)state;
+    skv_pool *pool;
+    skv_backend *be;
+    skv_error err;
+    assert_int_equal(skv_pool_create(1, &pool, NULL), SKV_OK);
+    const skv_backend_options options = {
+        .device = "cuda", .threads = pool, .level = SKV_CPU_LEVEL_BEST};
+    if (skv_backend_create(&options, &be, &err) != SKV_OK) fail_msg("%s", err.text);
+    assert_string_equal(be->name, "cuda");
+    assert_int_equal(skv_check_backend(be, 5, stdout), 0);
+    be->free(be);
+    skv_pool_free(pool);
+}
+
+static skv_engine_options options_on(const char *device)
+{
+    skv_engine_options options = skv_engine_options_default();
+    options.device = device;
+    options.threads = 1;
+    options.weights = SKV_WEIGHTS_BF16;
+    options.kv = SKV_KV_BF16;
+    return options;
+}
+
+/* ---- the oracle ---- */
+
+/* How far an engine is from the oracle: squares of differences of log-probabilities, how many most
+ * likely tokens are others, and how much greedy text is the same. */
+typedef struct distance {
+    double squares;
+    size_t n, n_others, n_texts, n_same;
+} distance;
+
+typedef struct collected {
+    int32_t ids[LONGEST];
+    size_t n;
+} collected;
+
+static bool collect(void *user, int32_t id)
+{
+    collected *c = user;
+    c->ids[c->n++] = id;
+    return c->n < LONGEST;
+}
+
+static void add_text(distance *d, skv_engine *engine, const golden_case *c)
+{
+    const skv_sampling sampling = skv_sampling_default();
+    collected got = {.n = 0};
+    skv_generation generation = {
+        .max_tokens = c->own.n_greedy, .ignore_eos = true, .on_token = collect, .user = &got};
+    skv_sequence *sequence = new_sequence(engine);
+    skv_sampler *sampler;
+    skv_error err;
+    assert_int_equal(skv_sampler_create(&sampling, skv_engine_vocab(engine), &sampler, &err),
+                     SKV_OK);
+    generation.sampler = sampler;
+    if (skv_generate(engine, sequence, c->ids, c->n, &generation, &err) != SKV_OK) {
+        fail_msg("%s", err.text);
+    }
+    assert_int_equal(got.n, c->own.n_greedy);
+    d->n_texts++;
+    d->n_same += memcmp(got.ids, c->own.greedy, got.n * sizeof *got.ids) == 0;
+    skv_sampler_free(sampler);
+    skv_sequence_free(sequence);
+}
+
+static void add_scores(distance *d, skv_engine *engine, const golden_case *c)
+{
+    double logprobs[LONGEST];
+    int32_t argmax[LONGEST];
+    skv_error err;
+    if (skv_score(engine, c->ids, c->n, logprobs, argmax, &err) != SKV_OK) fail_msg("%s", err.text);
+    for (size_t t = 1; t < c->n; t++) {
+        const double off = logprobs[t] - c->own.logprobs[t];
+        d->squares += off * off;
+        d->n++;
+        d->n_others += argmax[t] != c->own.argmax[t];
+    }
+}
+
+static double add_all(distance *d, const golden *g, skv_engine *engine)
+{
+    const distance before = *d;
+    for (size_t k = 0; k < g->n_cases; k++) {
+        add_scores(d, engine, &g->cases[k]);
+        add_text(d, engine, &g->cases[k]);
+    }
+    skv_engine_close(engine);
+    return sqrt((d->squares - before.squares) / (double)(d->n - before.n));
+}
+
+/* Weights and the operands of products are bf16 on both devices; on the GPU so are results between
+ * operations, about as many numbers again. These add up to sqrt(2) times the distance, and with
+ * bad luck in one model to 2.1: more than 2.5 is a fault. Log-probabilities of random weights
+ * move by up to 0.14, so near ties fall the other way: at most in 1 of 20 tokens. */
+static void its_models_are_those_of_the_oracle(void **state)
+{
+    size_t n, n_open = 0, n_wrong = 0;
+    golden *all = golden_load_all(&n);
+    distance gpu = {.n = 0}, cpu = {.n = 0};
+    (void)state;
+    for (size_t i = 0; i < n; i++) {
+        skv_engine_options options = options_on("cuda");
+        skv_engine *engine;
+        skv_error err;
+        options.context = CONTEXT;
+        options.kv_tokens = (size_t)3 * CONTEXT;
+        const skv_status status = skv_engine_open(all[i].path, &options, &engine, &err);
+        if (status != SKV_OK) {
+            assert_int_equal(status, SKV_UNSUPPORTED);
+            assert_int_equal(strncmp(err.text, "device cuda: ", 13), 0);
+            continue;
+        }
+        n_open++;
+        options.device = "cpu";
+        const double far = add_all(&gpu, &all[i], engine);
+        const double near = add_all(&cpu, &all[i], open_or_fail(all[i].path, &options));
+        const bool wrong = !(far < 2.5 * near);
+        if (wrong) print_message("%s: %.4f, the processor %.4f\n", all[i].name, far, near);
+        n_wrong += wrong;
+    }
+    print_message("%zu of %zu models; %zu of %zu tokens are others, %zu of %zu texts the same\n",
+                  n_open, n, gpu.n_others, gpu.n, gpu.n_same, gpu.n_texts);
+    assert_true(n_wrong == 0 && n_open >= MODELS_LEAST);
+    assert_true(gpu.n_others * 20 <= gpu.n && gpu.n_same * 4 >= gpu.n_texts * 3);
+    golden_free_all(all, n);
+}
+
+/* ---- methods ---- */
+
+typedef struct method {
+    const char *name, *model;
+    const char *eviction, *pruning;
+    skv_kv kv;
+    double most; /* root mean square of the difference of logits, of their deviation; 0: NEAR */
+} method;
+
+/* As guarded_emulated.c has it, of a device whose activations are bf16. Methods that evict keep
+ * other rows where two have nearly as many votes. Of numbers that lie close to the middle of two
+ * codes, the two devices may store different ones: codes of fp8 are 2^-3 apart, those of int8 2^-7
+ * of a row's range. */
+#define NEAR 0.033
+
+static const method methods[] = {
+    {.name = "dense", .model = MODELS "llama3-v4"},
+    {.name = "AcrossKV", .model = MODELS "llama-swiftkv-g4"},
+    {.name = "AcrossKV with head norms", .model = MODELS "qwen3-swiftkv-g2"},
+    {.name = "SnapKV", .model = MODELS "llama3-v4", .eviction = "snapkv:40,8,5", .most = 0.1},
+    {.name = "H2O", .model = MODELS "llama-swiftkv-g4", .eviction = "h2o:40", .most = 0.1},
+    {.name = "AdaKV", .model = MODELS "qwen3-v4", .eviction = "adakv:40,8,5", .most = 0.1},
+    {.name = "pages of fp8", .model = MODELS "llama3-v4", .kv = SKV_KV_FP8, .most = 0.15},
+    {.name = "pages of int8", .model = MODELS "llama3-v4", .kv = SKV_KV_INT8, .most = 0.06},
+    {.name = "KV Prediction", .model = SKV_TEST_DATA "/../../models/mini/kvpred"},
+    {.name = "random pruning", .model = MODELS "qwen3-v4", .pruning = "random:0.5"},
+};
+
+static skv_engine *open_on(const method *m, const char *device)
+{
+    skv_engine_options o = options_on(device);
+    skv_error err;
+    o.context = 256;
+    o.step_tokens = m->pruning ? N_PROMPT : 64;
+    if (m->kv) o.kv = m->kv;
+    if (m->pruning) assert_true(skv_pruning_parse(m->pruning, &o.pruning));
+    if (m->eviction) {
+        assert_int_equal(skv_eviction_parse(m->eviction, &o.eviction, &err), SKV_OK);
+    }
+    return open_or_fail(m->model, &o);
+}
+
+static void its_methods_are_near(void **state)
+{
+    static float logits[3][(N_SCORED + 1) * VOCAB_MAX];
+    size_t n_wrong = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        const method *m = &methods[i];
+        skv_engine *gpu = open_on(m, "cuda"), *cpu = open_on(m, NULL);
+        const size_t n = (N_SCORED + 1) * skv_engine_vocab(cpu);
+        assert_true(n <= sizeof logits[0] / sizeof *logits[0]);
+        score_prompt(gpu, logits[0]);
+        score_prompt(gpu, logits[1]);
+        score_prompt(cpu, logits[2]);
+        const double off = logits_difference(logits[0], logits[2], n);
+        const bool near = off > 0 && off < (m->most > 0 ? m->most : NEAR);
+        print_message("%-32s %.4f%s\n", m->name, off, near ? "" : " <-");
+        assert_memory_equal(logits[0], logits[1], n * sizeof(float)); /* it repeats */
+        n_wrong += !near;
+        skv_engine_close(gpu);
+        skv_engine_close(cpu);
+    }
+    assert_int_equal(n_wrong, 0);
+}
+
+/* ---- what it refuses ---- */
+
+static void refuses(const char *model, const skv_engine_options *options, const char *why)
+{
+    skv_engine *engine = NULL;
+    skv_memory_plan plan;
+    skv_error err = {0};
+    assert_int_equal(skv_engine_open(model, options, &engine, &err), SKV_UNSUPPORTED);
+    if (strncmp(err.text, why, strlen(why)) != 0) fail_msg("%s", err.text);
+    assert_int_equal(skv_memory_plan_make(model, options, 0, &plan, &err), SKV_UNSUPPORTED);
+    if (strncmp(err.text, why, strlen(why)) != 0) fail_msg("%s", err.text);
+}
+
+static void what_it_lacks_is_refused(void **state)
+{
+    const skv_engine_options plain = options_on("cuda");
+    skv_engine_options o = plain;
+    skv_error err;
+    (void)state;
+    refuses(MODELS "gpt-oss", &o, "device cuda: mixtures of experts");
+    refuses(MODELS "qwen3-5", &o, "device cuda: layers with states");
+    refuses(MODELS "llama3-v5", &o, "device cuda: attention heads of 12, expected 16, 32");
+    o.weights = SKV_WEIGHTS_F32;
+    refuses(MODELS "llama3-v4", &o, "device cuda: weights are bf16 there (--weights bf16)");
+    o = plain;
+    o.kv = SKV_KV_F32;
+    refuses(MODELS "llama3-v4", &o, "device cuda: no keys and values of f32");
+    o = plain;
+    o.batch_invariant = true;
+    refuses(MODELS "llama3-v4", &o, "device that only repeats, batch invariance: ");
+    o = plain;
+    assert_int_equal(skv_speculation_parse("text:4", &o.speculation, &err), SKV_OK);
+    refuses(MODELS "llama3-v4", &o, "speculate text, device that only repeats: ");
+}
+
+static void its_memory_is_counted(void **state)
+{
+    skv_engine_options o = options_on("cuda");
+    skv_memory_plan plan;
+    skv_device device;
+    skv_error err;
+    size_t i = 0;
+    (void)state;
+    while (skv_device_describe(i, &device) && strcmp(device.name, "cuda") != 0) i++;
+    assert_string_equal(device.name, "cuda");
+    assert_true(device.is_there && device.has_memory && !device.exact && device.available > 0);
+    o.context = 128;
+    assert_int_equal(skv_memory_plan_make(MODELS "llama3-v4", &o, 0, &plan, &err), SKV_OK);
+    assert_true(plan.fits && plan.needed > 0 && plan.host_needed > 0);
+    o.memory_max = plan.needed - 1;
+    skv_engine *engine = NULL;
+    assert_int_equal(skv_engine_open(MODELS "llama3-v4", &o, &engine, &err), SKV_MEMORY);
+    assert_int_equal(strncmp(err.text, "memory of device cuda: ", 23), 0);
+}
+
+static void a_missing_driver_is_told(void **state)
+{
+    const skv_engine_options o = options_on("cuda");
+    skv_engine *engine = NULL;
+    skv_error err;
+    (void)state;
+    if (skv_device_check("cuda", &err) == SKV_OK) skip();
+    assert_string_equal(err.text, "device cuda: libcuda.so.1: not found: NVIDIA's driver is not "
+                                  "installed");
+    assert_int_equal(skv_engine_open(MODELS "llama3-v4", &o, &engine, &err), SKV_UNSUPPORTED);
+    image = NULL;
+    assert_int_equal(skv_device_check("cuda", &err), SKV_UNSUPPORTED);
+    assert_int_equal(strncmp(err.text, "device cuda: this program was built without kernels", 51),
+                     0);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(its_operations_are_right),
+        cmocka_unit_test(its_models_are_those_of_the_oracle),
+        cmocka_unit_test(its_methods_are_near),
+        cmocka_unit_test(what_it_lacks_is_refused),
+        cmocka_unit_test(its_memory_is_counted),
+    };
+    const struct CMUnitTest missing[] = {cmocka_unit_test(a_missing_driver_is_told)};
+    void *loaded = image = device_image();
+    const bool all = argc < 2 || strcmp(argv[1], "missing") != 0;
+    const int n_failed = all ? cmocka_run_group_tests_name("CUDA", tests, NULL, NULL)
+                             : cmocka_run_group_tests_name("no CUDA", missing, NULL, NULL);
+    free(loaded);
+    return n_failed;
+}
