@@ -43,7 +43,7 @@ static int read_key(const char *path, char *key)
     return fits ? CLI_DONE : cli_fail("%s: the first line is not an API key", path);
 }
 
-int cli_load_goals(const char *list, load_goals *out)
+static int read_goals(const char *list, load_goals *out)
 {
     struct {
         const char *name;
@@ -173,7 +173,7 @@ static int prepare(load_setup *s, const cli_options *o)
         status = read_key(o->key_file, s->key);
         s->base.key = s->key;
     }
-    if (status == CLI_DONE && o->goals) status = cli_load_goals(o->goals, &s->base.goals);
+    if (status == CLI_DONE && o->goals) status = read_goals(o->goals, &s->base.goals);
     if (status == CLI_DONE && o->methods) status = read_methods(s, o->methods);
     if (status == CLI_DONE && o->extra_body) status = read_extra(s, o->extra_body);
     s->base.extra = s->extra;
