@@ -60,7 +60,7 @@ typedef struct mixer {
     uint32_t given[CHECK_ROWS]; /* to the convolution: those that somebody needs, and some others */
     size_t n_given;
     bool all_given;
-    bool in_place;             /* the convolution */
+    bool in_place; /* the convolution */
     rows host;
     check_tensor q, k, v, a, b, x, out, y;
 } mixer;
