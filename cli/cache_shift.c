@@ -98,7 +98,7 @@ static void keep_blocks(cache_shift *s, const int32_t *ids, size_t n, const part
     }
 }
 
-/* ---- what a prompt takes ---- */
+/* ---- tokens that a prompt takes ---- */
 
 static size_t count_prefix(const cache_shift *s, const int32_t *ids, size_t n)
 {

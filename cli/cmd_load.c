@@ -43,6 +43,7 @@ static int read_key(const char *path, char *key)
     return fits ? CLI_DONE : cli_fail("%s: the first line is not an API key", path);
 }
 
+/* Parses "ttft:300,tpot:50"; goals that are not listed keep their values. */
 static int read_goals(const char *list, load_goals *out)
 {
     struct {

@@ -14,9 +14,6 @@ typedef struct cli_load_run {
     char date[24]; /* when it began, UTC */
 } cli_load_run;
 
-/** Parses "ttft:300,tpot:50"; goals that are not listed keep their values. */
-CLI_CHECKED int cli_load_goals(const char *list, load_goals *out);
-
 void cli_load_print(const cli_load_run *run);
 /** One run as an object, several as an array. */
 void cli_load_json(FILE *stream, const cli_load_run *runs, size_t n);

@@ -8,7 +8,7 @@
 #include "options.h"
 #include "skv/tools.h"
 
-/** A line: a name of up to 14 letters, and what is known. */
+/** A line: a name of up to 14 letters, and a value. */
 void machine_say(const char *what, const char *format, ...) CLI_PRINTF(2, 3);
 void machine_say_args(const char *what, const char *format, va_list args) CLI_PRINTF(2, 0);
 
