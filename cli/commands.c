@@ -62,15 +62,15 @@ static const cli_command_row rows[CLI_COMMAND_COUNT] = {
                     "Prints the prompt exactly as the model gets it. The messages file "
                     "holds a JSON array of messages, or an object with \"messages\" "
                     "and other variables of the template."},
-    [CLI_CACHE] = {"cache", "explain MODEL REQUEST.json...", 3, CLI_OPERANDS_MAX, cli_run_cache,
-                   "tell why recorded requests miss the prompt cache",
-                   "Replays requests of clients as serve would read them, without computing "
-                   "anything, and prints for each how many tokens of its prompt earlier ones "
-                   "leave in the cache, where it parts from the nearest of them, and what the "
-                   "options of serve that change prompts, and --cache-shift, would save. A file "
-                   "holds bodies of "
-                   "requests, one after the other, or objects with a \"path\" (/v1/messages, "
-                   "/v1/responses, /v1/chat/completions) and a \"body\"."},
+    [CLI_CACHE] =
+        {"cache", "explain MODEL REQUEST.json...", 3, CLI_OPERANDS_MAX, cli_run_cache,
+         "tell why recorded requests miss the prompt cache",
+         "Replays requests of clients as serve would read them, without computing "
+         "anything, and prints for each how many tokens of its prompt earlier ones "
+         "leave in the cache, where it parts from the nearest of them, and what the "
+         "options of serve that change prompts or shift cached text would save. A file "
+         "holds bodies of requests, one after the other, or objects with a \"path\" (/v1/messages, "
+         "/v1/responses, /v1/chat/completions) and a \"body\"."},
     [CLI_SERVE] = {"serve", "MODEL [MODEL...]", 1, CLI_OPERANDS_MAX, cli_run_serve,
                    "an OpenAI-compatible HTTP server",
                    "NAME=MODEL names a model in the API. "
