@@ -49,7 +49,6 @@ static skv_status check_spans(const skv_engine *e, const skv_span *spans, size_t
     return SKV_OK;
 }
 
-/* The tokens stand behind those that their sequences have seen, which ends with the step. */
 /* Whether a draft's tokens are taken as if each came in a step of its own. Batch invariance gives
  * these bits to any chunk; a device that does not promise them takes drafts as they are. */
 static bool takes_singly(const skv_engine *e)
@@ -57,6 +56,7 @@ static bool takes_singly(const skv_engine *e)
     return !e->options.batch_invariant && (e->be->promises & SKV_PROMISE_SINGLY);
 }
 
+/* The tokens come after those that their sequences have seen, until the step ends. */
 static void describe_spans(skv_engine *e, const skv_span *spans, size_t n_spans)
 {
     for (size_t i = 0; i < n_spans; i++) {

@@ -301,7 +301,7 @@ static void test_small_budgets(void **state)
 {
     (void)state;
     static turn got[TURNS], want[TURNS];
-    static const size_t checkpoints[N_MODELS] = {5, 3, 4, 8, 5, 3};
+    static const size_t checkpoints[] = {5, 3, 4, 8, 5, 3};
     skv_rng rng;
     skv_rng_init(&rng, property_seed(22));
     const skv_scheduler_options off = {.no_prefix_cache = true};

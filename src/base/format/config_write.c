@@ -170,7 +170,8 @@ skv_status skv_config_json_in_floats(const char *json, size_t n, const char *nam
 {
     char base[64] = "";
     (void)base_type(c->architecture, base);
-    SKV_REQUIRE(*class_name(base), err, SKV_UNSUPPORTED, "config.json: model_type %s", base);
+    SKV_REQUIRE(*class_name(base) && !skv_config_is_hybrid(c), err, SKV_UNSUPPORTED,
+                "config.json: model_type %s", base);
     return rewrite(json, n, name, c, c->swiftkv, out, err);
 }
 
@@ -434,7 +435,8 @@ static skv_status refuse_unwritable(const skv_config *c, const char *base, skv_e
         uniform = uniform && l->n_experts == first->n_experts && l->n_heads == first->n_heads &&
                   l->n_kv_heads == first->n_kv_heads && l->ffn == first->ffn;
     }
-    SKV_REQUIRE(*class_name(base), err, SKV_UNSUPPORTED, "config.json: model_type %s", base);
+    SKV_REQUIRE(*class_name(base) && !skv_config_is_hybrid(c), err, SKV_UNSUPPORTED,
+                "config.json: model_type %s", base);
     const bool one_theta = c->ropes[1].theta == c->ropes[0].theta;
     SKV_REQUIRE(strcmp(base, "olmo3") != 0 || (one_theta && c->ropes[1].scaling == SKV_ROPE_PLAIN),
                 err, SKV_UNSUPPORTED, "config.json: olmo3 cannot say the ropes of its layers");

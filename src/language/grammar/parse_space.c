@@ -10,7 +10,8 @@
 
 enum {
     SCRATCH_MAX = 4 * SKV_PARSE_CONFIGS_MAX, /* states that read nothing count while a step runs */
-    HEADS = 1 << 14
+    HEADS = 1 << 14,
+    LINK_WORK = 4 /* units of work for an item of a chain, which is somewhere in memory */
 };
 
 static size_t place_bytes(const skv_parse_space *s)
@@ -187,7 +188,9 @@ static uint32_t hash_pair(uint32_t a, uint32_t b)
 static uint32_t push_frame(skv_parse_space *s, uint32_t below, uint32_t state)
 {
     uint32_t *head = &s->frame_heads[hash_pair(below, state) & (s->n_heads - 1)];
+    s->uncounted += LINK_WORK;
     for (uint32_t i = *head; i != 0; i = s->frames[i].link) {
+        s->uncounted += LINK_WORK;
         if (s->frames[i].below == below && s->frames[i].state == state) return i;
     }
     uint32_t depth = s->frames[below].depth + 1;
@@ -342,6 +345,7 @@ static uint32_t intern(skv_parse_space *s, const skv_config *at, size_t n, bool 
     uint32_t hash = hash_configs(at, n, ends);
     for (uint32_t i = s->place_heads[hash & (s->n_heads - 1)]; i != 0; i = s->places[i].link) {
         const skv_place *p = &s->places[i];
+        s->uncounted += LINK_WORK;
         if (p->hash != hash || p->n != n || p->ends != ends) continue;
         if (n == 0 || memcmp(s->configs + p->first, at, n * sizeof *at) == 0) return i;
     }
