@@ -11,7 +11,7 @@
 enum {
     SCRATCH_MAX = 4 * SKV_PARSE_CONFIGS_MAX, /* states that read nothing count while a step runs */
     HEADS = 1 << 14,
-    LINK_WORK = 4 /* units of work for an item of a chain, which is somewhere in memory */
+    LINK_WORK = 12 /* units of work for an item of a chain, which is rarely in a cache */
 };
 
 static size_t place_bytes(const skv_parse_space *s)
