@@ -17,8 +17,6 @@
 #include "attack.h"
 #include "base/size.h"
 #include "grammar/grammar_impl.h"
-#include "grammar/parse_space.h"
-#include "grammar/token_table.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
@@ -670,66 +668,6 @@ static void test_out_of_memory(void **state)
     }
 }
 
-/* ---- running ---- */
-
-enum { N_LETTERS = 26, N_WORDS = N_LETTERS * N_LETTERS * N_LETTERS };
-
-static bool three_letters(void *user, uint32_t id, const char **bytes, size_t *n)
-{
-    char *word = user;
-    for (int i = 0; i < 3; i++, id /= N_LETTERS) word[i] = (char)('a' + id % N_LETTERS);
-    *bytes = word;
-    *n = 3;
-    return true;
-}
-
-typedef struct running {
-    const skv_grammar *g;
-    const skv_token_table *table;
-    skv_error err;
-} running;
-
-static void make_a_mask(void *arg)
-{
-    static uint32_t bits[N_WORDS / 32 + 1];
-    running *r = arg;
-    skv_matcher *matcher = NULL;
-    assert_int_equal(skv_matcher_create(r->g, r->table, NULL, &matcher, &r->err), SKV_OK);
-    assert_int_equal(skv_matcher_mask(matcher, bits, N_WORDS, &r->err), SKV_RANGE);
-    skv_matcher_free(matcher);
-}
-
-/* After a letter 200 rules are called that return to different places, and within each of them 200
- * more: a byte makes 200,000 frames, which have to be found among those that are there. */
-static void test_frames_are_work(void **state)
-{
-    (void)state;
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyz";
-    char word[4];
-    running r = {.g = NULL};
-    skv_grammar *g = NULL;
-    skv_token_table *table = NULL;
-    attack_use use;
-    skv_buf text = attack_text();
-    (void)skv_buf_text(&text, "root ::= s\ns ::= \".\"");
-    for (const char *c = letters; *c; c++) (void)skv_buf_printf(&text, " | \"%c\" t%c", *c, *c);
-    for (const char *c = letters; *c; c++) {
-        (void)skv_buf_printf(&text, "\nt%c ::= \".\"", *c);
-        attack_repeat(&text, " | s \"@\"", "", 200);
-    }
-    assert_int_equal(skv_grammar_compile(SKV_GRAMMAR_GBNF, text.data, text.size, NULL, &g, &r.err),
-                     SKV_OK);
-    assert_int_equal(skv_token_table_build(N_WORDS, three_letters, word, &table, &r.err), SKV_OK);
-    r.g = g;
-    r.table = table;
-    attack_run(make_a_mask, &r, &use);
-    assert_non_null(strstr(r.err.text, work));
-    attack_check_use("frames", &use, SKV_PARSE_BYTES_MAX);
-    skv_token_table_free(table);
-    skv_grammar_free(g);
-    skv_buf_release(&text);
-}
-
 /* ---- what is built ---- */
 
 /* Whether a state's edges lead on to one from which the rule can end. */
@@ -797,15 +735,14 @@ static void test_no_dead_ends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),           cmocka_unit_test(test_chains),
-        cmocka_unit_test(test_doubling),        cmocka_unit_test(test_circles),
-        cmocka_unit_test(test_dead_bodies),     cmocka_unit_test(test_empty_repetitions),
-        cmocka_unit_test(test_deep_and_wide),   cmocka_unit_test(test_classes),
-        cmocka_unit_test(test_names),           cmocka_unit_test(test_choices),
-        cmocka_unit_test(test_every_limit),     cmocka_unit_test(test_time_and_stopping),
-        cmocka_unit_test(test_account),         cmocka_unit_test(test_memory_is_counted),
-        cmocka_unit_test(test_out_of_memory),   cmocka_unit_test(test_no_dead_ends),
-        cmocka_unit_test(test_frames_are_work),
+        cmocka_unit_test(test_sizes),         cmocka_unit_test(test_chains),
+        cmocka_unit_test(test_doubling),      cmocka_unit_test(test_circles),
+        cmocka_unit_test(test_dead_bodies),   cmocka_unit_test(test_empty_repetitions),
+        cmocka_unit_test(test_deep_and_wide), cmocka_unit_test(test_classes),
+        cmocka_unit_test(test_names),         cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_every_limit),   cmocka_unit_test(test_time_and_stopping),
+        cmocka_unit_test(test_account),       cmocka_unit_test(test_memory_is_counted),
+        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_no_dead_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
