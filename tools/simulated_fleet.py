@@ -27,7 +27,8 @@ BLOCK_TOKENS = 512  # of a trace's hash_ids
 PAGE_TOKENS = 64
 AFFINITY_BLOCKS, AFFINITY_MOST = 2, 1.25  # a request's own machine may have this many times the others' requests
 CHUNK_MIN, PIECE_MIN, OLDEST = 8, 32, 4  # as in compose.c and turns.h
-ARRIVALS_MAX = 1 << 24
+ARRIVALS_MAX, TOKENS_MAX = 1 << 24, 1 << 24
+BAD = (ValueError, KeyError, TypeError, OverflowError, RecursionError)  # of what a file holds
 MASK = (1 << 64) - 1
 
 
@@ -51,7 +52,7 @@ class Costs:
     def __init__(self, path):
         try:
             data = json.loads(pathlib.Path(path).read_bytes())
-        except (OSError, ValueError) as error:
+        except (OSError, *BAD) as error:
             raise Refused(f"{path}: {error}") from error
         if not isinstance(data, dict):
             raise Refused(f"{path}: expected an object, as `swiftkv bench --costs` prints it")
@@ -73,7 +74,7 @@ class Costs:
             points = [(float(rows), float(ms)) for rows, ms in data[key]]
             good = points and points[0][0] >= 1 and all(0 < ms < 1e7 for _, ms in points)
             good = good and all(a[0] < b[0] for a, b in zip(points, points[1:]))
-        except (KeyError, TypeError, ValueError):
+        except BAD:
             good = False
         if not good:
             raise Refused(f"{path}: {key}: expected pairs [rows, milliseconds] with rising rows")
@@ -107,11 +108,14 @@ def read_trace(path):
                 if not line.strip() or (not rows and line.startswith("TIMESTAMP,")):
                     continue
                 rows.append(json_row(line) if line.lstrip().startswith("{") else csv_row(line))
-                if rows[-1][0] < rows[max(len(rows) - 2, 0)][0]:
+                at, n_prompt, n_answer, _ = rows[-1]
+                if not (math.isfinite(at) and 0 <= n_prompt <= TOKENS_MAX and 0 <= n_answer <= TOKENS_MAX):
+                    raise ValueError("a time or a number of tokens is out of range")
+                if at < rows[max(len(rows) - 2, 0)][0]:
                     raise ValueError("the time goes backwards")
     except OSError as error:
         raise Refused(f"{path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except BAD as error:
         raise Refused(f"{path}: line {number}: {error or 'expected a request of a trace'}") from error
     if not rows:
         raise Refused(f"{path}: no requests")

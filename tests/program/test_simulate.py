@@ -56,6 +56,9 @@ class PartsTest(FolderTest):
         for bad in ([], None, 3):
             with self.assertRaisesRegex(fleet.Refused, "costs.json"):
                 self.read_costs(bad)
+        self.costs.write_text("[" * 100000)
+        with self.assertRaisesRegex(fleet.Refused, "costs.json"):
+            fleet.Costs(str(self.costs))
         with self.assertRaisesRegex(fleet.Refused, "nowhere"):
             fleet.Costs("/nowhere")
 
@@ -66,6 +69,9 @@ class PartsTest(FolderTest):
         self.assertEqual([row[1:] for row in rows], [(374, 44, []), (1, 1, []), (9, 1, [])])
         self.assertEqual([round(row[0], 6) for row in rows], [0, 1.75, 86401.75])
         for text in ("", "x\n", "2024-02-30 00:00:00,1,1\n", "2024-02-28 00:00:01,1,1\n2024-02-28 00:00:00,1,1\n",
+                     '{"timestamp": 1e400, "input_length": 1, "output_length": 1}\n', "[" * 100000, '{"a":' * 100000,
+                     '{"timestamp": 0, "input_length": 16777217, "output_length": 1}\n', "2024-02-28 00:00:00,1,-1\n",
+                     '{"timestamp": 0, "input_length": 1e400, "output_length": 1}\n',
                      '{"timestamp": 1, "input_length": 4}\n', '{"timestamp": 0, "input_length": 1, "output_length"\n'):
             self.trace.write_text(text)
             with self.assertRaisesRegex(fleet.Refused, "trace.jsonl: (line [12]|no requests)"):
