@@ -1,5 +1,5 @@
 /* The table of draft sources, and sources as text ("text:8"): see draft.h and skv/speculation.h. */
-#include "engine/draft.h"
+#include "drafts/draft.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -15,7 +15,7 @@
 
 #include "backend/backend.h"
 #include "base/fail.h"
-#include "engine/draft_cost.h"
+#include "drafts/draft_cost.h"
 #include "kv/kv_cache.h"
 #include "skv/skv.h"
 

@@ -1,5 +1,5 @@
 /* Measured costs and chances of drafts: see draft_cost.h. */
-#include "engine/draft_cost.h"
+#include "drafts/draft_cost.h"
 
 #include <math.h>
 

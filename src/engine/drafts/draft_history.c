@@ -1,9 +1,9 @@
 /* Earlier answers: see draft_history.h. */
-#include "engine/draft_history.h"
+#include "drafts/draft_history.h"
 
 #include "base/mem.h"
 #include "base/size.h"
-#include "engine/draft_index.h"
+#include "drafts/draft_index.h"
 
 enum { END = -1 }; /* after each answer: no token, so no match goes beyond it */
 

@@ -1,5 +1,5 @@
 /* Where tokens were seen before: see draft_index.h. */
-#include "engine/draft_index.h"
+#include "drafts/draft_index.h"
 
 #include <assert.h>
 

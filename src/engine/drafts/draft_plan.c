@@ -8,7 +8,7 @@
  */
 #include <math.h>
 
-#include "engine/draft.h"
+#include "drafts/draft.h"
 #include "engine/engine.h"
 
 /* A text that was asked for by name ends before a token that is less likely right. */

@@ -1,7 +1,7 @@
 /* Rows that a draft has begun and the next step finishes: see draft.h. */
 #include <string.h>
 
-#include "engine/draft.h"
+#include "drafts/draft.h"
 #include "engine/engine.h"
 
 size_t skv_sequence_ready(const skv_sequence *s, const int32_t *ids, size_t n)

@@ -7,9 +7,9 @@
  */
 #include "base/mem.h"
 #include "base/size.h"
-#include "engine/draft.h"
-#include "engine/draft_history.h"
-#include "engine/draft_index.h"
+#include "drafts/draft.h"
+#include "drafts/draft_history.h"
+#include "drafts/draft_index.h"
 #include "engine/engine.h"
 
 enum { FACTOR = 2 }; /* a draft is at most so many times as long as its match */

@@ -1,5 +1,5 @@
 /* The drafts of a sequence: see draft.h. */
-#include "engine/draft.h"
+#include "drafts/draft.h"
 
 #include <string.h>
 

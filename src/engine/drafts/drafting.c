@@ -4,7 +4,7 @@
 
 #include "base/size.h"
 #include "base/system.h"
-#include "engine/draft.h"
+#include "drafts/draft.h"
 #include "engine/engine.h"
 
 /* Tokens that may be drafted; a step has the next token and the draft, and the sequence has room

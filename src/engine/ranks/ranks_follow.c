@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "base/size.h"
-#include "engine/ranks_tell.h"
+#include "ranks/ranks_tell.h"
 
 enum { ENGINES_MAX = 8 };
 

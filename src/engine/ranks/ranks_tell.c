@@ -1,5 +1,5 @@
 /* Messages of rank 0: see ranks_tell.h. */
-#include "engine/ranks_tell.h"
+#include "ranks/ranks_tell.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #ifndef SKV_ENGINE_DRAFT_MODEL_H
 #define SKV_ENGINE_DRAFT_MODEL_H
 
-#include "engine/second_model.h"
+#include "second_model/second_model.h"
 
 typedef struct skv_engine_draft {
     skv_second_model model; /* no configuration: there is none */

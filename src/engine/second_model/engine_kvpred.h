@@ -12,10 +12,10 @@
 #ifndef SKV_ENGINE_KVPRED_H
 #define SKV_ENGINE_KVPRED_H
 
-#include "engine/second_model.h"
-#include "engine/step.h"
 #include "prefill/kvpred.h"
+#include "second_model/second_model.h"
 #include "skv/skv.h"
+#include "steps/step.h"
 
 typedef struct skv_engine_kvpred {
     bool on;

@@ -1,5 +1,5 @@
 /* A model beside an engine's own: see second_model.h. */
-#include "engine/second_model.h"
+#include "second_model/second_model.h"
 
 #include "base/size.h"
 #include "engine/engine.h"

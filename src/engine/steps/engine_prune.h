@@ -6,9 +6,9 @@
 #ifndef SKV_ENGINE_PRUNE_H
 #define SKV_ENGINE_PRUNE_H
 
-#include "engine/step.h"
 #include "prefill/pruning.h"
 #include "skv/skv.h"
+#include "steps/step.h"
 
 typedef struct skv_engine_prune {
     bool *kept; /* owned, [context], and so are the next three */

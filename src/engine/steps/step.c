@@ -1,5 +1,5 @@
 /* The step of an engine: see step.h. */
-#include "engine/step.h"
+#include "steps/step.h"
 
 #include <assert.h>
 #include <string.h>
@@ -7,8 +7,8 @@
 #include "base/size.h"
 #include "base/system.h"
 #include "engine/engine.h"
-#include "engine/ranks_tell.h"
 #include "model/pass.h"
+#include "ranks/ranks_tell.h"
 #include "skv/tools.h"
 
 static skv_status check_span(const skv_engine *e, const skv_span *spans, size_t i, skv_error *err)

@@ -1,5 +1,5 @@
 /* Pieces of responses: see api_answer.h. */
-#include "api_answer.h"
+#include "answer/api_answer.h"
 
 #include <inttypes.h>
 #include <string.h>

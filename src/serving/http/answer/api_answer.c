@@ -1,13 +1,13 @@
 /* Generating requests: see api_answer.h. */
-#include "api_answer.h"
+#include "answer/api_answer.h"
 
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "answer/slots.h"
 #include "base/system_sockets.h"
-#include "slots.h"
 
 static const double PROGRESS_SECONDS = 0.25;
 

@@ -5,8 +5,8 @@
 #ifndef SKV_SERVER_API_ANSWER_H
 #define SKV_SERVER_API_ANSWER_H
 
-#include "generation.h"
-#include "reply_parts.h"
+#include "answer/generation.h"
+#include "answer/reply_parts.h"
 
 /* The part of one answer that was not written yet: all of it, or in a stream the part since the
  * last event. */

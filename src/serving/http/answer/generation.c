@@ -1,5 +1,5 @@
 /* Answers on their way: see generation.h. */
-#include "generation.h"
+#include "answer/generation.h"
 
 #include <math.h>
 #include <stdio.h>

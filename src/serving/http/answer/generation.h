@@ -6,7 +6,7 @@
 #define SKV_SERVER_GENERATION_H
 
 #include "base/system_sockets.h"
-#include "request_input.h"
+#include "request/request_input.h"
 
 typedef struct generation {
     exchange *ex;               /* borrowed */

@@ -1,5 +1,5 @@
 /* Answers in parts: see reply_parts.h. */
-#include "reply_parts.h"
+#include "answer/reply_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,9 +5,9 @@
 #ifndef SKV_SERVER_REPLY_PARTS_H
 #define SKV_SERVER_REPLY_PARTS_H
 
-#include "custom_input.h"
-#include "request_input.h"
+#include "request/request_input.h"
 #include "skv/reply.h"
+#include "tools/custom_input.h"
 
 typedef enum part_kind { PART_THOUGHT, PART_TEXT, PART_CALL } part_kind;
 

@@ -1,10 +1,10 @@
 /* Slots of token ids: see slots.h. */
-#include "slots.h"
+#include "answer/slots.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "request_budget.h"
+#include "limits/request_budget.h"
 
 typedef struct slot {
     const server_model *model;

@@ -7,7 +7,7 @@
 #ifndef SKV_SERVER_SLOTS_H
 #define SKV_SERVER_SLOTS_H
 
-#include "exchange.h"
+#include "transport/exchange.h"
 
 typedef struct slot_table slot_table;
 

@@ -2,9 +2,9 @@
  * POST /v1/messages: Anthropic's Messages, for clients and coding agents that speak it. An answer
  * is content blocks: thinking, text and tool_use.
  */
-#include "api_answer.h"
+#include "answer/api_answer.h"
+#include "request/translate.h"
 #include "routes.h"
-#include "translate.h"
 
 static json_t *translate(exchange *ex, const json_t *asked, api_error *error)
 {

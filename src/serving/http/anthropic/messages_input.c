@@ -2,7 +2,7 @@
  * Anthropic's Messages: see translate.h. Blocks of text become one text, calls and their results
  * OpenAI's tool_calls and tool messages.
  */
-#include "translate.h"
+#include "request/translate.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* JSON of requests: see json_body.h. */
-#include "json_body.h"
+#include "limits/json_body.h"
 
 #include <errno.h>
 #include <float.h>

@@ -6,7 +6,7 @@
 #include <jansson.h>
 #include <stdint.h>
 
-#include "request_budget.h"
+#include "limits/request_budget.h"
 
 /* Bytes of a value that is made, on the heap: see budget_json.c. */
 enum { JSON_CONTAINER_BYTES = 240, JSON_MEMBER_BYTES = 160 };

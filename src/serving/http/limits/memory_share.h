@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "compile_slots.h"
+#include "limits/compile_slots.h"
 #include "skv/budget.h"
 
 struct api_error;

@@ -1,5 +1,5 @@
 /* Memory and work of a request: see request_budget.h. */
-#include "request_budget.h"
+#include "limits/request_budget.h"
 
 #include <stdio.h>
 

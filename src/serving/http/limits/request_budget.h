@@ -3,7 +3,7 @@
 #ifndef SKV_SERVER_REQUEST_BUDGET_H
 #define SKV_SERVER_REQUEST_BUDGET_H
 
-#include "exchange.h"
+#include "transport/exchange.h"
 
 /** Begins the budget of a request whose body is there. */
 void exchange_begin_budget(exchange *ex);

@@ -4,10 +4,10 @@
  */
 #include <string.h>
 
-#include "api_answer.h"
+#include "answer/api_answer.h"
 #include "common/sampling_fields.h"
+#include "request/translate.h"
 #include "routes.h"
-#include "translate.h"
 
 enum { MEMBERS_MAX = 40 /* of an object of our own, above the size of any of them */ };
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "api_answer.h"
+#include "answer/api_answer.h"
 #include "routes.h"
 
 /* The text before the texts of a request, and after them. Texts themselves have no special

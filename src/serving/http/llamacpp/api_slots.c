@@ -9,10 +9,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "generation.h"
+#include "answer/generation.h"
+#include "answer/slots.h"
+#include "llamacpp/slot_files.h"
 #include "routes.h"
-#include "slot_files.h"
-#include "slots.h"
 
 enum { FILE_MAX_BYTES = 256 << 20, VERSION = 1 };
 

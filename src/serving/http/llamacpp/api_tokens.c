@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api_answer.h"
-#include "request_input.h"
+#include "answer/api_answer.h"
+#include "request/request_input.h"
+#include "request/translate.h"
 #include "routes.h"
-#include "translate.h"
 
 enum { LOOK_IDS = 1 << 12 /* that are written, some milliseconds */ };
 

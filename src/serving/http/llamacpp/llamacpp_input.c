@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "request_input.h"
-#include "translate.h"
+#include "request/request_input.h"
+#include "request/translate.h"
 
 enum {
     RESPONSE_FIELDS_MAX = 64,

@@ -1,5 +1,5 @@
 /* The files of --slot-save-path: see slot_files.h. */
-#include "slot_files.h"
+#include "llamacpp/slot_files.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "server_limits.h"
-#include "slots.h"
+#include "answer/slots.h"
+#include "wire/server_limits.h"
 
 enum { PARTS = 3 /* a key may hold this many times the room that it leaves */ };
 

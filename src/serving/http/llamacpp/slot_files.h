@@ -7,7 +7,7 @@
 #ifndef SKV_SERVER_SLOT_FILES_H
 #define SKV_SERVER_SLOT_FILES_H
 
-#include "exchange.h"
+#include "transport/exchange.h"
 
 enum { SLOT_NAME_BYTES = 128, SLOT_FILE_BYTES = 4 + 64 + SLOT_NAME_BYTES };
 

@@ -2,9 +2,9 @@
  * POST /api/chat and /api/generate: Ollama's interface, for its clients. A stream is a line of JSON
  * for every piece of the answer, and streams are the default.
  */
-#include "api_answer.h"
+#include "answer/api_answer.h"
+#include "request/translate.h"
 #include "routes.h"
-#include "translate.h"
 
 /* {"model":...,"created_at":... */
 static void write_head(const exchange *ex, skv_buf *out)

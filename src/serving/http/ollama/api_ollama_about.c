@@ -2,7 +2,7 @@
 #include <nettle/sha2.h>
 #include <string.h>
 
-#include "request_input.h"
+#include "request/request_input.h"
 #include "routes.h"
 #include "skv/tools.h"
 

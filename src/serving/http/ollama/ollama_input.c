@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "common/sampling_fields.h"
-#include "request_input.h"
-#include "translate.h"
+#include "request/request_input.h"
+#include "request/translate.h"
 
 /* Options beside those of sampling, and their names in OpenAI's requests and ours. */
 static const char *const options[][2] = {

@@ -1,7 +1,7 @@
 /* Answers as OpenAI writes them, a list of choices: see answer_choices in api_answer.h. */
 #include <stdio.h>
 
-#include "api_answer.h"
+#include "answer/api_answer.h"
 
 const api_choice *answer_echo_of(const api_choice *c)
 {

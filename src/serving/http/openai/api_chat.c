@@ -1,5 +1,5 @@
 /* POST /v1/chat/completions: conversations by the model's own template. */
-#include "api_answer.h"
+#include "answer/api_answer.h"
 #include "routes.h"
 
 static void add_logprob(answer *a, api_choice *c, const skv_output *token)

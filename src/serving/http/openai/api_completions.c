@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "api_answer.h"
+#include "answer/api_answer.h"
 #include "routes.h"
 
 enum { DEFAULT_TOKENS = 16 };

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api_answer.h"
+#include "answer/api_answer.h"
 #include "routes.h"
 
 struct embedding_request;

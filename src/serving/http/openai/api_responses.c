@@ -4,10 +4,10 @@
  */
 #include <string.h>
 
-#include "api_answer.h"
-#include "json_body.h"
+#include "answer/api_answer.h"
+#include "limits/json_body.h"
+#include "request/translate.h"
 #include "routes.h"
-#include "translate.h"
 
 enum {
     ASKED_AGAIN_BYTES = 1 << 16 /* the request's fields, in each event that has no others */

@@ -5,8 +5,8 @@
  */
 #include <stdio.h>
 
-#include "custom_input.h"
-#include "translate.h"
+#include "request/translate.h"
+#include "tools/custom_input.h"
 
 /* ---- items ---- */
 

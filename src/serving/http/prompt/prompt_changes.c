@@ -1,7 +1,7 @@
 /* Changes to prompts by option: see prompt_changes.h. */
 #define _GNU_SOURCE /* memmem */
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "prompt_changes.h"
+#include "prompt/prompt_changes.h"
 
 #include <inttypes.h>
 #include <pcre2.h>

@@ -7,7 +7,7 @@
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "prompt_changes.h"
+#include "prompt/prompt_changes.h"
 
 enum { BYTES_A_UNIT = 16 };
 

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "translate.h"
+#include "request/translate.h"
 
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 

@@ -1,12 +1,12 @@
 /* Constraints: where grammars meet requests. The fields are those of OpenAI (response_format), of
  * vLLM (guided_*, structured_outputs) and of llama.cpp (grammar, json_schema). */
-#include "request_input.h"
+#include "request/request_input.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "server_impl.h"
 #include "skv/grammar.h"
+#include "state/server_impl.h"
 
 /* A request's constraint: the field that sets it, and the grammar that its answer has to follow. */
 typedef struct wish {

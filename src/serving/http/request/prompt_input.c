@@ -1,5 +1,5 @@
 /* Prompts: see request_input.h. */
-#include "request_input.h"
+#include "request/request_input.h"
 
 #include <stdio.h>
 #include <stdlib.h>

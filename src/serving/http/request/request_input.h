@@ -3,7 +3,7 @@
 #ifndef SKV_SERVER_REQUEST_INPUT_H
 #define SKV_SERVER_REQUEST_INPUT_H
 
-#include "json_body.h"
+#include "limits/json_body.h"
 
 /* ---- prompt_input.c: from a request's text to token ids ---- */
 

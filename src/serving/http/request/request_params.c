@@ -1,5 +1,5 @@
 /* The table of fields: see request_input.h. */
-#include "request_input.h"
+#include "request/request_input.h"
 
 #include <errno.h>
 #include <math.h>

@@ -6,7 +6,7 @@
 #define _GNU_SOURCE /* memmem */
 #include <string.h>
 
-#include "request_input.h"
+#include "request/request_input.h"
 
 enum { BYTES_A_UNIT = 16 /* that are searched */ };
 

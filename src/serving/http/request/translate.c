@@ -1,11 +1,11 @@
 /* Requests in the words of OpenAI's chats: see translate.h. */
-#include "translate.h"
+#include "request/translate.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "common/sampling_fields.h"
-#include "request_input.h"
+#include "request/request_input.h"
 
 /* The fields of every dialect, beside those of sampling. */
 static const char *const shared_fields[] = {"model",

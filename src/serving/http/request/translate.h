@@ -5,7 +5,7 @@
 #ifndef SKV_SERVER_TRANSLATE_H
 #define SKV_SERVER_TRANSLATE_H
 
-#include "json_body.h"
+#include "limits/json_body.h"
 
 /** A request of Responses as a chat's body, owned; NULL: refused. */
 json_t *responses_translate(exchange *ex, const json_t *asked, api_error *error);

@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "common/sampling_fields.h"
-#include "request_input.h"
+#include "request/request_input.h"
 #include "routes.h"
 
 /* Files that CMakeLists.txt puts into the program. */

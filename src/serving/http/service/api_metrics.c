@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-#include "metric_text.h"
 #include "routes.h"
+#include "service/metric_text.h"
 
 typedef struct metric_row {
     const char *name, *type, *help;

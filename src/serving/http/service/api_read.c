@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api_answer.h"
+#include "answer/api_answer.h"
 #include "routes.h"
 
 enum { NAME_DIGITS = 2 * SKV_CACHE_NAME_BYTES, BLOCKS_AT_ONCE = 128 };

@@ -1,5 +1,5 @@
 /* The text format of Prometheus: see metric_text.h. */
-#include "metric_text.h"
+#include "service/metric_text.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -2,7 +2,7 @@
 #ifndef SKV_SERVER_METRIC_TEXT_H
 #define SKV_SERVER_METRIC_TEXT_H
 
-#include "json_body.h"
+#include "limits/json_body.h"
 #include "skv/serve.h"
 
 typedef struct metric_name {

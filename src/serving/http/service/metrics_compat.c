@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "metric_text.h"
+#include "service/metric_text.h"
 
 #define AT(field) offsetof(skv_scheduler_metrics, field)
 

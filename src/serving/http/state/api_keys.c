@@ -1,5 +1,5 @@
 /* API keys and their rates: see api_keys.h. */
-#include "api_keys.h"
+#include "state/api_keys.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -11,15 +11,15 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#include "api_keys.h"
 #include "base/system_sockets.h"
-#include "memory_share.h"
+#include "limits/memory_share.h"
 #include "server.h"
-#include "server_limits.h"
 #include "skv/budget.h"
 #include "skv/reply.h"
 #include "skv/text.h"
 #include "skv/tools.h"
+#include "state/api_keys.h"
+#include "wire/server_limits.h"
 
 typedef enum server_state {
     SERVER_LOADING,

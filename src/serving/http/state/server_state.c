@@ -1,6 +1,6 @@
 /* Questions that every file may ask the server: see server_impl.h. Nothing here starts or ends
  * anything. */
-#include "server_impl.h"
+#include "state/server_impl.h"
 
 #include <string.h>
 

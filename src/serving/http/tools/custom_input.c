@@ -1,5 +1,5 @@
 /* Texts of custom tools: see custom_input.h. */
-#include "custom_input.h"
+#include "tools/custom_input.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "request_input.h"
+#include "request/request_input.h"
 #include "skv/reply.h"
 
 /* The history on its way: one pass, in which messages that stay move up. */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "request_input.h"
+#include "request/request_input.h"
 
 enum { SHORT_ID = 9, LETTERS = 62, ID_BYTES = JSON_MEMBER_BYTES };
 

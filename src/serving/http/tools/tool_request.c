@@ -1,6 +1,6 @@
 /* Tools in requests: see request_input.h. */
-#include "custom_input.h"
-#include "request_input.h"
+#include "request/request_input.h"
+#include "tools/custom_input.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "request_input.h"
+#include "request/request_input.h"
 #include "skv/reply.h"
 
 #define PROBE                                                                                      \

@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "request_input.h"
+#include "request/request_input.h"
 
 enum { ELEMENT_BYTES = 16 /* of an array */ };
 

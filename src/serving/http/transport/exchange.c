@@ -1,5 +1,5 @@
 /* Requests and their responses: see exchange.h. */
-#include "exchange.h"
+#include "transport/exchange.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "base/system_sockets.h"
-#include "request_budget.h"
+#include "limits/request_budget.h"
 
 /* ---- responses ---- */
 

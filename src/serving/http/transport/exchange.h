@@ -2,10 +2,10 @@
 #ifndef SKV_SERVER_EXCHANGE_H
 #define SKV_SERVER_EXCHANGE_H
 
-#include "api_error.h"
-#include "http_wire.h"
-#include "prompt_changes.h"
-#include "server_impl.h"
+#include "prompt/prompt_changes.h"
+#include "state/server_impl.h"
+#include "wire/api_error.h"
+#include "wire/http_wire.h"
 
 typedef struct exchange {
     http_server *server;

@@ -17,7 +17,7 @@
 
 #include "base/system.h"
 #include "base/system_sockets.h"
-#include "exchange.h"
+#include "transport/exchange.h"
 
 /* ---- the socket ---- */
 

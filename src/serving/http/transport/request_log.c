@@ -15,7 +15,7 @@
 
 #include "base/system.h"
 #include "base/utf8.h"
-#include "exchange.h"
+#include "transport/exchange.h"
 
 typedef struct request_log {
     char *path;           /* owned; NULL: words on the terminal */

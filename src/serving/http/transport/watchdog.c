@@ -10,7 +10,7 @@
 
 #include "base/system.h"
 #include "base/system_sockets.h"
-#include "server_impl.h"
+#include "state/server_impl.h"
 
 enum {
     THREADS_MAX = 40, /* threads whose stacks are written: the worker's and the engine's come

@@ -1,6 +1,6 @@
 /* Errors of the interface, and its strings and numbers: see api_error.h. */
 #define SKV_API_FAIL_HOME
-#include "api_error.h"
+#include "wire/api_error.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 #include "base/utf8.h"
 #include "common/json_out.h"
-#include "server_limits.h"
+#include "wire/server_limits.h"
 
 void out_json_inside(skv_buf *out, const char *text, size_t n)
 {

@@ -1,5 +1,5 @@
 /* Heads of requests: see http_head.h. */
-#include "http_head.h"
+#include "wire/http_head.h"
 
 #include <stdlib.h>
 #include <string.h>

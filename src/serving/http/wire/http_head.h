@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "api_error.h"
-#include "server_limits.h"
+#include "wire/api_error.h"
+#include "wire/server_limits.h"
 
 typedef struct http_field {
     const char *name, *value; /* borrowed from the head's text; without blanks around them */

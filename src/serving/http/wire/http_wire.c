@@ -1,5 +1,5 @@
 /* Bytes of connections: see http_wire.h. */
-#include "http_wire.h"
+#include "wire/http_wire.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -8,7 +8,7 @@
 
 #include <sys/uio.h>
 
-#include "http_head.h"
+#include "wire/http_head.h"
 
 typedef struct http_wire {
     int fd;
