@@ -8,6 +8,7 @@
 #include "base/size.h"
 #include "base/system.h"
 #include "engine/ranks_tell.h"
+#include "kernels/matmul.h"
 #include "prefill/method.h"
 #include "skv/tools.h"
 
@@ -126,7 +127,7 @@ static skv_status resolve_options(skv_engine *e, skv_error *err)
     SKV_REQUIRE(o->step_tokens <= STEP_TOKENS_MAX, err, SKV_RANGE, "step tokens: %zu, at most %d",
                 o->step_tokens, STEP_TOKENS_MAX);
     e->level = SKV_CPU_LEVEL_BEST;
-    SKV_REQUIRE(!o->cpu || skv_cpu_level_parse(o->cpu, &e->level), err, SKV_ARGUMENT,
+    SKV_REQUIRE(!o->cpu || skv_matmul_form_parse(o->cpu, &e->level, &e->form), err, SKV_ARGUMENT,
                 "cpu: unknown level \"%s\"", o->cpu);
     return SKV_OK;
 }
@@ -429,8 +430,12 @@ static skv_status prepare(skv_engine *e, const char *preset, skv_error *err)
     SKV_TRY(resolve_options(e, err));
     SKV_TRY(divide_model(e, err));
     SKV_TRY(skv_pool_create(e->options.threads, &e->pool, err));
-    const skv_backend_options backend = {
-        .device = e->options.device, .threads = e->pool, .level = e->level};
+    /* All ranks have the same form: none of them takes its own fastest. */
+    const skv_backend_options backend = {.device = e->options.device,
+                                         .threads = e->pool,
+                                         .level = e->level,
+                                         .form = e->form,
+                                         .untimed = e->ranks};
     SKV_TRY(skv_backend_create(&backend, &e->be, err));
     /* Once more by what the device says itself; `no_skip` may have another reason by now. */
     SKV_TRY(check_methods(e, skv_device_value(e->be->promises), false, err));

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "backend/cpu/forms.h"
 #include "backend/cpu/verify.h"
 #include "base/mem.h"
 #include "base/size.h"
@@ -127,6 +128,22 @@ static void cpu_free(skv_backend *base)
     skv_free(be);
 }
 
+/* The form of the products; returns its name, or the level's. */
+static const char *take_form(skv_kernels *k, const skv_backend_options *options)
+{
+    size_t n;
+    const skv_matmul_form *forms = skv_matmul_forms(k->level, &n), *form = options->form;
+    if (n == 0) return skv_cpu_level_name(k->level);
+    if (!form && options->untimed) form = forms;
+    if (!form) {
+        skv_form_times times;
+        skv_forms_time(forms, n, NULL, &times);
+        form = &forms[skv_forms_choose(forms, n, &times)];
+    }
+    skv_form_use(k, form);
+    return form->name;
+}
+
 skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backend **out,
                                   skv_error *err)
 {
@@ -134,6 +151,9 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
     unsigned features = skv_cpu_verified();
     SKV_REQUIRE(skv_cpu_level_runs(level, features), err, SKV_UNSUPPORTED,
                 "cpu: this processor does not run %s", skv_cpu_level_name(level));
+    const skv_matmul_form *form = options->form;
+    SKV_REQUIRE(!form || (skv_matmul_is_exact(form->bf16) && skv_matmul_is_exact(form->i8)), err,
+                SKV_UNSUPPORTED, "cpu: products of %s are wrong on this processor", form->name);
     skv_cpu_backend *be = skv_alloc_zero(1, sizeof *be);
     SKV_REQUIRE(be, err, SKV_MEMORY, "cpu: no memory");
     be->pool = options->threads;
@@ -190,7 +210,7 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
     be->base.pages_turn = skv_cpu_pages_turn;
     skv_cpu_add_steps(&be->base);
     skv_kernels_init(&be->kernels, level, features);
-    be->base.level = skv_cpu_level_name(be->kernels.level);
+    be->base.level = take_form(&be->kernels, options);
     *out = &be->base;
     return SKV_OK;
 }
