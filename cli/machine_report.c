@@ -74,8 +74,9 @@ static void say_products(const skv_machine *m)
     if (check.refused[0]) machine_say("", "not used, since products DIFFER: %s", check.refused);
     machine_say("kernels", "%s is the best here", m->level);
     if (check.form) {
-        machine_say("", "%s is the fastest form of its products (--cpu fixes one): %s", check.form,
-                    check.forms);
+        machine_say("",
+                    "%s is the form of products that an engine takes (--cpu fixes one); times: %s",
+                    check.form, check.forms);
     }
     for (size_t i = 0; i < m->n_levels; i++) {
         if (m->runs[i]) {

@@ -97,9 +97,9 @@ typedef struct skv_engine_options {
     skv_kv kv;
     skv_prefill prefill;
     /* "best", "ref", "avx2", "avxvnni", "avx512", "amx", "neon"; NULL: best. Products with AMX have
-     * the forms "amx-strided", "amx-paired" and "amx-whole". The last one rounds differently.
-     * "amx", and "best" where that is AMX, take the form that is the fastest when the engine opens.
-     */
+     * the forms "amx-strided", "amx-paired" and "amx-whole". "amx", and "best" where that is AMX,
+     * take the faster of the first two when the engine opens, which give the same results. The
+     * last one has one int8 scale for a row, so it rounds differently. */
     const char *cpu;
     /* Where it computes: a name that skv_device_describe tells (skv/tools.h). NULL: "cpu". */
     const char *device;
@@ -208,7 +208,8 @@ typedef struct skv_engine_stats {
     double early_exit;
     bool kv_prediction; /* has an auxiliary model, which the sizes above include */
     const char *device; /* where it computes */
-    const char *cpu; /* the level of kernels in use, with the form of its products: "amx-paired" */
+    const char *cpu;    /* the level of kernels in use */
+    const char *form;   /* of its products: "amx-paired"; NULL: they have but one */
 } skv_engine_stats;
 
 SKV_API void skv_engine_get_stats(const skv_engine *engine, skv_engine_stats *out);

@@ -304,8 +304,8 @@ typedef struct skv_product_check {
     char refused[64];              /* of these, those that no engine uses, since they differ here */
     bool f32[8], bf16[8], int8[8]; /* [n_levels]: the products of each level that runs are right */
     /* The best level's products may have several forms, which engines time when they open: the form
-     * that is the fastest now, NULL where there is one, and the time of each form beside the
-     * first's (0: it was not timed, or a task takes longer than with the first). */
+     * that one would take now, NULL where there is but one, and the time of each beside the first's
+     * (0: it was not timed, or some product takes longer than with the first). */
     const char *form;
     char forms[160];
 } skv_product_check;

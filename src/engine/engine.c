@@ -430,12 +430,8 @@ static skv_status prepare(skv_engine *e, const char *preset, skv_error *err)
     SKV_TRY(resolve_options(e, err));
     SKV_TRY(divide_model(e, err));
     SKV_TRY(skv_pool_create(e->options.threads, &e->pool, err));
-    /* All ranks have the same form: none of them takes its own fastest. */
-    const skv_backend_options backend = {.device = e->options.device,
-                                         .threads = e->pool,
-                                         .level = e->level,
-                                         .form = e->form,
-                                         .untimed = e->ranks};
+    const skv_backend_options backend = {
+        .device = e->options.device, .threads = e->pool, .level = e->level, .form = e->form};
     SKV_TRY(skv_backend_create(&backend, &e->be, err));
     /* Once more by what the device says itself; `no_skip` may have another reason by now. */
     SKV_TRY(check_methods(e, skv_device_value(e->be->promises), false, err));
@@ -744,7 +740,8 @@ void skv_engine_get_stats(const skv_engine *e, skv_engine_stats *out)
                               .ffn_skip = e->options.ffn_skip,
                               .early_exit = e->options.early_exit,
                               .device = e->be->name,
-                              .cpu = e->be->level};
+                              .cpu = e->be->level,
+                              .form = e->be->form};
     add_second(&e->kvpred.auxiliary, out);
     add_second(&e->draft.model, out);
     out->kv_prediction = e->kvpred.on;

@@ -188,7 +188,7 @@ static void make_fakes(fake_forms *f)
         f->i8[i] = skv_matmul_i8_ref;
         f->bf16[i].tile = bf16[i];
         f->i8[i].tile = i8[i];
-        f->forms[i] = (skv_matmul_form){names[i], &f->bf16[i], &f->i8[i]};
+        f->forms[i] = (skv_matmul_form){names[i], "level", &f->bf16[i], &f->i8[i]};
     }
 }
 
@@ -215,7 +215,11 @@ static void test_fastest_form_is_taken(void **state)
     /* One that loses where there is one row is out of the question. */
     assert_int_equal(chosen(&f, (const uint64_t[3][2]){{100, 100}, {90, 90}, {20, 110}}), 1);
     assert_int_equal(chosen(&f, (const uint64_t[3][2]){{100, 100}, {50, 104}, {120, 50}}), 1);
-    /* So is one that is wrong. */
+    /* So is one that has other bits, */
+    f.forms[1].level = "level-other";
+    assert_int_equal(chosen(&f, (const uint64_t[3][2]){{100, 100}, {50, 50}, {90, 90}}), 2);
+    f.forms[1].level = "level";
+    /* and one that is wrong. */
     f.i8[2].tile = tile_off_by_one;
     assert_int_equal(chosen(&f, (const uint64_t[3][2]){{100, 100}, {90, 90}, {0, 0}}), 1);
 }

@@ -54,9 +54,9 @@ void skv_matmul_init_amx(skv_kernels *k)
 }
 
 static const skv_matmul_form amx_forms[] = {
-    {"amx-strided", &skv_matmul_bf16_amx, &skv_matmul_i8_amx},
-    {"amx-paired", &skv_matmul_bf16_amx_paired, &skv_matmul_i8_amx_paired},
-    {"amx-whole", &skv_matmul_bf16_amx_paired, &skv_matmul_i8_amx_whole},
+    {"amx-strided", "amx", &skv_matmul_bf16_amx, &skv_matmul_i8_amx},
+    {"amx-paired", "amx", &skv_matmul_bf16_amx_paired, &skv_matmul_i8_amx_paired},
+    {"amx-whole", "amx-whole", &skv_matmul_bf16_amx_paired, &skv_matmul_i8_amx_whole},
 };
 
 #elif defined(__aarch64__)

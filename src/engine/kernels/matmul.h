@@ -43,7 +43,8 @@ void skv_matmul_init_neon(skv_kernels *k, unsigned features);
 /* A form of a level's products: the same operations with other layouts and loops. A back end takes
  * one when it is created. */
 typedef struct skv_matmul_form {
-    const char *name; /* the level's, and the form's: "amx-paired" */
+    const char *name;  /* the level's, and the form's: "amx-paired" */
+    const char *level; /* told to users: forms of one name have the same bits */
     const skv_matmul *bf16, *i8;
 } skv_matmul_form;
 

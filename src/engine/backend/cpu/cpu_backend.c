@@ -2,6 +2,7 @@
 #include "backend/cpu/cpu_backend.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "backend/cpu/forms.h"
 #include "backend/cpu/verify.h"
@@ -128,20 +129,24 @@ static void cpu_free(skv_backend *base)
     skv_free(be);
 }
 
-/* The form of the products; returns its name, or the level's. */
-static const char *take_form(skv_kernels *k, const skv_backend_options *options)
+/* The form of the products, where the level has several: that of the options, or the fastest of
+ * those with the bits of the first. */
+static void take_form(skv_cpu_backend *be, const skv_backend_options *options)
 {
     size_t n;
-    const skv_matmul_form *forms = skv_matmul_forms(k->level, &n), *form = options->form;
-    if (n == 0) return skv_cpu_level_name(k->level);
-    if (!form && options->untimed) form = forms;
-    if (!form) {
+    const skv_matmul_form *forms = skv_matmul_forms(be->kernels.level, &n), *form = options->form;
+    be->base.level = skv_cpu_level_name(be->kernels.level);
+    if (n == 0) return;
+    if (!form && !options->untimed) {
         skv_form_times times;
+        while (strcmp(forms[n - 1].level, forms[0].level) != 0) n--;
         skv_forms_time(forms, n, NULL, &times);
         form = &forms[skv_forms_choose(forms, n, &times)];
     }
-    skv_form_use(k, form);
-    return form->name;
+    if (!form) form = forms;
+    skv_form_use(&be->kernels, form);
+    be->base.level = form->level;
+    be->base.form = form->name;
 }
 
 skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backend **out,
@@ -210,7 +215,7 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
     be->base.pages_turn = skv_cpu_pages_turn;
     skv_cpu_add_steps(&be->base);
     skv_kernels_init(&be->kernels, level, features);
-    be->base.level = take_form(&be->kernels, options);
+    take_form(be, options);
     *out = &be->base;
     return SKV_OK;
 }

@@ -132,7 +132,7 @@ size_t skv_forms_choose(const skv_matmul_form *forms, size_t n, const skv_form_t
     double least = GAIN;
     for (size_t i = 1; i < n && i < SKV_FORMS_MAX; i++) {
         const double ratio = skv_form_ratio(times, i);
-        if (ratio <= 0 || ratio >= least) continue;
+        if (ratio <= 0 || ratio >= least || strcmp(forms[i].level, forms[0].level) != 0) continue;
         if (!skv_matmul_is_exact(forms[i].bf16) || !skv_matmul_is_exact(forms[i].i8)) continue;
         best = i;
         least = ratio;
