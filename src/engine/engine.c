@@ -7,9 +7,9 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/system.h"
-#include "engine/ranks_tell.h"
 #include "kernels/matmul.h"
 #include "prefill/method.h"
+#include "ranks/ranks_tell.h"
 #include "skv/tools.h"
 
 enum {

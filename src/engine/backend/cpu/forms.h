@@ -1,8 +1,8 @@
 /*
- * Which form of its products a level uses (skv_matmul_forms). Where a level has several, a back end
- * times them when it is created and takes the fastest, since processors that have not been measured
- * may favour any. Only forms with the bits of the first are taken so: the same options give the same
- * tokens, whatever a clock says. Others are taken where they are named.
+ * Which form of its products a level uses (skv_matmul_forms). Where a level has several, a back
+ * end times them when it is created and takes the fastest, since processors that have not been
+ * measured may favour any. Only forms with the bits of the first are taken so: the same options
+ * give the same tokens, whatever a clock says. Others are taken where they are named.
  */
 #ifndef SKV_CPU_FORMS_H
 #define SKV_CPU_FORMS_H
