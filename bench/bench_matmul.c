@@ -25,6 +25,7 @@
 #include "base/system.h"
 #include "format/dtype.h"
 #include "kernels/kernels.h"
+#include "kernels/matmul.h"
 #include "kernels/peak.h"
 #include "kernels/quant_panel.h"
 
@@ -353,6 +354,7 @@ int main(int argc, char **argv)
     bool decode_only = false;
     size_t n_threads = 0, n_kinds = 6, n_named = 0;
     skv_cpu_level level = SKV_CPU_LEVEL_BEST;
+    const skv_matmul_form *form = NULL;
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "--decode-only") == 0) {
@@ -363,7 +365,7 @@ int main(int argc, char **argv)
             b.cpu_clock = true;
             continue;
         }
-        if (strcmp(argv[i], "--cpu") == 0 && !skv_cpu_level_parse(value, &level)) return 2;
+        if (strcmp(argv[i], "--cpu") == 0 && !skv_matmul_form_parse(value, &level, &form)) return 2;
         if (strcmp(argv[i], "--threads") == 0) n_threads = (size_t)strtoul(value, NULL, 10);
         if (strcmp(argv[i], "--kc") == 0) b.kc = (size_t)strtoul(value, NULL, 10);
         if (strcmp(argv[i], "--kind") == 0 && n_named < MAX_KINDS) {
@@ -382,8 +384,12 @@ int main(int argc, char **argv)
     skv_cpu_name(name, sizeof name);
     skv_kernels_init(&b.kernels, level, features);
     skv_peak_init(&b.peak, level, features);
+    if (form) {
+        b.kernels.bf16 = *form->bf16;
+        b.kernels.i8 = *form->i8;
+    }
     printf("%s, %zu threads, level %s\n", name, skv_pool_threads(b.pool),
-           skv_cpu_level_name(b.kernels.level));
+           form ? form->name : skv_cpu_level_name(b.kernels.level));
     printf("limits: f32 %.0f, bf16 %.0f, int8 %.0f, int4 %.0f GOP/s\n",
            measure_ops(&b, &b.peak.f32), measure_ops(&b, &b.peak.bf16), measure_ops(&b, &b.peak.i8),
            measure_ops(&b, &b.peak.i4));

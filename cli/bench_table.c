@@ -25,6 +25,7 @@ void bench_print_json(const bench_variant *v, const bench_result *r)
     skv_json_out_put_text(&json, "kv", skv_kv_name(v->limits.kv));
     skv_json_out_put_integer(&json, "threads", v->limits.threads);
     skv_json_out_put_text(&json, "cpu", v->limits.cpu);
+    if (v->limits.form) skv_json_out_put_text(&json, "form", v->limits.form);
     skv_json_out_put_integer(&json, "batch", r->load.batch);
     skv_json_out_put_number(&json, "ttft_ms", r->ttft_ms);
     skv_json_out_put_number(&json, "prefill_tok_s", r->prefill_tok_s);
@@ -50,7 +51,7 @@ static void print_settings(const bench_variant *v)
 {
     printf("%s: %s weights (%.0f MiB), %zu threads, %s\n", v->path,
            skv_weights_name(v->limits.weights), (double)v->limits.weight_bytes / MIB,
-           v->limits.threads, v->limits.cpu);
+           v->limits.threads, v->limits.form ? v->limits.form : v->limits.cpu);
 }
 
 void bench_print_header(const bench_variant *v)

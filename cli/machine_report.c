@@ -73,6 +73,11 @@ static void say_products(const skv_machine *m)
     machine_say("instructions", "%s", check.features[0] ? check.features : "none with kernels");
     if (check.refused[0]) machine_say("", "not used, since products DIFFER: %s", check.refused);
     machine_say("kernels", "%s is the best here", m->level);
+    if (check.form) {
+        machine_say("",
+                    "%s is the form of products that an engine takes (--cpu fixes one); times: %s",
+                    check.form, check.forms);
+    }
     for (size_t i = 0; i < m->n_levels; i++) {
         if (m->runs[i]) {
             machine_say("", "%s: products of f32 %s, bf16 %s, int8 %s", m->levels[i],

@@ -100,6 +100,7 @@ _swiftkv_values() {
     load:--model) ;;
     quantize:--group) echo '32 128' ;;
     documents:--vocab) echo 'FILES' ;;
+    distill:--cpu | train:--cpu) echo 'best ref avx2 avxvnni avx512 amx neon' ;;
     quantize:--weights) echo 'int4 int8' ;;
     *:--kv-layers | *:--group | *:--context | *:--available | *:--threads | *:--device | *:--lora | *:--ctx \
         | *:--chunk | *:--snapkv | *:--exit-words | *:--tokens | *:--ridge | *:--seq | *:-p | *:-n | *:--temp | *:--top-k \
@@ -130,7 +131,7 @@ _swiftkv_values() {
     *:--prefill) echo 'auto full swiftkv swiftkv-full teacher kvpred merged' ;;
     *:--reasoning-format) echo 'auto none think' ;;
     *:--reranker) echo 'auto yes no' ;;
-    *:--cpu) echo 'best ref avx2 avxvnni avx512 amx neon' ;;
+    *:--cpu) echo 'best ref avx2 avxvnni avx512 amx amx-strided amx-paired amx-whole neon' ;;
     *:--schedule) echo 'constant linear cosine' ;;
     *:--init) echo 'copy ridge' ;;
     *:--ridge-to) echo 'copy zero' ;;

@@ -96,7 +96,11 @@ typedef struct skv_engine_options {
     skv_weights weights;
     skv_kv kv;
     skv_prefill prefill;
-    const char *cpu; /* "best", "ref", "avx2", "avxvnni", "avx512", "amx", "neon"; NULL: best */
+    /* "best", "ref", "avx2", "avxvnni", "avx512", "amx", "neon"; NULL: best. Products with AMX have
+     * the forms "amx-strided", "amx-paired" and "amx-whole". "amx", and "best" where that is AMX,
+     * take the faster of the first two when the engine opens, which give the same results. The
+     * last one has one int8 scale for a row, so it rounds differently. */
+    const char *cpu;
     /* Where it computes: a name that skv_device_describe tells (skv/tools.h). NULL: "cpu". */
     const char *device;
     /* The most tokens of a sequence; 0: the model's context, at most SKV_CONTEXT_DEFAULT. A
@@ -205,6 +209,7 @@ typedef struct skv_engine_stats {
     bool kv_prediction; /* has an auxiliary model, which the sizes above include */
     const char *device; /* where it computes */
     const char *cpu;    /* the level of kernels in use */
+    const char *form;   /* of its products: "amx-paired"; NULL: they have but one */
 } skv_engine_stats;
 
 SKV_API void skv_engine_get_stats(const skv_engine *engine, skv_engine_stats *out);

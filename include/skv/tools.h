@@ -303,6 +303,11 @@ typedef struct skv_product_check {
     char features[128];            /* instructions of the processor that kernels have a use for */
     char refused[64];              /* of these, those that no engine uses, since they differ here */
     bool f32[8], bf16[8], int8[8]; /* [n_levels]: the products of each level that runs are right */
+    /* The best level's products may have several forms, which engines time when they open: the form
+     * that one would take now, NULL where there is but one, and the time of each beside the first's
+     * (0: it was not timed, or some product takes longer than with the first). */
+    const char *form;
+    char forms[160];
 } skv_product_check;
 
 /** Makes the comparison of every opening of an engine, for all levels, in some milliseconds. */

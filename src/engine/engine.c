@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/system.h"
+#include "kernels/matmul.h"
 #include "prefill/method.h"
 #include "ranks/ranks_tell.h"
 #include "skv/tools.h"
@@ -126,7 +127,7 @@ static skv_status resolve_options(skv_engine *e, skv_error *err)
     SKV_REQUIRE(o->step_tokens <= STEP_TOKENS_MAX, err, SKV_RANGE, "step tokens: %zu, at most %d",
                 o->step_tokens, STEP_TOKENS_MAX);
     e->level = SKV_CPU_LEVEL_BEST;
-    SKV_REQUIRE(!o->cpu || skv_cpu_level_parse(o->cpu, &e->level), err, SKV_ARGUMENT,
+    SKV_REQUIRE(!o->cpu || skv_matmul_form_parse(o->cpu, &e->level, &e->form), err, SKV_ARGUMENT,
                 "cpu: unknown level \"%s\"", o->cpu);
     return SKV_OK;
 }
@@ -430,7 +431,7 @@ static skv_status prepare(skv_engine *e, const char *preset, skv_error *err)
     SKV_TRY(divide_model(e, err));
     SKV_TRY(skv_pool_create(e->options.threads, &e->pool, err));
     const skv_backend_options backend = {
-        .device = e->options.device, .threads = e->pool, .level = e->level};
+        .device = e->options.device, .threads = e->pool, .level = e->level, .form = e->form};
     SKV_TRY(skv_backend_create(&backend, &e->be, err));
     /* Once more by what the device says itself; `no_skip` may have another reason by now. */
     SKV_TRY(check_methods(e, skv_device_value(e->be->promises), false, err));
@@ -739,7 +740,8 @@ void skv_engine_get_stats(const skv_engine *e, skv_engine_stats *out)
                               .ffn_skip = e->options.ffn_skip,
                               .early_exit = e->options.early_exit,
                               .device = e->be->name,
-                              .cpu = e->be->level};
+                              .cpu = e->be->level,
+                              .form = e->be->form};
     add_second(&e->kvpred.auxiliary, out);
     add_second(&e->draft.model, out);
     out->kv_prediction = e->kvpred.on;

@@ -52,6 +52,7 @@ struct skv_engine {
     skv_pass_span *spans; /* owned, [step_tokens] */
     size_t workspace_bytes;
     skv_cpu_level level;
+    const struct skv_matmul_form *form; /* of its products, as `cpu` named it; NULL: not at all */
     atomic_bool cancel;
 };
 

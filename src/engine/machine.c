@@ -3,12 +3,14 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "backend/cpu/forms.h"
 #include "backend/cpu/verify.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/size.h"
 #include "base/system.h"
 #include "kernels/cpu.h"
+#include "kernels/matmul.h"
 #include "kernels/peak.h"
 #include "skv/tools.h"
 
@@ -138,7 +140,7 @@ skv_status skv_peak_measure(size_t threads, const char *cpu,
                             skv_error *err)
 {
     skv_cpu_level level = SKV_CPU_LEVEL_BEST;
-    SKV_REQUIRE(!cpu || skv_cpu_level_parse(cpu, &level), err, SKV_ARGUMENT,
+    SKV_REQUIRE(!cpu || skv_matmul_form_parse(cpu, &level, NULL), err, SKV_ARGUMENT,
                 "cpu: unknown level \"%s\"", cpu);
     unsigned features = skv_cpu_verified();
     SKV_REQUIRE(skv_cpu_level_runs(level, features), err, SKV_UNSUPPORTED,
@@ -206,6 +208,22 @@ void skv_machine_describe(skv_machine *out)
     }
 }
 
+/* The forms of a level's products that an engine would choose from, and the one that it would take
+ * now. */
+static void check_forms(skv_cpu_level level, skv_product_check *out)
+{
+    size_t n, used = 0;
+    const skv_matmul_form *forms = skv_matmul_forms(level, &n);
+    skv_form_times times;
+    if (n == 0) return;
+    skv_forms_time(forms, n, NULL, &times);
+    out->form = forms[skv_forms_choose(forms, n, &times)].name;
+    for (size_t i = 0; i < n && used < sizeof out->forms; i++) {
+        used += (size_t)snprintf(out->forms + used, sizeof out->forms - used, "%s%s %.2f",
+                                 i > 0 ? ", " : "", forms[i].name, skv_form_ratio(&times, i));
+    }
+}
+
 void skv_machine_check(const skv_machine *machine, skv_product_check *out)
 {
     const unsigned features = skv_cpu_detect(), verified = skv_cpu_verified();
@@ -221,6 +239,7 @@ void skv_machine_check(const skv_machine *machine, skv_product_check *out)
         out->bf16[i] = skv_matmul_is_exact(&k.bf16);
         out->int8[i] = skv_matmul_is_exact(&k.i8);
     }
+    check_forms(skv_cpu_level_clamp(SKV_CPU_LEVEL_BEST, verified), out);
 }
 
 size_t skv_processors_quota(void)

@@ -103,21 +103,19 @@ static inline void amx_model_dot(amx_tiles *t, bool bf16, size_t c, size_t a, si
     }
 }
 
-enum { AMX_MODEL_NR = 64 }; /* columns of a panel */
-
-/* Units of `unit` elements of a panel's rows of W, by the index of element k of row j. */
-static inline size_t amx_unit_at(size_t j, size_t k, size_t unit)
+/* Units of `unit` elements of nr rows of W, by the index of element k of row j. */
+static inline size_t amx_unit_at(size_t j, size_t k, size_t unit, size_t nr)
 {
-    return (k / unit * AMX_MODEL_NR + j) * unit + k % unit;
+    return (k / unit * nr + j) * unit + k % unit;
 }
 
 static inline void amx_model_pack_w_bf16(void *panel, const float *w, size_t ldw, size_t n,
-                                         size_t K)
+                                         size_t K, size_t nr)
 {
     uint16_t *out = panel;
-    memset(out, 0, skv_round_up(K, 2) * AMX_MODEL_NR * sizeof *out);
+    memset(out, 0, skv_round_up(K, 2) * nr * sizeof *out);
     for (size_t i = 0; i < n * K; i++) {
-        out[amx_unit_at(i / K, i % K, 2)] = skv_f32_to_bf16(w[i / K * ldw + i % K]);
+        out[amx_unit_at(i / K, i % K, 2, nr)] = skv_f32_to_bf16(w[i / K * ldw + i % K]);
     }
 }
 
@@ -129,20 +127,20 @@ static inline float amx_model_largest(const float *x, size_t n)
 }
 
 static inline void amx_model_pack_w_i8(void *panel, const float *w, size_t ldw, size_t n, size_t K,
-                                       size_t length)
+                                       size_t nr, size_t length)
 {
     unsigned char *out = panel;
-    for (size_t k = 0; k < K; k += length, out += AMX_MODEL_NR * (sizeof(uint16_t) + length)) {
+    for (size_t k = 0; k < K; k += length, out += nr * (sizeof(uint16_t) + length)) {
         const size_t n_k = skv_min_size(length, K - k);
         uint16_t *scales = (uint16_t *)(void *)out;
-        int8_t *codes = (int8_t *)(scales + AMX_MODEL_NR);
-        memset(scales, 0, AMX_MODEL_NR * (sizeof *scales + skv_round_up(n_k, 4)));
+        int8_t *codes = (int8_t *)(scales + nr);
+        memset(scales, 0, nr * (sizeof *scales + skv_round_up(n_k, 4)));
         for (size_t j = 0; j < n; j++) {
             const float *row = w + j * ldw + k;
             scales[j] = skv_f32_to_bf16(skv_i8_scale(amx_model_largest(row, n_k)));
             float inverse = skv_i8_inverse(skv_bf16_to_f32(scales[j]));
             for (size_t e = 0; e < n_k; e++) {
-                codes[amx_unit_at(j, e, 4)] = (int8_t)lrintf(row[e] * inverse);
+                codes[amx_unit_at(j, e, 4, nr)] = (int8_t)lrintf(row[e] * inverse);
             }
         }
     }

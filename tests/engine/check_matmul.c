@@ -247,7 +247,8 @@ static bool multiply(const struct problem *p)
     return ok;
 }
 
-static void draw_shape(struct run *run, struct problem *p, size_t i_case)
+/* K 0: one of the lengths below. */
+static void draw_shape(struct run *run, struct problem *p, size_t i_case, size_t K)
 {
     static const size_t lengths[] = {1,   2,   3,   4,   5,   7,   8,   13,  15,   16,  17,  29,
                                      31,  32,  33,  61,  64,  65,  127, 128, 129,  131, 255, 256,
@@ -255,7 +256,7 @@ static void draw_shape(struct run *run, struct problem *p, size_t i_case)
     size_t nr = p->mm->nr, mr = p->mm->mr;
     p->m = 1 + i_case % mr;
     p->n = pick(run, 3) ? 1 + pick(run, nr) : nr;
-    p->K = lengths[pick(run, sizeof lengths / sizeof lengths[0])];
+    p->K = K > 0 ? K : lengths[pick(run, sizeof lengths / sizeof lengths[0])];
     p->ldx = p->K + pick(run, 4);
     p->ldw = p->K + pick(run, 4);
     p->ldc = nr + pick(run, 4);
@@ -266,31 +267,62 @@ static void draw_shape(struct run *run, struct problem *p, size_t i_case)
     p->fill_w = pick(run, 2) ? (fill_kind)pick(run, N_FILLS) : FILL_UNIFORM;
 }
 
-static void check_case(struct run *run, const skv_matmul *mm, matmul_kind kind, size_t i_case)
+static void free_problem(struct problem *p)
+{
+    free_odd(p->x);
+    free_odd(p->w);
+    free_odd(p->c);
+    free_odd(p->c_old);
+}
+
+static size_t result_floats(const struct problem *p)
+{
+    return (p->m - 1) * p->ldc + p->mm->nr;
+}
+
+/* Operands, and what the result's memory holds before. */
+static bool make_problem(struct run *run, struct problem *p, size_t i_case, size_t K)
+{
+    draw_shape(run, p, i_case, K);
+    /* The last row of each matrix ends with its last element: what comes after is not ours. */
+    size_t n_x = (p->m - 1) * p->ldx + p->K, n_w = (p->n - 1) * p->ldw + p->K;
+    size_t n_c = result_floats(p);
+    p->x = odd_floats(n_x);
+    p->w = odd_floats(n_w);
+    p->c = odd_floats(n_c);
+    p->c_old = odd_floats(n_c);
+    if (!p->x || !p->w || !p->c || !p->c_old) return false;
+    fill_floats(run, p->x, n_x, p->fill_x);
+    fill_floats(run, p->w, n_w, p->fill_w);
+    fill_floats(run, p->c, n_c, FILL_UNIFORM);
+    for (size_t i = 0; i + 1 < p->m; i++) {
+        for (size_t j = p->mm->nr; j < p->ldc; j++) p->c[i * p->ldc + j] = CANARY;
+    }
+    memcpy(p->c_old, p->c, n_c * sizeof *p->c);
+    return true;
+}
+
+static void check_case(struct run *run, const skv_matmul *mm, matmul_kind kind, size_t i_case,
+                       size_t K)
 {
     struct problem p = {.mm = mm, .kind = kind};
-    draw_shape(run, &p, i_case);
-    /* The last row of each matrix ends with its last element: what comes after is not ours. */
-    size_t n_x = (p.m - 1) * p.ldx + p.K, n_w = (p.n - 1) * p.ldw + p.K;
-    size_t n_c = (p.m - 1) * p.ldc + mm->nr;
-    p.x = odd_floats(n_x);
-    p.w = odd_floats(n_w);
-    p.c = odd_floats(n_c);
-    p.c_old = odd_floats(n_c);
-    if (p.x && p.w && p.c && p.c_old) {
-        fill_floats(run, p.x, n_x, p.fill_x);
-        fill_floats(run, p.w, n_w, p.fill_w);
-        fill_floats(run, p.c, n_c, FILL_UNIFORM);
-        for (size_t i = 0; i + 1 < p.m; i++) {
-            for (size_t j = mm->nr; j < p.ldc; j++) p.c[i * p.ldc + j] = CANARY;
-        }
-        memcpy(p.c_old, p.c, n_c * sizeof *p.c);
-        if (multiply(&p)) check_result(run, &p);
+    if (make_problem(run, &p, i_case, K) && multiply(&p)) check_result(run, &p);
+    free_problem(&p);
+}
+
+/* Two forms of a product have the same bits. */
+static void check_equal(struct run *run, const skv_matmul *mm, const skv_matmul *other,
+                        matmul_kind kind, size_t i_case)
+{
+    struct problem p = {.mm = mm, .kind = kind};
+    if (make_problem(run, &p, i_case, 0) && multiply(&p)) {
+        struct problem q = p;
+        q.mm = other;
+        q.c = p.c_old;
+        const bool same = multiply(&q) && memcmp(p.c, q.c, result_floats(&p) * sizeof *p.c) == 0;
+        if (!same) report(run, &p, 0, 0, "two forms differ", (double)q.c[0], 0);
     }
-    free_odd(p.x);
-    free_odd(p.w);
-    free_odd(p.c);
-    free_odd(p.c_old);
+    free_problem(&p);
 }
 
 /* ------------------------------------------------------------------------------------------ */
@@ -351,7 +383,7 @@ static bool is_new(struct seen *seen, const skv_matmul *mm)
 /* 400 random cases, and one without any rounding. */
 static void check_table(struct run *run, const skv_matmul *mm, matmul_kind kind)
 {
-    for (size_t i = 0; i < N_CASES; i++) check_case(run, mm, kind, i);
+    for (size_t i = 0; i < N_CASES; i++) check_case(run, mm, kind, i, 0);
     if (skv_matmul_is_exact(mm)) return;
     fprintf(run->out, "%s: differs from an integer product\n", kind_names[kind]);
     run->n_failed++;
@@ -370,6 +402,32 @@ static void check_level(struct run *run, struct seen *seen, skv_cpu_level level,
     }
 }
 
+/* The products of AMX over plain C. */
+static void check_model(struct run *run)
+{
+    static const size_t lengths[] = {1025, 1087, 1088, 2048, 2113};
+    const skv_matmul bf16 = AMX_MATMUL_BF16, i8 = AMX_MATMUL_I8;
+    const skv_matmul bf16_paired = AMX_MATMUL_BF16_PAIRED, i8_paired = AMX_MATMUL_I8_PAIRED;
+    const skv_matmul whole = AMX_MATMUL_I8_WHOLE;
+    check_table(run, &bf16, KIND_BF16);
+    check_table(run, &i8, KIND_I8);
+    check_table(run, &whole, KIND_I8);
+    for (size_t i = 0; i < N_CASES / 4; i++) {
+        check_equal(run, &bf16, &bf16_paired, KIND_BF16, i);
+        check_equal(run, &i8, &i8_paired, KIND_I8, i);
+    }
+    /* Several pieces of X, the last of any length; and several groups. */
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        check_case(run, &whole, KIND_I8, 31 - i, lengths[i]);
+    }
+    check_case(run, &whole, KIND_I8, 0, 65536);
+    check_case(run, &whole, KIND_I8, 0, 65536 + 65);
+    if (!skv_matmul_is_exact(&bf16_paired) || !skv_matmul_is_exact(&i8_paired)) {
+        fprintf(run->out, "paired: differs from an integer product\n");
+        run->n_failed++;
+    }
+}
+
 int skv_check_matmul(uint64_t seed, bool bench, FILE *out)
 {
     const skv_cpu_level levels[] = {SKV_CPU_LEVEL_REF,    SKV_CPU_LEVEL_AVX2, SKV_CPU_LEVEL_AVXVNNI,
@@ -385,8 +443,6 @@ int skv_check_matmul(uint64_t seed, bool bench, FILE *out)
         check_level(&run, &seen, levels[i], features & ~extras, bench);
         check_level(&run, &seen, levels[i], features, bench);
     }
-    const skv_matmul amx_bf16 = AMX_MATMUL_BF16, amx_i8 = AMX_MATMUL_I8;
-    check_table(&run, &amx_bf16, KIND_BF16);
-    check_table(&run, &amx_i8, KIND_I8);
+    check_model(&run);
     return run.n_failed;
 }

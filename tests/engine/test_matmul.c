@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #include <string.h>
 
+#include "backend/cpu/forms.h"
 #include "backend/cpu/verify.h"
 #include "check_matmul.h"
 #include "kernels/kernels.h"
@@ -134,6 +135,137 @@ static void test_wrong_products_are_refused(void **state)
     assert_false(skv_matmul_is_exact(&wrong));
 }
 
+/* ---- choosing a form ---- */
+
+/* What a call of each form's `tile` takes on the tests' clock, by the rows of X; and the clock. */
+enum { MANY, ONE };
+static uint64_t fake_now, fake_cost[3][2];
+
+static uint64_t read_fake(void *user)
+{
+    (void)user;
+    return fake_now;
+}
+
+/* Computes for the comparison with integers, whose K is short; else it only takes its time. */
+static void fake_tile(const skv_matmul *mm, size_t i_form, float *c, const void *block,
+                      const void *panel, size_t m, size_t K, const size_t range[2], unsigned mode)
+{
+    fake_now += fake_cost[i_form][m > 1 ? MANY : ONE];
+    if (K < 1024) mm->tile(c, mm->nr, block, panel, m, K, range[0], range[1], mode);
+}
+
+#define FAKE_TILE(kind, i)                                                                         \
+    static void fake_##kind##_##i(float *c, size_t ldc, const void *block, const void *panel,      \
+                                  size_t m, size_t K, size_t k0, size_t k1, unsigned mode)         \
+    {                                                                                              \
+        (void)ldc;                                                                                 \
+        fake_tile(&skv_matmul_##kind##_ref, i, c, block, panel, m, K, (const size_t[]){k0, k1},    \
+                  mode);                                                                           \
+    }
+FAKE_TILE(bf16, 0)
+FAKE_TILE(bf16, 1)
+FAKE_TILE(bf16, 2)
+FAKE_TILE(i8, 0)
+FAKE_TILE(i8, 1)
+FAKE_TILE(i8, 2)
+
+/* Three forms, whose products are those of the reference. */
+typedef struct fake_forms {
+    skv_matmul bf16[3], i8[3];
+    skv_matmul_form forms[3];
+} fake_forms;
+
+static void make_fakes(fake_forms *f)
+{
+    void (*const bf16[])(float *, size_t, const void *, const void *, size_t, size_t, size_t,
+                         size_t, unsigned) = {fake_bf16_0, fake_bf16_1, fake_bf16_2};
+    void (*const i8[])(float *, size_t, const void *, const void *, size_t, size_t, size_t, size_t,
+                       unsigned) = {fake_i8_0, fake_i8_1, fake_i8_2};
+    static const char *const names[] = {"usual", "second", "third"};
+    for (size_t i = 0; i < 3; i++) {
+        f->bf16[i] = skv_matmul_bf16_ref;
+        f->i8[i] = skv_matmul_i8_ref;
+        f->bf16[i].tile = bf16[i];
+        f->i8[i].tile = i8[i];
+        f->forms[i] = (skv_matmul_form){names[i], "level", &f->bf16[i], &f->i8[i]};
+    }
+}
+
+static size_t chosen(const fake_forms *f, const uint64_t cost[3][2])
+{
+    const skv_form_clock clock = {.now = read_fake};
+    skv_form_times times;
+    memcpy(fake_cost, cost, sizeof fake_cost);
+    fake_now = 0;
+    skv_forms_time(f->forms, 3, &clock, &times);
+    return skv_forms_choose(f->forms, 3, &times);
+}
+
+static void test_fastest_form_is_taken(void **state)
+{
+    (void)state;
+    fake_forms f;
+    make_fakes(&f);
+    assert_int_equal(chosen(&f, (const uint64_t[3][2]){{100, 100}, {100, 100}, {100, 100}}), 0);
+    assert_int_equal(chosen(&f, (const uint64_t[3][2]){{100, 100}, {80, 80}, {60, 60}}), 2);
+    assert_int_equal(chosen(&f, (const uint64_t[3][2]){{100, 100}, {60, 60}, {80, 80}}), 1);
+    /* A gain below 5 % is none. */
+    assert_int_equal(chosen(&f, (const uint64_t[3][2]){{100, 100}, {96, 96}, {97, 97}}), 0);
+    /* One that loses where there is one row is out of the question. */
+    assert_int_equal(chosen(&f, (const uint64_t[3][2]){{100, 100}, {90, 90}, {20, 110}}), 1);
+    assert_int_equal(chosen(&f, (const uint64_t[3][2]){{100, 100}, {50, 104}, {120, 50}}), 1);
+    /* So is one that has other bits, */
+    f.forms[1].level = "level-other";
+    assert_int_equal(chosen(&f, (const uint64_t[3][2]){{100, 100}, {50, 50}, {90, 90}}), 2);
+    f.forms[1].level = "level";
+    /* and one that is wrong. */
+    f.i8[2].tile = tile_off_by_one;
+    assert_int_equal(chosen(&f, (const uint64_t[3][2]){{100, 100}, {90, 90}, {0, 0}}), 1);
+}
+
+/* No measurement begins after SKV_FORM_LIMIT_MS, and forms that were not reached stay away. */
+static void test_timing_ends(void **state)
+{
+    (void)state;
+    const skv_form_clock clock = {.now = read_fake};
+    const uint64_t slow = 15000000;
+    skv_form_times times;
+    fake_forms f;
+    make_fakes(&f);
+    assert_int_equal(chosen(&f, (const uint64_t[3][2]){{slow, slow}, {1, 1}, {1, 1}}), 0);
+    fake_now = 0;
+    skv_forms_time(f.forms, 3, &clock, &times);
+    assert_true(times.ns[0][SKV_FORM_BF16_MANY] > 0);
+    assert_int_equal(times.ns[2][SKV_FORM_BF16_MANY], 0);
+    assert_true(skv_form_ratio(&times, 2) == 0);
+}
+
+static void test_form_names(void **state)
+{
+    (void)state;
+    skv_cpu_level level = SKV_CPU_LEVEL_BEST;
+    const skv_matmul_form *form, *forms;
+    size_t n;
+    assert_null(skv_matmul_forms(SKV_CPU_LEVEL_REF, &n));
+    assert_int_equal(n, 0);
+    assert_true(skv_matmul_form_parse("avx2", &level, &form));
+    assert_true(level == SKV_CPU_LEVEL_AVX2 && !form);
+    assert_false(skv_matmul_form_parse("amx-", &level, &form));
+    forms = skv_matmul_forms(SKV_CPU_LEVEL_AMX, &n);
+    for (size_t i = 0; i < n; i++) {
+        skv_kernels k;
+        assert_true(skv_matmul_form_parse(forms[i].name, &level, &form));
+        assert_true(level == SKV_CPU_LEVEL_AMX && form == &forms[i]);
+        assert_memory_equal(forms[i].name, "amx-", 4);
+        assert_true(is_product(form->bf16) && is_product(form->i8));
+        skv_form_use(&k, form);
+        assert_true(k.i8.tile == form->i8->tile && k.bf16.tile == form->bf16->tile);
+        skv_kernels_init(&k, SKV_CPU_LEVEL_AMX, ~0U); /* the first one is the level's own */
+        assert_int_equal(k.i8.tile == form->i8->tile && k.bf16.tile == form->bf16->tile, i == 0);
+    }
+}
+
 static void test_cpu_name(void **state)
 {
     (void)state;
@@ -153,6 +285,9 @@ int main(void)
         cmocka_unit_test(test_levels_are_clamped),
         cmocka_unit_test(test_tables_of_other_processors),
         cmocka_unit_test(test_wrong_products_are_refused),
+        cmocka_unit_test(test_fastest_form_is_taken),
+        cmocka_unit_test(test_timing_ends),
+        cmocka_unit_test(test_form_names),
         cmocka_unit_test(test_cpu_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

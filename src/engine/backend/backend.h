@@ -582,6 +582,7 @@ typedef struct skv_backend_shape {
 struct skv_backend {
     const char *name;  /* of the device: "cpu" */
     const char *level; /* of its kernels: "avx512" */
+    const char *form;  /* of their products: "amx-paired"; NULL: they have but one */
     unsigned promises; /* SKV_PROMISE_* */
     /* Tables of embeddings lie here, and `embed` reads them. Else the host writes rows by `map`,
      * and the functions of skv_embedding are NULL: where memory is the host's, a table would only

@@ -24,6 +24,8 @@ typedef struct skv_backend_options {
     const char *device;  /* the name of a kind; NULL: "cpu" */
     skv_pool *threads;   /* the host's, which "cpu" computes on; borrowed until `free` */
     skv_cpu_level level; /* of the processor's kernels */
+    const struct skv_matmul_form *form; /* of its products; NULL: the fastest, by timing them */
+    bool untimed;                       /* NULL: the level's usual one */
 } skv_backend_options;
 
 /** SKV_UNSUPPORTED: there is no such device, or it cannot be used here. */

@@ -1,6 +1,8 @@
 /* Which matrix product each level uses: see matmul.h. */
 #include "kernels/matmul.h"
 
+#include <string.h>
+
 void skv_matmul_init_ref(skv_kernels *k)
 {
     k->f32 = skv_matmul_f32_ref;
@@ -51,6 +53,12 @@ void skv_matmul_init_amx(skv_kernels *k)
     k->i8 = skv_matmul_i8_amx;
 }
 
+static const skv_matmul_form amx_forms[] = {
+    {"amx-strided", "amx", &skv_matmul_bf16_amx, &skv_matmul_i8_amx},
+    {"amx-paired", "amx", &skv_matmul_bf16_amx_paired, &skv_matmul_i8_amx_paired},
+    {"amx-whole", "amx-whole", &skv_matmul_bf16_amx_paired, &skv_matmul_i8_amx_whole},
+};
+
 #elif defined(__aarch64__)
 
 void skv_matmul_init_neon(skv_kernels *k, unsigned features)
@@ -68,3 +76,31 @@ void skv_matmul_init_neon(skv_kernels *k, unsigned features)
 }
 
 #endif
+
+const skv_matmul_form *skv_matmul_forms(skv_cpu_level level, size_t *n)
+{
+    *n = 0;
+#if defined(__x86_64__)
+    if (level == SKV_CPU_LEVEL_AMX) {
+        *n = sizeof amx_forms / sizeof amx_forms[0];
+        return amx_forms;
+    }
+#endif
+    (void)level;
+    return NULL;
+}
+
+bool skv_matmul_form_parse(const char *name, skv_cpu_level *level, const skv_matmul_form **form)
+{
+    size_t n;
+    const skv_matmul_form *forms = skv_matmul_forms(SKV_CPU_LEVEL_AMX, &n);
+    if (form) *form = NULL;
+    if (skv_cpu_level_parse(name, level)) return true;
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(forms[i].name, name) != 0) continue;
+        *level = SKV_CPU_LEVEL_AMX;
+        if (form) *form = &forms[i];
+        return true;
+    }
+    return false;
+}

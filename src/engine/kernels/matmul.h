@@ -22,6 +22,8 @@ extern const skv_matmul skv_matmul_i8_avx512;
 extern const skv_matmul skv_matmul_bf16_avx512bf16, skv_matmul_i8_avx512vnni;
 extern const skv_matmul skv_matmul_q_avx512vnni;
 extern const skv_matmul skv_matmul_bf16_amx, skv_matmul_i8_amx;
+extern const skv_matmul skv_matmul_bf16_amx_paired, skv_matmul_i8_amx_paired;
+extern const skv_matmul skv_matmul_i8_amx_whole;
 skv_round_int4_fn skv_round_int4_avx2;
 
 /* AArch64 builds only. */
@@ -37,6 +39,20 @@ void skv_matmul_init_avxvnni(skv_kernels *k);
 void skv_matmul_init_avx512(skv_kernels *k, unsigned features);
 void skv_matmul_init_amx(skv_kernels *k);
 void skv_matmul_init_neon(skv_kernels *k, unsigned features);
+
+/* A form of a level's products: the same operations with other layouts and loops. A back end takes
+ * one when it is created. */
+typedef struct skv_matmul_form {
+    const char *name;  /* the level's, and the form's: "amx-paired" */
+    const char *level; /* told to users: forms of one name have the same bits */
+    const skv_matmul *bf16, *i8;
+} skv_matmul_form;
+
+/** The forms of a level, of which skv_kernels_init takes the first; *n is 0 where it has but one.
+ */
+const skv_matmul_form *skv_matmul_forms(skv_cpu_level level, size_t *n);
+/** The name of a level or of a form; *form is NULL for a level. `form` may be NULL. */
+bool skv_matmul_form_parse(const char *name, skv_cpu_level *level, const skv_matmul_form **form);
 
 /* A group along K whose largest magnitude is below this counts as zero: its scale would be
  * denormal and the scale's inverse would overflow. */

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/system.h"
+#include "kernels/matmul.h"
 
 enum { STRIP = SKV_CHOLESKY_STRIP };
 
@@ -228,7 +229,7 @@ static skv_status prepare(skv_ridge *r, const skv_source *source, const skv_tran
     const skv_config *c = skv_source_config(source);
     skv_cpu_level level = SKV_CPU_LEVEL_BEST;
     SKV_REQUIRE(isfinite(o->ridge), err, SKV_RANGE, "ridge: %g, expected a number", o->ridge);
-    SKV_REQUIRE(!o->cpu || skv_cpu_level_parse(o->cpu, &level), err, SKV_ARGUMENT,
+    SKV_REQUIRE(!o->cpu || skv_matmul_form_parse(o->cpu, &level, NULL), err, SKV_ARGUMENT,
                 "cpu: unknown name \"%s\"", o->cpu);
     *r = (skv_ridge){.D = c->hidden, .first = o->kv_layers, .n_deep = c->n_layers - o->kv_layers};
     skv_kernels_init(&r->kernels, level, skv_cpu_verified());

@@ -2,7 +2,9 @@
 #include "backend/cpu/cpu_backend.h"
 
 #include <stdio.h>
+#include <string.h>
 
+#include "backend/cpu/forms.h"
 #include "backend/cpu/verify.h"
 #include "base/mem.h"
 #include "base/size.h"
@@ -127,6 +129,26 @@ static void cpu_free(skv_backend *base)
     skv_free(be);
 }
 
+/* The form of the products, where the level has several: that of the options, or the fastest of
+ * those with the bits of the first. */
+static void take_form(skv_cpu_backend *be, const skv_backend_options *options)
+{
+    size_t n;
+    const skv_matmul_form *forms = skv_matmul_forms(be->kernels.level, &n), *form = options->form;
+    be->base.level = skv_cpu_level_name(be->kernels.level);
+    if (n == 0) return;
+    if (!form && !options->untimed) {
+        skv_form_times times;
+        while (strcmp(forms[n - 1].level, forms[0].level) != 0) n--;
+        skv_forms_time(forms, n, NULL, &times);
+        form = &forms[skv_forms_choose(forms, n, &times)];
+    }
+    if (!form) form = forms;
+    skv_form_use(&be->kernels, form);
+    be->base.level = form->level;
+    be->base.form = form->name;
+}
+
 skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backend **out,
                                   skv_error *err)
 {
@@ -134,6 +156,9 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
     unsigned features = skv_cpu_verified();
     SKV_REQUIRE(skv_cpu_level_runs(level, features), err, SKV_UNSUPPORTED,
                 "cpu: this processor does not run %s", skv_cpu_level_name(level));
+    const skv_matmul_form *form = options->form;
+    SKV_REQUIRE(!form || (skv_matmul_is_exact(form->bf16) && skv_matmul_is_exact(form->i8)), err,
+                SKV_UNSUPPORTED, "cpu: products of %s are wrong on this processor", form->name);
     skv_cpu_backend *be = skv_alloc_zero(1, sizeof *be);
     SKV_REQUIRE(be, err, SKV_MEMORY, "cpu: no memory");
     be->pool = options->threads;
@@ -190,7 +215,7 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
     be->base.pages_turn = skv_cpu_pages_turn;
     skv_cpu_add_steps(&be->base);
     skv_kernels_init(&be->kernels, level, features);
-    be->base.level = skv_cpu_level_name(be->kernels.level);
+    take_form(be, options);
     *out = &be->base;
     return SKV_OK;
 }

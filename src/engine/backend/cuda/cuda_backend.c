@@ -187,7 +187,7 @@ static skv_status open_device(skv_cuda_backend *be, const skv_backend_options *o
                               skv_error *err)
 {
     const skv_backend_options cpu = {
-        .device = "cpu", .threads = options->threads, .level = options->level};
+        .device = "cpu", .threads = options->threads, .level = options->level, .untimed = true};
     const void *image = skv_cuda_image();
     SKV_REQUIRE(image, err, SKV_UNSUPPORTED, "%s", SKV_CUDA_NO_KERNELS);
     SKV_TRY(skv_cuda_device_open(&be->device, image, err));

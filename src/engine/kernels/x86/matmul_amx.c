@@ -101,10 +101,10 @@ static inline void scale_sums(float *c, size_t ldc, const int32_t *dot, const fl
             __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :);                    \
         }                                                                                          \
     } while (0)
-#define AMX_PACK_W_I8(panel, w, ldw, n, K, group)                                                  \
-    skv_pack_w_i8_avx2(panel, (skv_pack_rows){w, ldw, n, K}, AMX_NR, group, 0)
-#define AMX_PACK_W_BF16(panel, w, ldw, n, K)                                                       \
-    skv_pack_w_bf16_avx2(panel, (skv_pack_rows){w, ldw, n, K}, AMX_NR)
+#define AMX_PACK_W_I8(panel, w, ldw, n, K, nr, group)                                              \
+    skv_pack_w_i8_avx2(panel, (skv_pack_rows){w, ldw, n, K}, nr, group, 0)
+#define AMX_PACK_W_BF16(panel, w, ldw, n, K, nr)                                                   \
+    skv_pack_w_bf16_avx2(panel, (skv_pack_rows){w, ldw, n, K}, nr)
 #define AMX_LARGEST largest
 #define AMX_QUANTISE quantise
 #define AMX_ROUND round_bf16
@@ -114,5 +114,8 @@ static inline void scale_sums(float *c, size_t ldc, const int32_t *dot, const fl
 
 const skv_matmul skv_matmul_i8_amx = AMX_MATMUL_I8;
 const skv_matmul skv_matmul_bf16_amx = AMX_MATMUL_BF16;
+const skv_matmul skv_matmul_i8_amx_paired = AMX_MATMUL_I8_PAIRED;
+const skv_matmul skv_matmul_i8_amx_whole = AMX_MATMUL_I8_WHOLE;
+const skv_matmul skv_matmul_bf16_amx_paired = AMX_MATMUL_BF16_PAIRED;
 const skv_peak_loop skv_peak_i8_amx = AMX_PEAK(i8, 64, "TDPBSSD");
 const skv_peak_loop skv_peak_bf16_amx = AMX_PEAK(bf16, 32, "TDPBF16PS");

@@ -1,0 +1,49 @@
+/*
+ * Which form of its products a level uses (skv_matmul_forms). Where a level has several, a back
+ * end times them when it is created and takes the fastest, since processors that have not been
+ * measured may favour any. Only forms with the bits of the first are taken so: the same options
+ * give the same tokens, whatever a clock says. Others are taken where they are named.
+ */
+#ifndef SKV_CPU_FORMS_H
+#define SKV_CPU_FORMS_H
+
+#include "kernels/matmul.h"
+
+enum {
+    SKV_FORMS_MAX = 4,
+    SKV_FORM_LIMIT_MS = 20 /* after this no further measurement begins */
+};
+
+/* Timed tasks: products of many rows from a cache, and of one row from memory. */
+typedef enum skv_form_task {
+    SKV_FORM_BF16_MANY,
+    SKV_FORM_BF16_ONE,
+    SKV_FORM_I8_MANY,
+    SKV_FORM_I8_ONE,
+    SKV_FORM_TASKS
+} skv_form_task;
+
+typedef struct skv_form_clock {
+    uint64_t (*now)(void *user); /* nanoseconds */
+    void *user;
+} skv_form_clock;
+
+/* Nanoseconds of the fastest run of each task; 0: it was not run. */
+typedef struct skv_form_times {
+    uint64_t ns[SKV_FORMS_MAX][SKV_FORM_TASKS];
+} skv_form_times;
+
+/** Times n <= SKV_FORMS_MAX forms on one thread; clock NULL: the system's. Returns zeros without
+ * memory. */
+void skv_forms_time(const skv_matmul_form *forms, size_t n, const skv_form_clock *clock,
+                    skv_form_times *out);
+/** The index of the form to use: the first, unless another one whose products are exact takes less
+ * than 0.95 of its time, as a mean of the tasks' ratios, and more than 1.05 in none. Forms with
+ * other bits than the first are out of the question. */
+size_t skv_forms_choose(const skv_matmul_form *forms, size_t n, const skv_form_times *times);
+/** That mean for form i, as it is compared; 0: the form cannot be chosen. */
+double skv_form_ratio(const skv_form_times *times, size_t i);
+/** The level's products become those of a form. */
+void skv_form_use(skv_kernels *k, const skv_matmul_form *form);
+
+#endif
