@@ -40,24 +40,42 @@ static skv_status write_rows(void *arg, size_t row0, size_t n, unsigned char *ou
 {
     const row_writer *w = arg;
     size_t n_elements = n * w->param->n_columns;
-    if (!w->param->file) {
+    const bool direct = !w->param->file && !(w->param->offset > 0);
+    if (direct) {
         skv_dtype_from_f32(w->type, out, w->param->w + row0 * w->param->n_columns, n_elements);
         return SKV_OK;
     }
     float *x = skv_alloc(n_elements, sizeof *x);
     SKV_REQUIRE(x, err, SKV_MEMORY, "%s: no memory for %zu rows", w->param->name, n);
-    skv_status status = skv_tensor_read_checked(w->param->file, row0, n, x, err);
+    skv_status status = SKV_OK;
+    if (w->param->file) {
+        status = skv_tensor_read_checked(w->param->file, row0, n, x, err);
+    } else { /* a norm whose file has its weight less 1 */
+        for (size_t i = 0; i < n_elements; i++) x[i] = w->param->w[i] - w->param->offset;
+    }
     if (status == SKV_OK) skv_dtype_from_f32(w->type, out, x, n_elements);
     skv_free(x);
     return status;
 }
 
+/* The name of what a parameter of SwiftKV begins as. */
+static const char *first_form(const char *name, char out[SKV_PARAM_NAME_MAX])
+{
+    static const char mark[] = "_swiftkv";
+    const char *at = strstr(name, mark);
+    (void)snprintf(out, SKV_PARAM_NAME_MAX, "%.*s%s", at ? (int)(at - name) : 0, name,
+                   at ? at + sizeof mark - 1 : name);
+    return out;
+}
+
 /* The type of the model's file: f32 and f16 stay; everything else is written as bf16. */
 static skv_dtype type_of(const skv_trainer *t, const skv_source *source, const skv_param *p)
 {
+    char name[SKV_PARAM_NAME_MAX];
     if (t->options->f32_weights) return SKV_DTYPE_F32;
     if (!source) return strcmp(t->config.dtype, "float32") == 0 ? SKV_DTYPE_F32 : SKV_DTYPE_BF16;
     const skv_tensor *from = skv_source_find(source, p->name);
+    if (!from) from = skv_source_find(source, first_form(p->name, name));
     if (!from) from = skv_source_find(source, "model.layers.0.self_attn.q_proj.weight");
     if (from && (from->type == SKV_DTYPE_F32 || from->type == SKV_DTYPE_F16)) return from->type;
     return SKV_DTYPE_BF16;
