@@ -8,16 +8,16 @@
 static skv_status check_hybrid(const skv_config *c, const skv_net_options *options, skv_error *err)
 {
     const char *what = NULL;
+    if (c->single_blocks || c->state_pre_norms) what = "norms after the mixer, or one norm a layer";
+    if (c->mixer.no_norm || c->mixer.gate_first) what = "a gate before the state's norm";
+    if (c->mixer.norm_eps < c->norm_eps || c->mixer.norm_eps > c->norm_eps) {
+        what = "a state's norm with an epsilon of its own";
+    }
     for (size_t i = 0; i < c->n_layers; i++) {
         const skv_mixer mixer = c->layers[i].mixer;
         if (mixer == SKV_MIXER_MAMBA || mixer == SKV_MIXER_BOTH) what = "layers of Mamba-2";
         if (mixer == SKV_MIXER_CONV) what = "layers that are a short convolution alone";
         if (c->layers[i].n_experts > 0) what = "experts beside layers that keep a state";
-    }
-    if (c->single_blocks || c->state_pre_norms) what = "norms of hybrids other than Qwen 3.5";
-    if (c->mixer.no_norm || c->mixer.gate_first) what = "a gate before the state's norm";
-    if (c->mixer.norm_eps < c->norm_eps || c->mixer.norm_eps > c->norm_eps) {
-        what = "a state's norm with an epsilon of its own";
     }
     if (options->prediction || options->foreign_kv) what = "KV Prediction of a hybrid";
     SKV_REQUIRE(!what, err, SKV_UNSUPPORTED, "training: %s: %s", c->architecture, what);

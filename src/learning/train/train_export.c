@@ -31,25 +31,33 @@ typedef struct export_set {
 
 typedef struct row_writer {
     const skv_param *param;
+    const skv_tensor *file; /* where the values are read from; NULL: they are the parameter's */
     skv_dtype type;
     char name[SKV_PARAM_NAME_MAX];
 } row_writer;
 
-/* A vector is one row. Frozen matrices may exist only in their file. */
+/* Frozen matrices may exist only in their file, and frozen norms only there to the last bit. */
+static const skv_tensor *file_of(const skv_source *source, const skv_param *p)
+{
+    if (p->file || p->trainable || !(p->offset > 0) || !source) return p->file;
+    return skv_source_find(source, p->name);
+}
+
+/* A vector is one row. */
 static skv_status write_rows(void *arg, size_t row0, size_t n, unsigned char *out, skv_error *err)
 {
     const row_writer *w = arg;
     size_t n_elements = n * w->param->n_columns;
-    const bool direct = !w->param->file && !(w->param->offset > 0);
-    if (direct) {
+    const bool differs = w->param->offset > 0;
+    if (!w->file && !differs) {
         skv_dtype_from_f32(w->type, out, w->param->w + row0 * w->param->n_columns, n_elements);
         return SKV_OK;
     }
     float *x = skv_alloc(n_elements, sizeof *x);
     SKV_REQUIRE(x, err, SKV_MEMORY, "%s: no memory for %zu rows", w->param->name, n);
     skv_status status = SKV_OK;
-    if (w->param->file) {
-        status = skv_tensor_read_checked(w->param->file, row0, n, x, err);
+    if (w->file) {
+        status = skv_tensor_read_checked(w->file, row0, n, x, err);
     } else { /* a norm whose file has its weight less 1 */
         for (size_t i = 0; i < n_elements; i++) x[i] = w->param->w[i] - w->param->offset;
     }
@@ -62,9 +70,9 @@ static skv_status write_rows(void *arg, size_t row0, size_t n, unsigned char *ou
 static const char *first_form(const char *name, char out[SKV_PARAM_NAME_MAX])
 {
     static const char mark[] = "_swiftkv";
-    const char *at = strstr(name, mark);
-    (void)snprintf(out, SKV_PARAM_NAME_MAX, "%.*s%s", at ? (int)(at - name) : 0, name,
-                   at ? at + sizeof mark - 1 : name);
+    (void)snprintf(out, SKV_PARAM_NAME_MAX, "%s", name);
+    char *at = strstr(out, mark);
+    if (at) memmove(at, at + sizeof mark - 1, strlen(at + sizeof mark - 1) + 1);
     return out;
 }
 
@@ -93,7 +101,8 @@ static skv_status write_params(const skv_trainer *t, const export_set *set, cons
     for (size_t i = 0; status == SKV_OK && i < params->n; i++) {
         const skv_param *p = &params->at[i];
         if (!set->wants(t, p)) continue;
-        writers[n] = (row_writer){.param = p, .type = type_of(t, set->source, p)};
+        writers[n] = (row_writer){
+            .param = p, .file = file_of(set->source, p), .type = type_of(t, set->source, p)};
         if (!skv_source_written_name(&t->config, p->name, writers[n].name, SKV_PARAM_NAME_MAX)) {
             status = skv_fail(err, SKV_RANGE, "tensor name %s is too long", p->name);
             break;
