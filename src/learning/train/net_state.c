@@ -100,6 +100,7 @@ typedef struct block {
 
 static void begin_block(block *b, const conv *c, size_t i_task)
 {
+    memset(b, 0, sizeof *b);
     b->of = c;
     b->first = i_task * CHANNELS;
     b->n = skv_min_size(CHANNELS, c->n - b->first);
@@ -107,7 +108,6 @@ static void begin_block(block *b, const conv *c, size_t i_task)
         for (size_t k = 0; k < b->n; k++) b->taps[j][k] = c->taps[(b->first + k) * c->K + j];
     }
     for (size_t k = 0; k < b->n; k++) b->ones[k] = 1.0f;
-    memset(b->d_taps, 0, sizeof b->d_taps);
 }
 
 /* Earlier rows of row t's document that a tap reaches, at most K - 1. */
