@@ -272,6 +272,7 @@ static void test_refusals(void **state)
                  {"granite-h", "layers of Mamba-2"},
                  {"nemotron-h", "layers of Mamba-2"},
                  {"falcon-h1", "layers of Mamba-2"},
+                 {"qwen3-5-gguf/model.gguf", "are not trained from a GGUF file"},
                  {"lfm2-v5", "layers that are a short convolution alone"},
                  {"olmo-hybrid", "a state's norm with an epsilon of its own"}};
     record r = {.stop_at = 0};

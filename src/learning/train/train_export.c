@@ -314,6 +314,11 @@ skv_status skv_trainer_check_export(const skv_trainer *t, skv_error *err)
 {
     const skv_train_options *o = t->options;
     char name[64];
+    SKV_REQUIRE(!o->f32_weights || t->config.swiftkv || !skv_config_is_hybrid(&t->config), err,
+                SKV_UNSUPPORTED,
+                "f32-weights: %s: of models whose layers keep a state only the SwiftKV form is "
+                "written so",
+                t->config.architecture);
     if (!o->delta) return SKV_OK;
     const bool own = t->source && !skv_source_gguf(t->source) && !t->config.base[0];
     SKV_REQUIRE(own || is_delta(t), err, SKV_ARGUMENT,
