@@ -304,7 +304,7 @@ void skv_net_mul_grad(const skv_net_pass *p, const float *dy, const float *x,
 bool skv_net_linear_trained(const skv_net_linear *l);
 
 /* ---- net_state.c: layers that keep a state ---- */
-/* a->o from a->x, whose norm is in net->normed, and in a deep layer from net->swift. */
+/* a->o from NORM(a->x) in net->normed and, in a deep layer, from net->swift. */
 void skv_net_run_state(const skv_net_pass *p, size_t i, const skv_net_kept *a);
 /* From d_gated, the gradient by the gated output: sets net->da to the gradient of the layer's
  * normed input, which is in net->normed; that of a deep layer's other input is added to

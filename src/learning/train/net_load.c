@@ -286,7 +286,7 @@ static skv_status initialise(const skv_net *net, skv_param *p, float *row, skv_e
             (void)snprintf(name, sizeof name, "model.layers.%zu.input_layernorm.weight", i);
         } else {
             const char *what = strstr(p->name, "self_attn.");
-            if (!what) what = strstr(p->name, "linear_attn."); /* groups are of 1 then */
+            if (!what) what = strstr(p->name, "linear_attn.");
             (void)snprintf(name, sizeof name, "model.layers.%zu.%.*s%s", i, (int)(mark - what),
                            what, mark + strlen("_swiftkv"));
         }

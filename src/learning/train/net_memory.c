@@ -35,7 +35,7 @@ static void lay_out_routes(skv_net *net, skv_net_routes *r, size_t n_experts)
     r->first = take_numbers(net, n_experts + 1);
 }
 
-/* Lays out what a layer keeps that has a state, beside its input and its block's activations. */
+/* Lays out the activations of a layer with a state, apart from those of lay_out_block. */
 static void lay_out_state(skv_net *net, skv_net_kept *a, bool deep)
 {
     const skv_config *c = net->config;
@@ -120,7 +120,7 @@ static size_t gated_columns(const skv_net *net)
     return skv_max_size(n_q, skv_mixer_value_columns(&c->mixer));
 }
 
-/* What the layers that keep a state need beside what they keep. */
+/* Lays out the memory that all layers with a state, or with a gate, share. */
 static void lay_out_mixing(skv_net *net)
 {
     const skv_config *c = net->config;

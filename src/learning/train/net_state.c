@@ -25,12 +25,12 @@ typedef struct state {
     const skv_net_projections *from;
     const skv_net_kept *a;
     bool deep;
-    const float *source;  /* [T, D]: what the state is made of */
+    const float *source;  /* [T, D]: the input of k, v, a and b */
     const float *q_older; /* [T, nk dk] */
     size_t n_keys, n_values;
 } state;
 
-/* Gradients by what enters and leaves the convolution and the rule, in net->dstate. */
+/* Gradients by inputs and outputs of the convolution, in net->dstate. */
 typedef struct gradients {
     skv_delta_tensors out;      /* of the convolution: q, k, v; and a, b, A_log, dt_bias */
     float *q, *q_older, *k, *v; /* that enter it; q_older is q in a layer that is not deep */

@@ -58,7 +58,7 @@ static skv_status write_rows(void *arg, size_t row0, size_t n, unsigned char *ou
     skv_status status = SKV_OK;
     if (w->file) {
         status = skv_tensor_read_checked(w->file, row0, n, x, err);
-    } else { /* a norm whose file has its weight less 1 */
+    } else { /* the file has a norm's weight less 1 */
         for (size_t i = 0; i < n_elements; i++) x[i] = w->param->w[i] - w->param->offset;
     }
     if (status == SKV_OK) skv_dtype_from_f32(w->type, out, x, n_elements);
@@ -66,7 +66,7 @@ static skv_status write_rows(void *arg, size_t row0, size_t n, unsigned char *ou
     return status;
 }
 
-/* The name of what a parameter of SwiftKV begins as. */
+/* The name of the parameter that one of SwiftKV is first a copy of. */
 static const char *first_form(const char *name, char out[SKV_PARAM_NAME_MAX])
 {
     static const char mark[] = "_swiftkv";
