@@ -141,7 +141,7 @@ struct skv_net {
     float *rates;               /* [4, nv]: of net_state.c */
     float *delta_scratch;       /* [threads, skv_delta_rule_scratch] */
     float *attention_tiles;     /* [threads, ...] */
-    float *partial;             /* [SKV_NET_PARTS, max(D, F, H Dh)] */
+    float *partial;             /* [SKV_NET_PARTS, max(D, F, H Dh, dv)] */
     float *cos[2], *sin[2];     /* [T, n_rot / 2] */
     float *wide;                /* the largest matrix of those held as codes, as floats */
     uint8_t *wide_codes;        /* [n_threads, K]: rows of codes, a byte each */

@@ -153,7 +153,9 @@ static void lay_out_backward(skv_net *net)
     net->dk_heads = take(net, T * n_q);
     net->dv_heads = take(net, T * n_q);
     net->delta = take(net, T * net->max_heads);
-    net->partial = take(net, SKV_NET_PARTS * skv_max_size(skv_max_size(D, n_q), net->max_ffn));
+    size_t widest = skv_max_size(skv_max_size(D, n_q), net->max_ffn);
+    widest = skv_max_size(widest, net->config->mixer.value_dim);
+    net->partial = take(net, SKV_NET_PARTS * widest);
 }
 
 static void lay_out_loss(skv_net *net)
