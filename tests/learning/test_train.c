@@ -310,7 +310,7 @@ static void test_ten_steps(void **state)
         check_steps(&c, steps);
         n++;
     }
-    assert_int_equal(n, 7);
+    assert_int_equal(n, 8);
 }
 
 static void test_schedules(void **state)

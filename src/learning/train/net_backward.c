@@ -92,21 +92,37 @@ static bool is_last_reader(const skv_net_pass *p, size_t i)
     return (i + 1 - net->kv_from) % net->config->kv_group == 0;
 }
 
+/* net->d_o = the gradient of attention's output; z, where it has a gate, becomes its gradient. */
+static void back_output(const skv_net_pass *p, size_t i)
+{
+    skv_net *net = p->net;
+    const skv_net_layer *layer = &net->layers[i];
+    const skv_net_kept *a = &layer->kept;
+    if (!layer->z.w) {
+        skv_net_mul_grad(p, net->dx, a->o, &layer->o);
+        skv_net_mul_back(p, net->d_o, net->dx, &layer->o, false);
+        return;
+    }
+    const size_t n = p->batch->n_tokens * layer->z.w->n_rows;
+    if (skv_net_linear_trained(&layer->o)) skv_net_gate(net, net->gated, a->o, a->z, n);
+    skv_net_mul_grad(p, net->dx, net->gated, &layer->o);
+    skv_net_mul_back(p, net->d_gated, net->dx, &layer->o, false);
+    skv_net_gate_back(net, net->d_o, a->z, net->d_gated, a->o, n);
+}
+
+/* da = the gradient of the layer's normed input, which is in net->normed. */
 static void back_attention(const skv_net_pass *p, size_t i)
 {
     skv_net *net = p->net;
     const skv_net_layer *layer = &net->layers[i];
     const skv_net_kept *a = &layer->kept;
-    size_t T = p->batch->n_tokens, D = net->config->hidden;
     bool deep = p->student && i >= net->kv_from;
     const skv_net_projections *from = deep ? &layer->swiftkv : &layer->own;
-    skv_net_mul_grad(p, net->dx, a->o, &layer->o);
-    skv_net_mul_back(p, net->d_o, net->dx, &layer->o, false);
+    back_output(p, i);
     if (is_last_reader(p, i)) clear_kv(p, i);
     skv_net_attend_back(p, i, a);
     size_t H = net->config->layers[i].n_heads;
     float *dq = back_heads(p, i, net->dq, net->d_o, a->q_raw, from->q_norm, H);
-    skv_net_norm(net, net->normed, a->x, layer->attn_norm->w, T, D);
     skv_net_mul_grad(p, dq, net->normed, &from->q);
     skv_net_mul_back(p, net->da, dq, &from->q, false);
     if (from->k.w && deep) {
@@ -114,8 +130,39 @@ static void back_attention(const skv_net_pass *p, size_t i)
     } else if (from->k.w && (!p->foreign || p->foreign->answers)) {
         back_kv(p, i, from, net->normed, net->da);
     }
+    if (!layer->z.w) return;
+    skv_net_mul_grad(p, a->z, net->normed, &layer->z);
+    skv_net_mul_back(p, net->da, a->z, &layer->z, true);
+}
+
+/* The same for a layer that keeps a state. */
+static void back_state(const skv_net_pass *p, size_t i)
+{
+    skv_net *net = p->net;
+    const skv_net_layer *layer = &net->layers[i];
+    if (skv_net_linear_trained(&layer->o)) {
+        skv_net_gate_state(p, i, &layer->kept);
+        skv_net_mul_grad(p, net->dx, net->gated, &layer->o);
+    }
+    skv_net_mul_back(p, net->d_gated, net->dx, &layer->o, false);
+    skv_net_back_state(p, i, &layer->kept);
+}
+
+/* dx += the gradient through the mixer. */
+static void back_mixer(const skv_net_pass *p, size_t i)
+{
+    skv_net *net = p->net;
+    const skv_net_layer *layer = &net->layers[i];
+    const skv_net_kept *a = &layer->kept;
+    const size_t T = p->batch->n_tokens, D = net->config->hidden;
+    skv_net_norm(net, net->normed, a->x, layer->attn_norm->w, T, D);
+    if (skv_config_keeps_state(net->config, i)) {
+        back_state(p, i);
+    } else {
+        back_attention(p, i);
+    }
     skv_net_norm_back(net, net->dx, net->da, a->x, layer->attn_norm, T, D);
-    if (deep && i == net->kv_from) {
+    if (p->student && i == net->kv_from) {
         skv_net_norm_back(net, net->dx, net->dswift, a->x, net->norm_swiftkv, T, D);
     }
 }
@@ -161,7 +208,7 @@ void skv_net_backward(const skv_net_pass *p, const skv_net_scale *scale)
     while (i > 0 && net->layers[i - 1].keep) {
         i--;
         back_mlp(p, i);
-        back_attention(p, i);
+        back_mixer(p, i);
         if (i == L - 1 && net->options.hidden_mult > 0) {
             back_hidden(p, net->layers[i].kept.x, scale);
         }

@@ -18,14 +18,20 @@ static double block_flops(const skv_net *net, const skv_net_layer *layer)
                (linear_flops(&one->gate) + linear_flops(&one->up) + linear_flops(&one->down));
 }
 
-/* One token through layer i; attention over half of n tokens. */
+/* One token through layer i; attention over half of n tokens, a state as its recurrence is written
+ * down. */
 static double layer_flops(const skv_net *net, size_t i, bool deep, double n)
 {
     const skv_net_layer *layer = &net->layers[i];
     const skv_net_projections *from = deep ? &layer->swiftkv : &layer->own;
-    double attention = 2.0 * n * (double)(net->config->layers[i].n_heads * net->config->head_dim);
+    double mixing = 2.0 * n * (double)(net->config->layers[i].n_heads * net->config->head_dim);
+    if (skv_config_keeps_state(net->config, i)) {
+        mixing = skv_config_state_work(net->config, i, true);
+        if (deep) mixing += linear_flops(&from->q); /* q's older inputs */
+    }
     return linear_flops(&from->q) + linear_flops(&from->k) + linear_flops(&from->v) +
-           linear_flops(&layer->o) + block_flops(net, layer) + attention;
+           linear_flops(&from->a) + linear_flops(&from->b) + linear_flops(&layer->z) +
+           linear_flops(&layer->o) + block_flops(net, layer) + mixing;
 }
 
 /* Rows of a product with the gradient of a matrix, a token: an expert sees k of E tokens. */

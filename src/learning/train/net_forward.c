@@ -14,9 +14,16 @@ static bool keeps(const skv_net_pass *p, size_t i)
     return p->keep && i < p->net->config->n_layers && p->net->layers[i].keep;
 }
 
+static bool has_state(const skv_net *net, size_t i)
+{
+    return skv_config_keeps_state(net->config, i);
+}
+
 static skv_net_kept *kept_of(const skv_net_pass *p, size_t i)
 {
-    return keeps(p, i) ? &p->net->layers[i].kept : &p->net->scratch;
+    skv_net *net = p->net;
+    if (keeps(p, i)) return &net->layers[i].kept;
+    return has_state(net, i) ? &net->scratch_state : &net->scratch;
 }
 
 float *skv_net_boundary(const skv_net_pass *p, size_t i)
@@ -83,10 +90,8 @@ static void run_attention(const skv_net_pass *p, size_t i, skv_net_kept *a)
     skv_net *net = p->net;
     const skv_net_layer *layer = &net->layers[i];
     const skv_layer_shape *shape = &net->config->layers[i];
-    size_t T = p->batch->n_tokens, D = net->config->hidden;
     bool deep = p->student && i >= net->kv_from;
     const skv_net_projections *from = deep ? &layer->swiftkv : &layer->own;
-    skv_net_norm(net, net->normed, a->x, values(p, layer->attn_norm), T, D);
     if (deep) {
         skv_net_mul(p, a->q_raw, net->normed, &from->q, false);
         if (from->k.w) {
@@ -105,8 +110,34 @@ static void run_attention(const skv_net_pass *p, size_t i, skv_net_kept *a)
         finish_heads(p, a->k, a->k_raw, from->k_norm, shape->n_kv_heads, shape->i_rope);
     }
     skv_net_attend(p, i, a);
+}
+
+/* Returns the mixer's output before its last product; net->normed is its input. */
+static const float *mix(const skv_net_pass *p, size_t i, skv_net_kept *a)
+{
+    skv_net *net = p->net;
+    const skv_net_layer *layer = &net->layers[i];
+    if (has_state(net, i)) {
+        skv_net_run_state(p, i, a);
+        skv_net_gate_state(p, i, a);
+        return net->gated;
+    }
+    run_attention(p, i, a);
+    if (!layer->z.w) return a->o;
+    skv_net_mul(p, a->z, net->normed, &layer->z, false);
+    skv_net_gate(net, net->gated, a->o, a->z, p->batch->n_tokens * layer->z.w->n_rows);
+    return net->gated;
+}
+
+static void run_mixer(const skv_net_pass *p, size_t i, skv_net_kept *a)
+{
+    skv_net *net = p->net;
+    const skv_net_layer *layer = &net->layers[i];
+    const size_t T = p->batch->n_tokens, D = net->config->hidden;
+    skv_net_norm(net, net->normed, a->x, values(p, layer->attn_norm), T, D);
+    const float *o = mix(p, i, a);
     skv_net_copy(net, a->mid, a->x, T * D);
-    skv_net_mul(p, a->mid, a->o, &layer->o, true);
+    skv_net_mul(p, a->mid, o, &layer->o, true);
 }
 
 static void run_mlp(const skv_net_pass *p, size_t i, skv_net_kept *a, float *out)
@@ -135,7 +166,7 @@ void skv_net_forward(const skv_net_pass *p, size_t first, size_t end)
         if (p->student && i == net->kv_from) {
             skv_net_norm(net, net->swift, a->x, values(p, net->norm_swiftkv), T, D);
         }
-        run_attention(p, i, a);
+        run_mixer(p, i, a);
         run_mlp(p, i, a, skv_net_boundary(p, i + 1));
     }
 }

@@ -4,6 +4,7 @@
 
 #include "kernels/train_rows.h"
 #include "model/model.h"
+#include "train/delta_rule.h"
 #include "train/gemm.h"
 #include "train/net.h"
 
@@ -42,20 +43,30 @@ typedef struct skv_net_routes {
     uint32_t *first;  /* [E + 1]: where the pairs of an expert begin */
 } skv_net_routes;
 
-/* q, k, v with the norms of the heads: a layer's own, or its *_swiftkv ones. */
+/* q, k, v with the norms of the heads: a layer's own, or its *_swiftkv ones. In a layer that keeps
+ * a state, all that makes the state. */
 typedef struct skv_net_projections {
     skv_net_linear q, k, v;     /* k, v are absent (w NULL) in layers that read another's */
     skv_param *q_norm, *k_norm; /* [Dh] or NULL */
+    skv_net_linear a, b;        /* of a state: [nv, D] */
+    skv_param *conv;            /* [C, K]: taps of the channels q|k|v */
+    skv_param *a_log, *dt_bias; /* [nv] */
 } skv_net_projections;
 
 /* The activations that a layer keeps for its backward pass. Without head norms q_raw is q and k_raw
- * is k. In an AcrossKV group k, k_raw and v are the first layer's. */
+ * is k. In an AcrossKV group k, k_raw and v are the first layer's. Of a layer with a state q_raw,
+ * k_raw and v_raw enter the convolution and q, k and v leave it; they have its columns. */
 typedef struct skv_net_kept {
     float *x;              /* [T, D]: its input */
     float *q, *q_raw;      /* [T, H Dh]: rotated; before norm and rotation */
     float *k, *k_raw, *v;  /* [T, Hk Dh] */
     float *o;              /* [T, H Dh]: out of attention */
     float *lse;            /* [T, H]: log sum exp of the scores */
+    float *z;              /* [T, columns of o]: the gate of o, before its sigmoid or SiLU */
+    float *v_raw;          /* [T, nv dv] */
+    float *q_older;        /* [T, nk dk]: inputs of q's convolution for later rows; or q_raw */
+    float *a, *b;          /* [T, nv] */
+    float *states;         /* of skv_delta_rule */
     float *mid;            /* [T, D]: after attention */
     float *gate, *up;      /* [T, F]; of a mixture [T k, F], in the order of its sorted pairs */
     skv_net_routes routes; /* of a mixture */
@@ -64,6 +75,8 @@ typedef struct skv_net_kept {
 typedef struct skv_net_layer {
     skv_param *attn_norm, *ffn_norm; /* [D] */
     skv_net_projections own, swiftkv;
+    skv_net_linear z;                 /* makes the gate of the output; absent in most models */
+    skv_param *state_norm;            /* [dv]: of a state's output */
     skv_net_linear o, gate, up, down; /* of a mixture o alone, and the next two */
     skv_net_linear router;            /* [E, D] */
     skv_net_expert *experts;          /* borrowed, [n_experts]; NULL: the block is dense */
@@ -105,6 +118,7 @@ struct skv_net {
     size_t max_experts;                      /* 0: no layer has any */
     size_t loss_rows;                        /* rows of a tile of logits */
     skv_net_kept scratch;                    /* output of layers that keep nothing */
+    skv_net_kept scratch_state;              /* of those with a state: x and others are shared */
     float *x_last;                           /* [T, D]: x_L */
     float *x_shared;            /* [T, D]: x_l, where the teacher's pass met the student's */
     float *swift;               /* [T, D]: norm_swiftkv(x_l) */
@@ -121,8 +135,13 @@ struct skv_net {
     float *dk, *dv;             /* [T, Hk Dh]: summed over a group */
     float *dk_heads, *dv_heads; /* [T, H Dh]: one for each query head */
     float *delta;               /* [T, H] */
+    float *gated, *ungated;     /* [T, the widest o]: o after its gate; after its norm */
+    float *d_gated;             /* [T, the widest o] */
+    float *dstate;              /* [T, of net_state.c]: gradients around the convolution */
+    float *rates;               /* [4, nv]: of net_state.c */
+    float *delta_scratch;       /* [threads, skv_delta_rule_scratch] */
     float *attention_tiles;     /* [threads, ...] */
-    float *partial;             /* [SKV_NET_PARTS, max(D, F, H Dh)] */
+    float *partial;             /* [SKV_NET_PARTS, max(D, F, H Dh, dv)] */
     float *cos[2], *sin[2];     /* [T, n_rot / 2] */
     float *wide;                /* the largest matrix of those held as codes, as floats */
     uint8_t *wide_codes;        /* [n_threads, K]: rows of codes, a byte each */
@@ -283,6 +302,26 @@ void skv_net_mul_back(const skv_net_pass *p, float *dx, const float *dy, const s
 void skv_net_mul_grad(const skv_net_pass *p, const float *dy, const float *x,
                       const skv_net_linear *l);
 bool skv_net_linear_trained(const skv_net_linear *l);
+
+/* ---- net_state.c: layers that keep a state ---- */
+/* a->o from NORM(a->x) in net->normed and, in a deep layer, from net->swift. */
+void skv_net_run_state(const skv_net_pass *p, size_t i, const skv_net_kept *a);
+/* From d_gated, the gradient by the gated output: sets net->da to the gradient of the layer's
+ * normed input, which is in net->normed; that of a deep layer's other input is added to
+ * net->dswift. */
+void skv_net_back_state(const skv_net_pass *p, size_t i, const skv_net_kept *a);
+/* net->gated [T, nv dv] = NORM(a->o) silu(z). */
+void skv_net_gate_state(const skv_net_pass *p, size_t i, const skv_net_kept *a);
+/* Floats of net->dstate in a row. */
+size_t skv_net_state_columns(const skv_config *c);
+skv_delta_shape skv_net_delta_shape(const skv_config *c);
+
+/* ---- net_ops.c: the gate of attention's output ---- */
+/* y = o sigmoid(z). */
+void skv_net_gate(skv_net *net, float *y, const float *o, const float *z, size_t n);
+/* From dy: d_o, and z becomes its gradient. */
+void skv_net_gate_back(skv_net *net, float *d_o, float *z, const float *dy, const float *o,
+                       size_t n);
 
 /* ---- net_experts.c: mixtures of experts ---- */
 /* Floats in a row of the block's activation output: F, or k F. */

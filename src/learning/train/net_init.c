@@ -39,17 +39,35 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
+/* A state's decay, as Gated DeltaNet and Mamba-2 begin: A between 1 and 16, and a step between
+ * 0.001 and 0.1 for a = 0, so that heads remember from a few tokens to a thousand. */
+static bool is_rate(const skv_param *p)
+{
+    return strstr(p->name, ".A_log") || strstr(p->name, ".dt_bias");
+}
+
+static float draw_rate(const skv_param *p, skv_rng *rng)
+{
+    const double u = skv_rng_uniform(rng);
+    if (strstr(p->name, ".A_log")) return (float)log(1.0 + 15.0 * u);
+    const double step = exp(log(0.001) + u * (log(0.1) - log(0.001)));
+    return (float)log(expm1(step)); /* softplus of it is the step */
+}
+
 void skv_net_draw(const skv_net *net, skv_param *p, size_t i_param)
 {
     skv_rng rng;
     size_t n = skv_param_size(p);
     double deviation = 1.0 / sqrt((double)skv_max_size(p->n_columns, 1));
-    if (strstr(p->name, "o_proj.weight") || strstr(p->name, "down_proj.weight")) {
+    if (strstr(p->name, "o_proj.weight") || strstr(p->name, "out_proj.weight") ||
+        strstr(p->name, "down_proj.weight")) {
         deviation /= sqrt(2.0 * (double)net->config->n_layers);
     }
     skv_rng_init(&rng, skv_mix64(net->options.seed) + i_param);
     for (size_t j = 0; j < n; j++) {
-        if (p->vector) {
+        if (is_rate(p)) {
+            p->w[j] = draw_rate(p, &rng);
+        } else if (p->vector) {
             p->w[j] = ends_with(p->name, ".bias") ? 0.0f : 1.0f;
         } else {
             p->w[j] = (float)(deviation * skv_rng_normal(&rng));
@@ -105,6 +123,7 @@ void skv_net_shape_attention(skv_net *net)
     const skv_config *c = net->config;
     for (size_t i = 0; i < c->n_layers; i++) {
         const skv_layer_shape *shape = &c->layers[i];
+        if (skv_config_keeps_state(c, i)) continue;
         const skv_net_layer *layer = &net->layers[i];
         const size_t n_group = shape->n_heads / shape->n_kv_heads;
         const bool looks_back = i < skv_max_size(c->n_layers / POSITION_LAYERS, 1) &&

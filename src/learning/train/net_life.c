@@ -4,10 +4,30 @@
 #include "base/size.h"
 #include "train/net_impl.h"
 
+/* Layers that keep a state: those of the gated delta rule are trained. */
+static skv_status check_hybrid(const skv_config *c, const skv_net_options *options, skv_error *err)
+{
+    const char *what = NULL;
+    if (c->single_blocks || c->state_pre_norms) what = "norms after the mixer, or one norm a layer";
+    if (c->mixer.no_norm || c->mixer.gate_first) what = "a gate before the state's norm";
+    if (c->mixer.norm_eps < c->norm_eps || c->mixer.norm_eps > c->norm_eps) {
+        what = "a state's norm with an epsilon of its own";
+    }
+    for (size_t i = 0; i < c->n_layers; i++) {
+        const skv_mixer mixer = c->layers[i].mixer;
+        if (mixer == SKV_MIXER_MAMBA || mixer == SKV_MIXER_BOTH) what = "layers of Mamba-2";
+        if (mixer == SKV_MIXER_CONV) what = "layers that are a short convolution alone";
+        if (c->layers[i].n_experts > 0) what = "experts beside layers that keep a state";
+    }
+    if (options->prediction || options->foreign_kv) what = "KV Prediction of a hybrid";
+    SKV_REQUIRE(!what, err, SKV_UNSUPPORTED, "training: %s: %s", c->architecture, what);
+    return SKV_OK;
+}
+
 static skv_status check_config(const skv_config *c, const skv_net_options *options, skv_error *err)
 {
     const char *what = NULL;
-    if (c->norm_offset_one || c->post_norms) what = "norms of Gemma";
+    if (c->post_norms) what = "norms of Gemma";
     if (c->no_pre_norms || c->qk_norm_joined) what = "norms of OLMo";
     if (c->logit_divisor != 0.0) what = "divided logits";
     if (c->activation != SKV_ACT_SILU) what = "an activation other than SiLU";
@@ -16,7 +36,7 @@ static skv_status check_config(const skv_config *c, const skv_net_options *optio
     if (c->layers[0].i_rope_q > 0) what = "queries that grow with their position";
     if (c->n_shared > 0) what = "layers that share keys and values";
     if (c->v_norm || c->per_layer > 0) what = "blocks of Gemma 4";
-    if (skv_config_is_hybrid(c)) what = "layers that keep a state";
+    if (skv_config_is_hybrid(c)) SKV_TRY(check_hybrid(c, options, err));
     SKV_REQUIRE(!what, err, SKV_UNSUPPORTED, "training: %s: %s", c->architecture, what);
     SKV_REQUIRE(c->head_dim <= SKV_HEAD_DIM_MAX, err, SKV_RANGE, "training: head_dim %zu",
                 c->head_dim);
@@ -62,8 +82,14 @@ static void leave_on_file(skv_net *net, const skv_source *source)
         skv_param *p = &net->params.at[i];
         if (!p->trainable && !p->vector) p->file = skv_source_find(source, p->name);
     }
-    for (size_t i = 0; i < net->config->n_layers; i++) { /* routers are not packed */
-        if (net->layers[i].experts) net->layers[i].router.w->file = NULL;
+    for (size_t i = 0; i < net->config->n_layers; i++) { /* these are not packed */
+        const skv_net_layer *layer = &net->layers[i];
+        const skv_net_projections *own = &layer->own, *swiftkv = &layer->swiftkv;
+        skv_param *const plain[] = {layer->router.w, own->a.w,     own->b.w,     own->conv,
+                                    swiftkv->a.w,    swiftkv->b.w, swiftkv->conv};
+        for (size_t j = 0; j < sizeof plain / sizeof plain[0]; j++) {
+            if (plain[j]) plain[j]->file = NULL;
+        }
     }
 }
 
@@ -76,7 +102,8 @@ static skv_status start(skv_net *net, skv_error *err)
     if (!net->pool) SKV_TRY(skv_pool_create(net->options.threads, &net->pool, err));
     const skv_matmul *mm = net->options.bf16 ? &net->kernels.bf16 : &net->kernels.f32;
     SKV_TRY(skv_gemm_create(net->pool, mm, &net->gemm, err));
-    if (net->options.bf16 && net->config->n_active > 0) {
+    const bool exact = net->config->n_active > 0 || skv_config_is_hybrid(net->config);
+    if (net->options.bf16 && exact) {
         SKV_TRY(skv_gemm_create(net->pool, &net->kernels.f32, &net->exact, err));
     }
     for (size_t i = 0; i < 2; i++) {

@@ -2,6 +2,8 @@
 #include "base/mem.h"
 #include "train/net_impl.h"
 
+enum { LINEARS = 15 /* of a layer, without experts */ };
+
 static const float *values(const skv_net_pass *p, const skv_param *param)
 {
     return p->teacher ? param->teacher : param->w;
@@ -206,15 +208,17 @@ static skv_status pack_linear(skv_net *net, skv_net_linear *l, bool back, skv_er
 }
 
 /* Every product of a layer; a student's backward pass does not touch its teacher's projections. */
-static size_t list_linears(const skv_net *net, skv_net_layer *layer, skv_net_linear *out[10],
+static size_t list_linears(const skv_net *net, skv_net_layer *layer, skv_net_linear *out[LINEARS],
                            size_t *n_teacher)
 {
-    skv_net_linear *const all[10] = {
-        &layer->own.q,     &layer->own.k, &layer->own.v, &layer->swiftkv.q, &layer->swiftkv.k,
-        &layer->swiftkv.v, &layer->o,     &layer->gate,  &layer->up,        &layer->down};
-    for (size_t i = 0; i < 10; i++) out[i] = all[i];
-    *n_teacher = net->options.student && layer->swiftkv.q.w ? 3 : 0;
-    return 10;
+    skv_net_projections *own = &layer->own, *swiftkv = &layer->swiftkv;
+    skv_net_linear *const all[LINEARS] = {&own->q,      &own->k,     &own->v,     &own->a,
+                                          &own->b,      &swiftkv->q, &swiftkv->k, &swiftkv->v,
+                                          &swiftkv->a,  &swiftkv->b, &layer->o,   &layer->z,
+                                          &layer->gate, &layer->up,  &layer->down};
+    for (size_t i = 0; i < LINEARS; i++) out[i] = all[i];
+    *n_teacher = net->options.student && swiftkv->q.w ? 5 : 0;
+    return LINEARS;
 }
 
 static skv_net_linear *expert_linear(skv_net_expert *expert, size_t i)
@@ -273,7 +277,7 @@ static void unpack_linear(skv_net_linear *l)
 
 skv_status skv_net_pack(skv_net *net, skv_error *err)
 {
-    skv_net_linear *all[10];
+    skv_net_linear *all[LINEARS];
     if (!net->options.bf16) return SKV_OK; /* f32 panels would double the memory of the weights */
     for (size_t i = 0; i < net->config->n_layers; i++) {
         size_t n_teacher, n = list_linears(net, &net->layers[i], all, &n_teacher);
@@ -290,7 +294,7 @@ skv_status skv_net_pack(skv_net *net, skv_error *err)
 
 void skv_net_unpack(skv_net *net)
 {
-    skv_net_linear *all[10];
+    skv_net_linear *all[LINEARS];
     for (size_t i = 0; net->layers && i < net->config->n_layers; i++) {
         size_t n_teacher, n = list_linears(net, &net->layers[i], all, &n_teacher);
         for (size_t j = 0; j < n; j++) unpack_linear(all[j]);

@@ -20,6 +20,9 @@ enum {
     PART_NAME_MAX = 64
 };
 
+/* A_log and dt_bias of a SwiftKV student: few numbers, and every state depends on them. */
+#define RATES_SHARE 0.1f
+
 /* ---- which there are ---- */
 
 skv_param *skv_net_add(skv_net *net, size_t layer, skv_param_role role, const char *name,
@@ -54,6 +57,18 @@ static skv_net_linear add_linear(skv_net *net, size_t i, skv_param_role role, co
     return l;
 }
 
+static float norm_offset(const skv_config *c)
+{
+    return c->norm_offset_one ? 1.0f : 0.0f;
+}
+
+static skv_param *add_norm(skv_net *net, size_t i, skv_param_role role, const char *what, size_t n)
+{
+    skv_param *p = add_in_layer(net, i, role, what, 0, n);
+    p->offset = norm_offset(net->config);
+    return p;
+}
+
 static skv_net_projections add_projections(skv_net *net, size_t i, skv_param_role role,
                                            bool with_kv)
 {
@@ -67,7 +82,7 @@ static skv_net_projections add_projections(skv_net *net, size_t i, skv_param_rol
     out.q = add_linear(net, i, role, name, n_q, D, c->qkv_bias);
     if (c->qk_norm) {
         (void)snprintf(name, sizeof name, "self_attn.q_norm%s.weight", suffix);
-        out.q_norm = add_in_layer(net, i, role, name, 0, Dh);
+        out.q_norm = add_norm(net, i, role, name, Dh);
     }
     if (!with_kv) return out;
     (void)snprintf(name, sizeof name, "self_attn.k_proj%s", suffix);
@@ -76,8 +91,41 @@ static skv_net_projections add_projections(skv_net *net, size_t i, skv_param_rol
     out.v = add_linear(net, i, role, name, n_kv, D, c->qkv_bias);
     if (c->qk_norm) {
         (void)snprintf(name, sizeof name, "self_attn.k_norm%s.weight", suffix);
-        out.k_norm = add_in_layer(net, i, role, name, 0, Dh);
+        out.k_norm = add_norm(net, i, role, name, Dh);
     }
+    return out;
+}
+
+/* Of a layer that keeps a state: all that makes it. */
+static skv_net_projections add_state(skv_net *net, size_t i, skv_param_role role)
+{
+    const skv_config *c = net->config;
+    const skv_mixer_shape *m = &c->mixer;
+    const char *suffix = role == SKV_ROLE_SWIFTKV ? "_swiftkv" : "";
+    const size_t D = c->hidden, n_keys = skv_mixer_key_columns(m), nv = m->n_value_heads;
+    char name[PART_NAME_MAX];
+    skv_net_projections out = {0};
+    const struct {
+        skv_net_linear *l;
+        const char *what;
+        size_t n;
+    } parts[] = {{&out.q, "q", n_keys},
+                 {&out.k, "k", n_keys},
+                 {&out.v, "v", skv_mixer_value_columns(m)},
+                 {&out.a, "a", nv},
+                 {&out.b, "b", nv}};
+    for (size_t j = 0; j < sizeof parts / sizeof parts[0]; j++) {
+        (void)snprintf(name, sizeof name, "linear_attn.in_proj_%s%s", parts[j].what, suffix);
+        *parts[j].l = add_linear(net, i, role, name, parts[j].n, D, false);
+    }
+    out.a.exact = out.b.exact = true; /* the decay is an exponential of an exponential */
+    (void)snprintf(name, sizeof name, "linear_attn.conv1d%s.weight", suffix);
+    out.conv = add_in_layer(net, i, role, name, skv_mixer_conv_columns(m), m->conv_rows);
+    (void)snprintf(name, sizeof name, "linear_attn.A_log%s", suffix);
+    out.a_log = add_in_layer(net, i, role, name, 0, nv);
+    (void)snprintf(name, sizeof name, "linear_attn.dt_bias%s", suffix);
+    out.dt_bias = add_in_layer(net, i, role, name, 0, nv);
+    if (role == SKV_ROLE_SWIFTKV) out.a_log->rate_share = out.dt_bias->rate_share = RATES_SHARE;
     return out;
 }
 
@@ -110,19 +158,47 @@ static void describe_block(skv_net *net, size_t i, skv_net_expert **experts)
     }
 }
 
-static void describe_layer(skv_net *net, size_t i, skv_net_expert **experts)
+static void describe_attention(skv_net *net, size_t i)
 {
     const skv_config *c = net->config;
     skv_net_layer *layer = &net->layers[i];
-    size_t D = c->hidden, n_q = c->layers[i].n_heads * c->head_dim;
-    layer->attn_norm = add_in_layer(net, i, SKV_ROLE_LAYER, "input_layernorm.weight", 0, D);
+    const size_t D = c->hidden, n_q = c->layers[i].n_heads * c->head_dim;
     layer->own = add_projections(net, i, SKV_ROLE_QKV, true);
     if (c->swiftkv && i >= c->kv_layers) {
         bool first = (i - c->kv_layers) % c->kv_group == 0;
         layer->swiftkv = add_projections(net, i, SKV_ROLE_SWIFTKV, first);
     }
+    if (c->attention_gate) {
+        layer->z = add_linear(net, i, SKV_ROLE_LAYER, "self_attn.gate_proj", n_q, D, c->qkv_bias);
+    }
     layer->o = add_linear(net, i, SKV_ROLE_LAYER, "self_attn.o_proj", D, n_q, c->o_bias);
-    layer->ffn_norm = add_in_layer(net, i, SKV_ROLE_LAYER, "post_attention_layernorm.weight", 0, D);
+}
+
+static void describe_state(skv_net *net, size_t i)
+{
+    const skv_config *c = net->config;
+    skv_net_layer *layer = &net->layers[i];
+    const size_t D = c->hidden, n = skv_mixer_value_columns(&c->mixer);
+    layer->own = add_state(net, i, SKV_ROLE_QKV);
+    if (c->swiftkv && i >= c->kv_layers) layer->swiftkv = add_state(net, i, SKV_ROLE_SWIFTKV);
+    layer->z = add_linear(net, i, SKV_ROLE_LAYER, "linear_attn.in_proj_z", n, D, false);
+    layer->state_norm =
+        add_in_layer(net, i, SKV_ROLE_LAYER, "linear_attn.norm.weight", 0, c->mixer.value_dim);
+    layer->o = add_linear(net, i, SKV_ROLE_LAYER, "linear_attn.out_proj", D, n, false);
+}
+
+static void describe_layer(skv_net *net, size_t i, skv_net_expert **experts)
+{
+    const skv_config *c = net->config;
+    skv_net_layer *layer = &net->layers[i];
+    layer->attn_norm = add_norm(net, i, SKV_ROLE_LAYER, "input_layernorm.weight", c->hidden);
+    if (skv_config_keeps_state(c, i)) {
+        describe_state(net, i);
+    } else {
+        describe_attention(net, i);
+    }
+    layer->ffn_norm =
+        add_norm(net, i, SKV_ROLE_LAYER, "post_attention_layernorm.weight", c->hidden);
     describe_block(net, i, experts);
 }
 
@@ -146,8 +222,10 @@ skv_status skv_net_describe(skv_net *net, skv_error *err)
     if (c->swiftkv && c->kv_layers < L) {
         net->norm_swiftkv = skv_net_add(net, c->kv_layers, SKV_ROLE_SWIFTKV,
                                         "model.norm_swiftkv.weight", 0, c->hidden);
+        net->norm_swiftkv->offset = norm_offset(c);
     }
     net->final_norm = skv_net_add(net, L, SKV_ROLE_OUTSIDE, "model.norm.weight", 0, c->hidden);
+    net->final_norm->offset = norm_offset(c);
     net->head.w =
         c->tied ? net->embedding
                 : skv_net_add(net, L, SKV_ROLE_OUTSIDE, "lm_head.weight", c->vocab, c->hidden);
@@ -167,6 +245,7 @@ static skv_status copy_tensor(skv_param *p, const skv_tensor *t, const char *pat
                 skv_tensor_rows(t), skv_tensor_columns(t), p->n_rows, p->n_columns);
     if (p->file) return SKV_OK;
     SKV_TRY(skv_tensor_read_checked(t, 0, p->n_rows, p->w, err));
+    for (size_t i = 0; i < skv_param_size(p) && p->offset > 0; i++) p->w[i] += p->offset;
     if (t->file) skv_file_map_forget(t->data, t->n_bytes);
     return SKV_OK;
 }
@@ -207,6 +286,7 @@ static skv_status initialise(const skv_net *net, skv_param *p, float *row, skv_e
             (void)snprintf(name, sizeof name, "model.layers.%zu.input_layernorm.weight", i);
         } else {
             const char *what = strstr(p->name, "self_attn.");
+            if (!what) what = strstr(p->name, "linear_attn.");
             (void)snprintf(name, sizeof name, "model.layers.%zu.%.*s%s", i, (int)(mark - what),
                            what, mark + strlen("_swiftkv"));
         }

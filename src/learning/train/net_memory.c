@@ -35,23 +35,53 @@ static void lay_out_routes(skv_net *net, skv_net_routes *r, size_t n_experts)
     r->first = take_numbers(net, n_experts + 1);
 }
 
+/* Lays out the activations of a layer with a state, apart from those of lay_out_block. */
+static void lay_out_state(skv_net *net, skv_net_kept *a, bool deep)
+{
+    const skv_config *c = net->config;
+    const size_t T = net->options.max_tokens, nv = c->mixer.n_value_heads;
+    const size_t n_keys = skv_mixer_key_columns(&c->mixer);
+    const size_t n_values = skv_mixer_value_columns(&c->mixer);
+    const skv_delta_shape shape = skv_net_delta_shape(c);
+    a->q = take(net, T * n_keys);
+    a->q_raw = take(net, T * n_keys);
+    a->q_older = deep ? take(net, T * n_keys) : a->q_raw;
+    a->k = take(net, T * n_keys);
+    a->k_raw = take(net, T * n_keys);
+    a->v = take(net, T * n_values);
+    a->v_raw = take(net, T * n_values);
+    a->a = take(net, T * nv);
+    a->b = take(net, T * nv);
+    a->states = take(net, skv_delta_rule_kept(&shape, T));
+    a->z = take(net, T * n_values);
+    a->o = take(net, T * n_values);
+}
+
+/* Lays out the activations around a layer's mixer. */
+static void lay_out_block(skv_net *net, skv_net_kept *a, const skv_layer_shape *shape)
+{
+    const size_t T = net->options.max_tokens, D = net->config->hidden;
+    a->x = take(net, T * D);
+    a->mid = take(net, T * D);
+    a->gate = take(net, T * shape->ffn);
+    a->up = take(net, T * shape->ffn);
+    lay_out_routes(net, &a->routes, shape->n_experts);
+}
+
 /* Lays out the activations of one layer; shape.ffn is that of skv_net_inner. An AcrossKV reader
  * shares the first layer's keys and values. */
 static void lay_out_layer(skv_net *net, skv_net_kept *a, skv_layer_shape shape,
                           const skv_net_kept *kv)
 {
-    size_t T = net->options.max_tokens, D = net->config->hidden;
+    size_t T = net->options.max_tokens;
     size_t n_q = shape.n_heads * net->config->head_dim;
     size_t n_kv = shape.n_kv_heads * net->config->head_dim;
-    a->x = take(net, T * D);
+    lay_out_block(net, a, &shape);
     a->q = take(net, T * n_q);
     a->q_raw = net->config->qk_norm ? take(net, T * n_q) : a->q;
     a->o = take(net, T * n_q);
     a->lse = take(net, T * shape.n_heads);
-    a->mid = take(net, T * D);
-    a->gate = take(net, T * shape.ffn);
-    a->up = take(net, T * shape.ffn);
-    lay_out_routes(net, &a->routes, shape.n_experts);
+    a->z = take(net, net->config->attention_gate ? T * n_q : 0);
     if (kv) {
         a->k = kv->k;
         a->k_raw = kv->k_raw;
@@ -72,15 +102,46 @@ static void lay_out_kept(skv_net *net)
         bool reads = i >= net->kv_from && !layer->swiftkv.k.w;
         skv_layer_shape shape = net->config->layers[i];
         shape.ffn = skv_net_inner(net, i);
+        if (skv_config_keeps_state(net->config, i)) {
+            lay_out_block(net, &layer->kept, &shape);
+            lay_out_state(net, &layer->kept, i >= net->kv_from);
+            continue;
+        }
         lay_out_layer(net, &layer->kept, shape, reads ? kv : NULL);
         if (!reads) kv = &layer->kept;
     }
+}
+
+/* Columns of the widest output that has a gate. */
+static size_t gated_columns(const skv_net *net)
+{
+    const skv_config *c = net->config;
+    const size_t n_q = c->attention_gate ? net->max_heads * c->head_dim : 0;
+    return skv_max_size(n_q, skv_mixer_value_columns(&c->mixer));
+}
+
+/* Lays out the memory that all layers with a state, or with a gate, share. */
+static void lay_out_mixing(skv_net *net)
+{
+    const skv_config *c = net->config;
+    const size_t T = net->options.max_tokens, n_threads = skv_pool_threads(net->pool);
+    net->gated = take(net, T * gated_columns(net));
+    if (!skv_config_is_hybrid(c)) return;
+    const skv_delta_shape shape = skv_net_delta_shape(c);
+    net->ungated = take(net, T * skv_mixer_value_columns(&c->mixer));
+    net->rates = take(net, 4 * c->mixer.n_value_heads);
+    net->delta_scratch = take(net, n_threads * skv_delta_rule_scratch(&shape));
+    net->scratch_state = net->scratch;
+    lay_out_state(net, &net->scratch_state, true);
 }
 
 static void lay_out_backward(skv_net *net)
 {
     size_t T = net->options.max_tokens, D = net->config->hidden, Dh = net->config->head_dim;
     size_t n_q = net->max_heads * Dh, n_kv = net->max_kv_heads * Dh;
+    const bool hybrid = skv_config_is_hybrid(net->config);
+    net->dstate = take(net, hybrid ? T * skv_net_state_columns(net->config) : 0);
+    net->d_gated = take(net, T * gated_columns(net));
     net->dh = take(net, T * net->max_ffn);
     net->dx = take(net, T * D);
     net->da = take(net, T * D);
@@ -92,7 +153,9 @@ static void lay_out_backward(skv_net *net)
     net->dk_heads = take(net, T * n_q);
     net->dv_heads = take(net, T * n_q);
     net->delta = take(net, T * net->max_heads);
-    net->partial = take(net, SKV_NET_PARTS * skv_max_size(skv_max_size(D, n_q), net->max_ffn));
+    size_t widest = skv_max_size(skv_max_size(D, n_q), net->max_ffn);
+    widest = skv_max_size(widest, net->config->mixer.value_dim);
+    net->partial = take(net, SKV_NET_PARTS * widest);
 }
 
 static void lay_out_loss(skv_net *net)
@@ -128,6 +191,7 @@ static void lay_out(skv_net *net)
     lay_out_kept(net);
     net->n_kept = net->n_memory;
     lay_out_layer(net, &net->scratch, largest, NULL);
+    lay_out_mixing(net);
     net->x_last = take(net, T * D);
     net->x_shared = take(net, T * D);
     net->swift = take(net, T * D);

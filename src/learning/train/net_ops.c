@@ -1,4 +1,5 @@
 /* Operations of a training step over rows, dealt out to the threads in fixed portions. */
+#include <math.h>
 #include <string.h>
 
 #include "base/size.h"
@@ -72,6 +73,41 @@ void skv_net_silu_glu_back(skv_net *net, float *gate, float *up, const float *dh
 {
     job j = {.net = net, .y = gate, .z = up, .x = dh, .n = n};
     skv_pool_run(net->pool, skv_ceil_div(n, CHUNK), glu_back_chunk, &j);
+}
+
+/* ---- the gate of attention's output ---- */
+
+static void gate_chunk(void *arg, size_t i_task, size_t i_thread)
+{
+    const job *j = arg;
+    const size_t at = i_task * CHUNK, n = skv_min_size(CHUNK, j->n - at);
+    (void)i_thread;
+    j->net->kernels.sigmoid_glu(j->y + at, j->x + at, j->u + at, n);
+}
+
+void skv_net_gate(skv_net *net, float *y, const float *o, const float *z, size_t n)
+{
+    job j = {.net = net, .y = y, .x = z, .u = o, .n = n};
+    skv_pool_run(net->pool, skv_ceil_div(n, CHUNK), gate_chunk, &j);
+}
+
+static void gate_back_chunk(void *arg, size_t i_task, size_t i_thread)
+{
+    const job *j = arg;
+    const size_t at = i_task * CHUNK, end = skv_min_size(j->n, at + CHUNK);
+    (void)i_thread;
+    for (size_t i = at; i < end; i++) {
+        const float open = 1.0f / (1.0f + expf(-j->z[i]));
+        j->y[i] = j->x[i] * open;
+        j->z[i] = j->x[i] * j->u[i] * open * (1.0f - open);
+    }
+}
+
+void skv_net_gate_back(skv_net *net, float *d_o, float *z, const float *dy, const float *o,
+                       size_t n)
+{
+    job j = {.net = net, .y = d_o, .z = z, .x = dy, .u = o, .n = n};
+    skv_pool_run(net->pool, skv_ceil_div(n, CHUNK), gate_back_chunk, &j);
 }
 
 /* ---- norms ---- */

@@ -96,7 +96,7 @@ double skv_adamw_norm(skv_adamw *opt)
 typedef struct step_job {
     skv_adamw *opt;
     skv_adamw_row row;
-    float decay;
+    double loss; /* the share of a weight that decays */
 } step_job;
 
 static void step_chunk(void *arg, size_t i, size_t i_thread)
@@ -106,7 +106,10 @@ static void step_chunk(void *arg, size_t i, size_t i_thread)
     const skv_param *p = c->param;
     size_t at = (size_t)(p->grad - j->opt->params->grads) + c->at;
     skv_adamw_row row = j->row;
-    row.decay = p->vector && !j->opt->options.decay_vectors ? 1.0f : j->decay;
+    row.step_size *= p->rate_share;
+    row.decay = p->vector && !j->opt->options.decay_vectors
+                    ? 1.0f
+                    : (float)(1.0 - (double)p->rate_share * j->loss);
     (void)i_thread;
     j->opt->rows.adamw(p->w + c->at, j->opt->m + at, j->opt->v + at, p->grad + c->at, &row, c->n);
 }
@@ -124,6 +127,6 @@ void skv_adamw_step(skv_adamw *opt, double rate, double norm)
                           .root_scale = (float)(1 / sqrt(1 - pow(o->beta2, t))),
                           .eps = (float)o->eps,
                           .grad_scale = (float)clip},
-                  .decay = (float)(1 - rate * o->weight_decay)};
+                  .loss = rate * o->weight_decay};
     skv_pool_run(opt->pool, opt->n_chunks, step_chunk, &j);
 }

@@ -29,6 +29,7 @@ skv_param *skv_params_add(skv_params *params, const char *name, size_t n_rows, s
     skv_param *p = &params->at[params->n++];
     (void)snprintf(p->name, sizeof p->name, "%s", name);
     p->vector = n_rows == 0;
+    p->rate_share = 1.0f;
     p->n_rows = p->vector ? 1 : n_rows;
     p->n_columns = n_columns;
     return p;

@@ -17,10 +17,11 @@ enum { SKV_PARAM_NAME_MAX = 128 };
 /* The part that a parameter plays, which decides whether a task trains it. */
 typedef enum skv_param_role {
     SKV_ROLE_OUTSIDE,   /* embedding, last norm, language model head */
-    SKV_ROLE_QKV,       /* a layer's own W_q, W_k, W_v, with biases and norms of heads */
+    SKV_ROLE_QKV,       /* a layer's own W_q, W_k, W_v, with biases and norms of heads; all that
+                         * makes its state */
     SKV_ROLE_LAYER,     /* everything else of a layer but experts */
     SKV_ROLE_EXPERT,    /* a matrix of one expert, with its bias */
-    SKV_ROLE_SWIFTKV,   /* norm_swiftkv, and W_q, W_k, W_v of the layers after it */
+    SKV_ROLE_SWIFTKV,   /* norm_swiftkv, and the same as QKV of the layers after it */
     SKV_ROLE_EXIT_HEAD, /* of early exit */
     SKV_ROLE_PREDICTOR  /* a map of KV Prediction */
 } skv_param_role;
@@ -30,6 +31,8 @@ typedef struct skv_param {
     size_t n_rows, n_columns; /* a vector has one row */
     bool vector;
     bool trainable;
+    float offset;     /* the file has w - offset: 1 for norms that multiply by 1 + weight */
+    float rate_share; /* of the learning rate */
     skv_param_role role;
     size_t layer;           /* it takes part in from this layer on; 0 for the embedding */
     const skv_tensor *file; /* where a frozen matrix is read from; NULL: w has it */

@@ -31,33 +31,59 @@ typedef struct export_set {
 
 typedef struct row_writer {
     const skv_param *param;
+    const skv_tensor *file; /* where the values are read from; NULL: they are the parameter's */
     skv_dtype type;
     char name[SKV_PARAM_NAME_MAX];
 } row_writer;
 
-/* A vector is one row. Frozen matrices may exist only in their file. */
+/* Frozen matrices may exist only in their file, and frozen norms only there to the last bit. */
+static const skv_tensor *file_of(const skv_source *source, const skv_param *p)
+{
+    if (p->file || p->trainable || !(p->offset > 0) || !source) return p->file;
+    return skv_source_find(source, p->name);
+}
+
+/* A vector is one row. */
 static skv_status write_rows(void *arg, size_t row0, size_t n, unsigned char *out, skv_error *err)
 {
     const row_writer *w = arg;
     size_t n_elements = n * w->param->n_columns;
-    if (!w->param->file) {
+    const bool differs = w->param->offset > 0;
+    if (!w->file && !differs) {
         skv_dtype_from_f32(w->type, out, w->param->w + row0 * w->param->n_columns, n_elements);
         return SKV_OK;
     }
     float *x = skv_alloc(n_elements, sizeof *x);
     SKV_REQUIRE(x, err, SKV_MEMORY, "%s: no memory for %zu rows", w->param->name, n);
-    skv_status status = skv_tensor_read_checked(w->param->file, row0, n, x, err);
+    skv_status status = SKV_OK;
+    if (w->file) {
+        status = skv_tensor_read_checked(w->file, row0, n, x, err);
+    } else { /* the file has a norm's weight less 1 */
+        for (size_t i = 0; i < n_elements; i++) x[i] = w->param->w[i] - w->param->offset;
+    }
     if (status == SKV_OK) skv_dtype_from_f32(w->type, out, x, n_elements);
     skv_free(x);
     return status;
 }
 
+/* The name of the parameter that one of SwiftKV is first a copy of. */
+static const char *first_form(const char *name, char out[SKV_PARAM_NAME_MAX])
+{
+    static const char mark[] = "_swiftkv";
+    (void)snprintf(out, SKV_PARAM_NAME_MAX, "%s", name);
+    char *at = strstr(out, mark);
+    if (at) memmove(at, at + sizeof mark - 1, strlen(at + sizeof mark - 1) + 1);
+    return out;
+}
+
 /* The type of the model's file: f32 and f16 stay; everything else is written as bf16. */
 static skv_dtype type_of(const skv_trainer *t, const skv_source *source, const skv_param *p)
 {
+    char name[SKV_PARAM_NAME_MAX];
     if (t->options->f32_weights) return SKV_DTYPE_F32;
     if (!source) return strcmp(t->config.dtype, "float32") == 0 ? SKV_DTYPE_F32 : SKV_DTYPE_BF16;
     const skv_tensor *from = skv_source_find(source, p->name);
+    if (!from) from = skv_source_find(source, first_form(p->name, name));
     if (!from) from = skv_source_find(source, "model.layers.0.self_attn.q_proj.weight");
     if (from && (from->type == SKV_DTYPE_F32 || from->type == SKV_DTYPE_F16)) return from->type;
     return SKV_DTYPE_BF16;
@@ -75,7 +101,8 @@ static skv_status write_params(const skv_trainer *t, const export_set *set, cons
     for (size_t i = 0; status == SKV_OK && i < params->n; i++) {
         const skv_param *p = &params->at[i];
         if (!set->wants(t, p)) continue;
-        writers[n] = (row_writer){.param = p, .type = type_of(t, set->source, p)};
+        writers[n] = (row_writer){
+            .param = p, .file = file_of(set->source, p), .type = type_of(t, set->source, p)};
         if (!skv_source_written_name(&t->config, p->name, writers[n].name, SKV_PARAM_NAME_MAX)) {
             status = skv_fail(err, SKV_RANGE, "tensor name %s is too long", p->name);
             break;
@@ -287,6 +314,11 @@ skv_status skv_trainer_check_export(const skv_trainer *t, skv_error *err)
 {
     const skv_train_options *o = t->options;
     char name[64];
+    SKV_REQUIRE(!o->f32_weights || t->config.swiftkv || !skv_config_is_hybrid(&t->config), err,
+                SKV_UNSUPPORTED,
+                "f32-weights: %s: of models whose layers keep a state only the SwiftKV form is "
+                "written so",
+                t->config.architecture);
     if (!o->delta) return SKV_OK;
     const bool own = t->source && !skv_source_gguf(t->source) && !t->config.base[0];
     SKV_REQUIRE(own || is_delta(t), err, SKV_ARGUMENT,

@@ -190,6 +190,11 @@ static skv_status open_all(skv_trainer *t, bool plan, skv_error *err)
     }
     SKV_REQUIRE(!t->config.kv_prediction || o->task == SKV_TRAIN_KVPRED, err, SKV_UNSUPPORTED,
                 "%s: only task kvpred trains a model with an auxiliary model", o->model);
+    SKV_REQUIRE(!t->source || !skv_source_gguf(t->source) || !skv_config_is_hybrid(&t->config), err,
+                SKV_UNSUPPORTED,
+                "%s: %s: layers that keep a state are not trained from a GGUF file: train the "
+                "folder that it was made from",
+                o->model, t->config.architecture);
     SKV_TRY(set_swiftkv(t, err));
     if (o->task == SKV_TRAIN_KVPRED) SKV_TRY(skv_auxiliary_open(t, err));
     for (size_t i = 0; i < o->n_stages; i++) {
