@@ -303,7 +303,7 @@ class MissTest(unittest.TestCase):
         body = {"prompt": moved, "max_tokens": 2, "temperature": 0}
         status, headers, answer = server.ask("POST", "/v1/completions", body)
         details = answer["usage"]["prompt_tokens_details"]
-        self.assertEqual((status, details), (200, {"cached_tokens": 640, "shifted_tokens": 640}))  # in whole pages
+        self.assertEqual((status, details), (200, {"cached_tokens": 640, "cache_write_tokens": 0, "shifted_tokens": 640}))  # in whole pages
         self.assertEqual((headers["x-swiftkv-shifted"], answer["timings"]["shifted_n"]), ("640", 640))
         last = [c for c in server.chunks("/v1/completions", stream_options={"include_usage": True}, **body) if c.get("usage")][-1]
         self.assertEqual(last["usage"]["prompt_tokens_details"], details)

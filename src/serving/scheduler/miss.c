@@ -142,6 +142,7 @@ void skv_worker_explain(skv_scheduler *s, skv_lane *lane, size_t n_usable, size_
                                     .n_rows = n_rows,
                                     .looked = looked};
     skv_cache_miss miss = skv_past_prompts_explain(&s->past, &begun, &with);
+    miss.block = miss.token / SKV_PAGE_ROWS;
     if (with && s->vocab && s->options.tell_miss_texts) {
         tell_text(s, lane->ids, lane->n_prompt, miss.token, miss.sent);
         tell_text(s, with->ids, with->n, miss.token, miss.known);
