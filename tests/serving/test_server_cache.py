@@ -459,6 +459,21 @@ class DiskTest(unittest.TestCase):
         self.assertEqual(len(self.files()), 3)
         self.assertGreater(self.ask(server, prompt_of(400, 11))[1], 0)
 
+    def test_pinned_prompts_leave_the_disk_last(self):
+        """What prompt_cache_key pins stays, up to a quarter of the disk, where newer prompts go."""
+        server = self.serve("--kv-tokens", 640)
+        self.ask(server, prompt_of(100))
+        server.stop()
+        each = self.files()[0].stat().st_size
+        server = self.serve("--kv-tokens", 640, "--cache-disk-bytes", 40 * each + 10)
+        self.ask(server, prompt_of(400, 1), prompt_cache_key="mine")
+        for i in range(2, 14):  # six blocks each
+            self.ask(server, prompt_of(400, i))
+            server.wait_for(lambda m: m["cache_disk_queue_bytes"] == 0)
+        self.assertEqual(self.ask(server, prompt_of(400, 1))[1], 384)
+        self.assertGreater(hits(server, "disk"), 0)
+        self.assertEqual(self.ask(server, prompt_of(400, 2))[1], 0)
+
     def test_bad_files(self):
         ids = prompt_of(500)
         first = self.serve()
