@@ -22,8 +22,8 @@ SHORT = 64
 
 
 def ask(port, ids, n_answer):
-    """Seconds to the first token, and between tokens."""
-    body = json.dumps({"prompt": ids, "max_tokens": n_answer, "stream": True, "temperature": 0, "ignore_eos": True})
+    """Seconds to the first token, and between tokens. With log-probabilities tokens without a text have events too."""
+    body = json.dumps({"prompt": ids, "max_tokens": n_answer, "stream": True, "temperature": 0, "ignore_eos": True, "logprobs": 0})
     request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/completions", body.encode(),
                                      {"Content-Type": "application/json"})
     times = [time.monotonic()]

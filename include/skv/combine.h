@@ -72,12 +72,12 @@ typedef enum skv_where {
     SKV_WHERE_SCORE,
     SKV_WHERE_SIMILARITY, /* and anything else that reads the hidden states of every layer */
     SKV_WHERE_SERVE,
-    SKV_WHERE_READ,      /* serve --role read, and any other engine with prompt_only */
-    SKV_WHERE_RANKS,     /* anywhere, on several processes: skv_engine_options.team */
-    SKV_WHERE_SEQUENCE,  /* a sequence with another method than its engine's, as a request may have
-                          */
-    SKV_WHERE_INVARIANT, /* skv_engine_options.batch_invariant */
-    SKV_WHERE_SHIFT      /* serve --cache-shift: skv_scheduler_options.cache_shift */
+    SKV_WHERE_SHIFT,    /* serve --cache-shift: skv_scheduler_options.cache_shift */
+    SKV_WHERE_READ,     /* serve --role read, and any other engine with prompt_only */
+    SKV_WHERE_RANKS,    /* anywhere, on several processes: skv_engine_options.team */
+    SKV_WHERE_SEQUENCE, /* a sequence with another method than its engine's, as a request may have
+                         */
+    SKV_WHERE_INVARIANT /* skv_engine_options.batch_invariant */
 } skv_where;
 
 typedef struct skv_combination {

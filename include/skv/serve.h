@@ -329,6 +329,7 @@ enum { SKV_MISS_TEXT_BYTES = 80 };
 typedef struct skv_cache_miss {
     skv_miss reason;
     size_t token;       /* TEXT: the first token that differs; otherwise the number found */
+    size_t block;       /* of the cache, in which that token is */
     size_t lost_tokens; /* computed although an earlier prompt has them. TEXT: a lower bound of the
                          * tokens after the difference that are equal again */
     /* TEXT, with options.tell_miss_texts: the text around the difference in this prompt and in the

@@ -52,6 +52,9 @@ typedef struct skv_block_store {
     skv_status (*put)(void *link, const uint8_t *name, const skv_block_value *value,
                       skv_error *err);
     void (*tend)(void *link, skv_block_store_state *state); /* keeps the link alive; never waits */
+    /* These blocks, names [n][SKV_CACHE_NAME_BYTES], count as used: clients want them kept. NULL:
+     * the store has no such order. */
+    void (*touch)(void *link, const uint8_t *names, size_t n);
 } skv_block_store;
 
 /* How the reading of a prompt by another server stands, or why it ended. */

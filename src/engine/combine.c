@@ -48,11 +48,11 @@ static const char *const places[] = {"generate",
                                      "score",
                                      "similarity",
                                      "serve",
+                                     "serve --cache-shift",
                                      "serve --role read",
                                      "several ranks",
                                      "a request's own method",
-                                     "batch invariance",
-                                     "serve --cache-shift"};
+                                     "batch invariance"};
 /* By skv_evictor, then the same by query head, where that can be. */
 #define BY_QUERY_HEAD_NAME(name) #name ",query"
 #define BY_KV_HEAD_NAME(name) NULL

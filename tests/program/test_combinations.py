@@ -51,7 +51,7 @@ VALUES = {"model": ["ordinary model", "SwiftKV model", "AcrossKV model", "SwiftK
 TRAITS = [axis for axis in VALUES if not axis.startswith("--")]
 AXIS_OF = {value: axis for axis in TRAITS for value in VALUES[axis]}
 KINDS = [("f32", "f32"), ("bf16", "bf16"), ("fp8", "int8"), ("int8", "f32"), ("int8", "bf16"), ("f32", "int8"), ("fp8", "bf16")]
-PROGRAMS = ("a request's own method", "batch invariance", "serve --cache-shift")  # what has no column
+PROGRAMS = ("a request's own method", "batch invariance")  # what has no column
 RANKS = "several ranks"  # a column of its own: generate under mpirun
 UNDRAFTED = ("score", "similarity")  # they generate nothing, and do not take --speculate
 SOLE = ("generate", "chat", "bench", "eval")  # where every row works
@@ -84,6 +84,11 @@ def limits_of(cell):
         axis = option or AXIS_OF[names[0]]
         out[axis] = values_of(axis, names)
     return out
+
+
+def of_both(limits):
+    """A row with and without windows: they part rows in the column of --cache-shift alone."""
+    return {**limits, "windows": VALUES["windows"]}
 
 
 def fits(values, limits):
@@ -277,6 +282,7 @@ class CombinationsTest(unittest.TestCase):
                 "score": ("score", model, "--ids-file", ids, "--json", *words),
                 "similarity": ("similarity", model, "--text", text, "--json", *words),
                 "serve": ("serve", model, "--port", 0, *words),
+                "serve --cache-shift": ("serve", model, "--port", 0, "--cache-shift", *words),
                 "serve --role read": ("serve", model, "--port", 0, *self.reader_words(), *words),
                 RANKS: ("generate", model, "--ids-file", ids, *n, "--json", *words)}[place]
 
@@ -397,7 +403,7 @@ class CombinationsTest(unittest.TestCase):
             jobs += [(place, values) for values in self.cover(rows, VALUES, place)]
         places = itertools.cycle(SOLE)
         for limits, said in table.rows:
-            if not any(fits(values, limits) for _, values in jobs):
+            if not any(fits(values, of_both(limits)) for _, values in jobs):
                 jobs += [(next(places), values) for values in self.cover([limits], ["model"], str(limits))[:1]]
         return jobs
 
@@ -435,7 +441,7 @@ class CombinationsTest(unittest.TestCase):
         table = Table(section())
         working, refused = self.working(table), self.refused(table)
         for limits, _ in table.rows:
-            self.assertTrue(any(fits(values, limits) for _, values in working), limits)
+            self.assertTrue(any(fits(values, of_both(limits)) for _, values in working), limits)
         of_ranks = {said[RANKS] for _, said in table.rows}
         self.assertEqual({job[2] for job in refused}, table.rules.keys() - table.columnless - of_ranks)
         jobs = [(*job, "yes") for job in working] + refused

@@ -303,7 +303,7 @@ class MissTest(unittest.TestCase):
         body = {"prompt": moved, "max_tokens": 2, "temperature": 0}
         status, headers, answer = server.ask("POST", "/v1/completions", body)
         details = answer["usage"]["prompt_tokens_details"]
-        self.assertEqual((status, details), (200, {"cached_tokens": 640, "shifted_tokens": 640}))  # in whole pages
+        self.assertEqual((status, details), (200, {"cached_tokens": 640, "cache_write_tokens": 0, "shifted_tokens": 640}))  # in whole pages
         self.assertEqual((headers["x-swiftkv-shifted"], answer["timings"]["shifted_n"]), ("640", 640))
         last = [c for c in server.chunks("/v1/completions", stream_options={"include_usage": True}, **body) if c.get("usage")][-1]
         self.assertEqual(last["usage"]["prompt_tokens_details"], details)
@@ -458,6 +458,21 @@ class DiskTest(unittest.TestCase):
         server = self.serve("--kv-tokens", 640, "--cache-disk-bytes", 3 * each)
         self.assertEqual(len(self.files()), 3)
         self.assertGreater(self.ask(server, prompt_of(400, 11))[1], 0)
+
+    def test_pinned_prompts_leave_the_disk_last(self):
+        """What prompt_cache_key pins stays, up to a quarter of the disk, where newer prompts go."""
+        server = self.serve("--kv-tokens", 640)
+        self.ask(server, prompt_of(100))
+        server.stop()
+        each = self.files()[0].stat().st_size
+        server = self.serve("--kv-tokens", 640, "--cache-disk-bytes", 40 * each + 10)
+        self.ask(server, prompt_of(400, 1), prompt_cache_key="mine")
+        for i in range(2, 14):  # six blocks each
+            self.ask(server, prompt_of(400, i))
+            server.wait_for(lambda m: m["cache_disk_queue_bytes"] == 0)
+        self.assertEqual(self.ask(server, prompt_of(400, 1))[1], 384)
+        self.assertGreater(hits(server, "disk"), 0)
+        self.assertEqual(self.ask(server, prompt_of(400, 2))[1], 0)
 
     def test_bad_files(self):
         ids = prompt_of(500)

@@ -8,13 +8,14 @@ the clients run themselves, streams that are left in a call, results that are no
 import importlib.util
 import json
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT / "tools/checks")]
 
-from server_process import PROGRAM, STORIES, TEMPLATES, ServerTest  # noqa: E402
+from server_process import PROGRAM, STORIES, TEMPLATES, Server, ServerTest  # noqa: E402
 
 import check_conversations as talks  # noqa: E402
 
@@ -223,6 +224,98 @@ class ClientsTest(ServerTest):
                               {"role": "user", "content": [*results, {"type": "text", "text": "Go on."}]}]  # fmt: skip
             self.script.texts = ["Yes."]
             self.assertEqual(client.ask("stream").text, "Yes.")
+
+
+@unittest.skipUnless(STORIES.exists() and TEMPLATES.exists(), "../shared/assets is absent")
+class CacheMissTest(unittest.TestCase):
+    """Why a prompt was not cached, in the usage of each dialect; the texts are the key's own."""
+
+    STORY = "Once upon a time there was a little girl who lived by the sea. " * 12
+    DIALECTS = {
+        "/v1/completions": lambda text: {"prompt": text, "max_tokens": 1},
+        "/v1/chat/completions": lambda text: {"messages": [{"role": "user", "content": text}], "max_tokens": 1},
+        "/v1/responses": lambda text: {"input": text, "max_output_tokens": 1},
+        "/v1/messages": lambda text: {"model": "m", "messages": [{"role": "user", "content": text}], "max_tokens": 1},
+    }  # fmt: skip
+
+    def serve(self, *words):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        keys = Path(folder.name) / "keys"
+        keys.write_text("one\ntwo\n")
+        server = Server(STORIES, "--ctx", 2048, "--name", "m", "--template", QWEN, "--api-key-file", keys, *words)
+        self.addCleanup(server.stop)
+        return server
+
+    def prompt(self, path, clock):
+        return self.DIALECTS[path](f"{path}: the clock says {clock}. {self.STORY}")
+
+    def miss(self, server, path, clock, key, **more):
+        body = self.prompt(path, clock) | more
+        status, _, answer = server.ask("POST", path, body, {"X-Api-Key": key})
+        self.assertEqual(status, 200, answer)
+        if isinstance(answer, dict):
+            return answer["usage"].get("swiftkv_cache_miss")
+        events = [json.loads(line[6:]) for line in answer.splitlines() if line.startswith("data: {")]
+        usages = [e.get("usage") or e.get("response", {}).get("usage") for e in events]
+        told = [u["swiftkv_cache_miss"] for u in usages if u and "swiftkv_cache_miss" in u]
+        self.assertEqual(len(told), 1, usages)
+        return told[0]
+
+    def check(self, server, path, shows):
+        self.miss(server, path, "nine", "one")
+        miss = self.miss(server, path, "four", "one")
+        self.assertEqual(miss["reason"], "text")
+        self.assertGreater(miss["token"], 5)
+        self.assertEqual(miss["block"], miss["token"] // 64)
+        self.assertGreater(miss["lost_tokens"], 200)
+        self.assertEqual({"sent_text", "known_text"} <= miss.keys(), shows)
+        if shows:
+            self.assertIn("four", miss["sent_text"])
+            self.assertIn("nine", miss["known_text"])
+        self.assertIsNone(self.miss(server, path, "nine", "one"))  # all of it was found
+        self.assertNotIn("nine", json.dumps(self.miss(server, path, "four", "two")))  # which has not sent it
+        return miss
+
+    def test_every_dialect(self):
+        server = self.serve("--log-prompt-text")
+        schema = server.ask("GET", "/openapi.json", None, {"X-Api-Key": "one"})[2]["components"]["schemas"]["CacheMiss"]
+        other = {"reason": "new", "block": 0, "token": 0, "lost_tokens": 0}
+        self.assertEqual(self.miss(server, "/v1/chat/completions", "ten", "two"), other)
+        for path in self.DIALECTS:
+            with self.subTest(path=path):
+                miss = self.check(server, path, True)
+                self.assertEqual(miss.keys(), schema["properties"].keys())
+                more = {"stream": True} | ({"stream_options": {"include_usage": True}} if "completions" in path else {})
+                self.assertEqual(self.miss(server, path, "six", "one", **more)["reason"], "text")
+
+    def test_texts_are_for_who_asks_for_them(self):
+        self.check(self.serve(), "/v1/chat/completions", False)
+
+    def test_strict_clients(self):
+        """The packages' own types take the field, and keep it."""
+        server = self.serve("--log-prompt-text")
+        url = f"http://127.0.0.1:{server.port}"
+        strict = {"api_key": "one", "_strict_response_validation": True, "max_retries": 0}
+        asks = {}
+        if has("openai"):
+            import openai
+
+            api = openai.OpenAI(base_url=f"{url}/v1", **strict)
+            asks |= {"/v1/completions": api.completions.create, "/v1/chat/completions": api.chat.completions.create,
+                     "/v1/responses": api.responses.create}  # fmt: skip
+        if has("anthropic"):
+            import anthropic
+
+            asks["/v1/messages"] = anthropic.Anthropic(base_url=url, **strict).messages.create
+        if not asks:
+            self.skipTest("the packages openai and anthropic are not installed")
+        for path, ask in asks.items():
+            for clock in ("nine", "four"):
+                usage = ask(**{"model": "m", **self.prompt(path, clock)}).usage
+            with self.subTest(path=path):
+                self.assertEqual(usage.model_extra["swiftkv_cache_miss"]["reason"], "text")
+                type(usage).model_validate_json(usage.model_dump_json(), strict=True)
 
 
 if __name__ == "__main__":

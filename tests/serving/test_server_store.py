@@ -454,11 +454,32 @@ class SecureTest(StoreCase):
             self.openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
                          "-out", f"{name}.pem", "-days", "2", "-extfile", "names")
 
+    def test_pinned_prompts_count_as_used(self):
+        """A store gives up what was not used for longest; a server may lack the right to say so."""
+        for touches in (True, False):
+            store = self.store(*([] if touches else ["user default on nopass ~skv:* +@all -touch"]))
+            server = self.serve(store)
+            self.ask(server, prompt_of(300), prompt_cache_key="mine")
+            self.sent(server, 4)
+
+            def said(store=store):
+                rows = store.ask("INFO", "commandstats").decode().splitlines()
+                return next((row for row in rows if row.startswith("cmdstat_touch:")), "")
+
+            wait_until(said)
+            if touches:
+                wait_until(lambda: "calls=1," not in said())
+            for seed in range(2):  # and then it does not say so again
+                self.ask(server, prompt_of(300, 5 + seed))
+                self.sent(server, 8 + 4 * seed)
+            self.assertEqual("rejected_calls=1," in said(), not touches)
+            self.assertEqual(server.metrics()["cache_store_up"], 1)
+
     def test_certificates_and_a_user(self):
         self.make_certificates()
         lines = [f"tls-cert-file {self.folder}/store.pem", f"tls-key-file {self.folder}/store.key",
                  f"tls-ca-cert-file {self.folder}/ca.pem", "user default off",
-                 "user cache on >word ~skv:* +get +set +ping"]
+                 "user cache on >word ~skv:* +get +set +touch +ping"]
         store = self.store(*lines, tls=True)
         whole = ["--cache-store-ca", self.folder / "ca.pem", "--cache-store-cert", self.folder / "client.pem",
                  "--cache-store-key", self.folder / "client.key",

@@ -24,6 +24,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/sha256.h"
+#include "base/system.h"
 #include "scheduler/spill.h"
 #include "temp_folder.h"
 
@@ -347,6 +348,130 @@ static void test_limit(void **state)
     skv_spill_close(spill, 60);
 }
 
+/* Pins the first n of some blocks for so many milliseconds. */
+static void pin(skv_spill *spill, const skv_spill_name *names, size_t n, uint64_t ms)
+{
+    skv_spill_pin pins[30];
+    for (size_t i = 0; i < n; i++) {
+        pins[i] = (skv_spill_pin){names[i], skv_spill_item_bytes(N_IDS, N_PAGES, PAGE_BYTES)};
+    }
+    const uint64_t end = skv_clock_ns() + ms * 1000000u;
+    skv_spill_pin_text(spill, &(skv_pinned_text){1, end, pins, n});
+}
+
+static bool has_all(skv_spill *spill, const skv_spill_name *names, size_t n)
+{
+    size_t i = 0;
+    while (i < n && skv_spill_has(spill, &names[i])) i++;
+    return i == n;
+}
+
+/* A pinned block outlives newer ones that are not, and one whose pin has ended does not. */
+static void test_pins(void **state)
+{
+    enum { LIMIT = 12, PINNED = 2 };
+    fixture *f = *state;
+    skv_spill_name names[30];
+    f->options.bytes_max = LIMIT * skv_spill_item_bytes(N_IDS, N_PAGES, PAGE_BYTES);
+    skv_spill *spill = open_spill(f);
+    make_names(spill, names, 30);
+    pin(spill, names, PINNED, 3600000); /* before they are there */
+    for (size_t i = 0; i < 30; i++) put_block(spill, names, i);
+    wait_written(spill);
+    assert_true(has_all(spill, names, PINNED));
+    assert_false(skv_spill_has(spill, &names[PINNED]));
+    assert_false(skv_spill_has(spill, &names[30 - LIMIT + PINNED - 1]));
+    assert_true(has_all(spill, names + 30 - LIMIT + PINNED, LIMIT - PINNED));
+    assert_int_equal(stats_of(spill).n_files, LIMIT);
+    assert_int_equal(fetch(spill, names, PINNED), PINNED);
+    skv_spill_close(spill, 60);
+    spill = open_spill(f); /* a restart forgets pins, and not what has been used */
+    pin(spill, names, PINNED, 1);
+    rest();
+    rest();
+    for (size_t i = PINNED; i < PINNED + LIMIT; i++) put_block(spill, names, i);
+    wait_written(spill);
+    assert_false(skv_spill_has(spill, &names[0]) || skv_spill_has(spill, &names[1]));
+    skv_spill_close(spill, 60);
+}
+
+/* More than a part of the disk cannot be pinned: the first blocks stay. */
+static void test_most_that_is_pinned(void **state)
+{
+    enum { LIMIT = 12, SHARE = LIMIT / 4 };
+    fixture *f = *state;
+    skv_spill_name names[30];
+    f->options.bytes_max = LIMIT * skv_spill_item_bytes(N_IDS, N_PAGES, PAGE_BYTES);
+    skv_spill *spill = open_spill(f);
+    make_names(spill, names, 30);
+    pin(spill, names, 30, 3600000);
+    for (size_t i = 0; i < 30; i++) put_block(spill, names, i);
+    wait_written(spill);
+    assert_true(has_all(spill, names, SHARE));
+    assert_false(skv_spill_has(spill, &names[SHARE]));
+    assert_true(has_all(spill, names + 30 - LIMIT + SHARE, LIMIT - SHARE));
+    skv_spill_close(spill, 60);
+}
+
+/* An owner pins `n` names, numbered from `first` on. */
+static void pin_numbers(skv_spill_pins *pins, uint64_t owner, uint8_t first, uint8_t n)
+{
+    skv_spill_pin at[32] = {{.weight = 0}};
+    for (uint8_t i = 0; i < n; i++) {
+        at[i].name.bytes[0] = (uint8_t)(first + i);
+        at[i].weight = 10;
+    }
+    skv_spill_pins_add(pins, &(skv_pinned_text){owner, 100, at, n}, 1);
+}
+
+static size_t count_numbers(const skv_spill_pins *pins, uint8_t first, uint8_t n, uint64_t now)
+{
+    size_t n_pinned = 0;
+    for (uint8_t i = 0; i < n; i++) {
+        const skv_spill_name name = {{(uint8_t)(first + i)}};
+        n_pinned += skv_spill_pins_has(pins, &name, now);
+    }
+    return n_pinned;
+}
+
+/* One key's pins take no more than its share, and another's only beyond that. */
+static void test_shares_of_pins(void **state)
+{
+    (void)state;
+    skv_spill_pins pins;
+    skv_spill_name names[8];
+    assert_int_equal(skv_spill_pins_init(&pins, 200, NULL), SKV_OK);
+    pin_numbers(&pins, 1, 0, 5);
+    pin_numbers(&pins, 2, 50, 30);
+    assert_int_equal(count_numbers(&pins, 0, 5, 99), 5);
+    assert_int_equal(count_numbers(&pins, 50, 10, 99), 10); /* the beginning */
+    assert_int_equal(count_numbers(&pins, 60, 20, 99), 0);
+    pin_numbers(&pins, 3, 100, 30); /* 5 + 10 + 10: the largest loses until all fit */
+    assert_int_equal(count_numbers(&pins, 0, 5, 99), 5);
+    const size_t n_2 = count_numbers(&pins, 50, 10, 99), n_3 = count_numbers(&pins, 100, 10, 99);
+    assert_int_equal(n_2 + n_3, 15);
+    assert_true(n_2 >= 7 && n_3 >= 7);
+    assert_int_equal(count_numbers(&pins, 50, 7, 99), 7);
+    pin_numbers(&pins, 2, 150, 10); /* its own older ones go */
+    assert_int_equal(count_numbers(&pins, 0, 5, 99), 5);
+    assert_true(count_numbers(&pins, 150, 7, 99) == 7 && count_numbers(&pins, 50, 10, 99) <= 1);
+    assert_int_equal(count_numbers(&pins, 0, 5, 100), 0);
+    size_t n_told = 0, n; /* each in its turn */
+    for (size_t i = 0; i < 3; i++) {
+        n = skv_spill_pins_next(&pins, 99, names, 8);
+        for (size_t k = 0; k < n; k++) n_told += names[k].bytes[0] < 5;
+    }
+    assert_int_equal(n_told, 5);
+    for (uint64_t owner = 4; owner < 4 + 2 * SKV_SPILL_PIN_OWNERS; owner++) {
+        pin_numbers(&pins, owner, (uint8_t)owner, 1);
+    }
+    assert_true(pins.weight <= 200);
+    pin_numbers(&pins, 9, 200, 0);
+    skv_spill_pins_add(&pins, &(skv_pinned_text){.owner = 9, .end_ns = 1}, UINT64_C(2000000000));
+    assert_int_equal(pins.entries.n, 0); /* the ended ones are gone */
+    skv_spill_pins_release(&pins);
+}
+
 /* A disk that takes no more: blocks are lost, one line is said, and later ones are written. */
 static void test_full_disk(void **state)
 {
@@ -493,6 +618,9 @@ int main(void)
         TEST(test_foreign_files),
         TEST(test_a_new_secret_makes_all_foreign),
         TEST(test_limit),
+        TEST(test_pins),
+        TEST(test_most_that_is_pinned),
+        cmocka_unit_test(test_shares_of_pins),
         TEST(test_full_disk),
         TEST(test_queue_is_bounded),
         TEST(test_one_process_at_a_time),

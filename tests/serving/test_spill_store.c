@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "base/system.h"
 #include "scheduler/spill.h"
 
 enum { PAGE_BYTES = 512, N_PAGES = 3, N_IDS = 64, N = 5, VALUES_MAX = 32, VALUE_BYTES = 4096 };
@@ -22,13 +23,14 @@ enum { PAGE_BYTES = 512, N_PAGES = 3, N_IDS = 64, N = 5, VALUES_MAX = 32, VALUE_
 typedef struct value {
     uint8_t name[SKV_CACHE_NAME_BYTES];
     unsigned char data[VALUE_BYTES];
-    size_t n;
+    size_t n, used;
 } value;
 
 typedef struct memory {
     pthread_mutex_t lock; /* guards all of it */
     value at[VALUES_MAX];
     size_t n, n_puts;
+    size_t room, clock; /* room > 0: so many values, the least recently used go; uses, counted */
     bool away, full, hangs, lost;
 } memory;
 
@@ -79,15 +81,37 @@ static skv_status get(void *link, const uint8_t *name, size_t n_max, const unsig
     return fits ? SKV_OK : SKV_IO;
 }
 
+static value *place_for(memory *m)
+{
+    value *oldest = &m->at[0];
+    if (m->room == 0 || m->n < m->room) return &m->at[m->n++];
+    for (size_t i = 1; i < m->n; i++) {
+        if (m->at[i].used < oldest->used) oldest = &m->at[i];
+    }
+    return oldest;
+}
+
+static void touch(void *link, const uint8_t *names, size_t n)
+{
+    memory *m = link;
+    pthread_mutex_lock(&m->lock);
+    for (size_t i = 0; i < n; i++, names += SKV_CACHE_NAME_BYTES) {
+        value *v = find(m, names);
+        if (v) v->used = ++m->clock;
+    }
+    pthread_mutex_unlock(&m->lock);
+}
+
 static skv_status put(void *link, const uint8_t *name, const skv_block_value *given, skv_error *err)
 {
     memory *m = link;
     pthread_mutex_lock(&m->lock);
     skv_status status = m->away ? SKV_CANCELLED : m->full ? SKV_FULL : SKV_OK;
     value *v = find(m, name);
-    if (!v && status == SKV_OK) v = &m->at[m->n++];
+    if (!v && status == SKV_OK) v = place_for(m);
     if (status == SKV_OK) {
         m->n_puts++;
+        v->used = ++m->clock;
         memcpy(v->name, name, sizeof v->name);
         memcpy(v->data, given->head, given->n_head);
         memcpy(v->data + given->n_head, given->body, given->n_body);
@@ -132,7 +156,8 @@ static skv_spill *open_spill(memory *m, uint8_t key, uint8_t model)
                                    .close = close_link,
                                    .get = get,
                                    .put = put,
-                                   .tend = tend};
+                                   .tend = tend,
+                                   .touch = touch};
     skv_spill_options options = {.store = &store,
                                  .secret = secret,
                                  .queue_bytes = 1 << 20,
@@ -343,6 +368,44 @@ static void test_one_that_hangs(void **state)
     skv_spill_close(spill, 60);
 }
 
+static void put_number(skv_spill *spill, uint8_t i)
+{
+    skv_spill_item *item = skv_spill_item_create(N_IDS, N_PAGES, PAGE_BYTES);
+    assert_non_null(item);
+    item->kind = SKV_SPILL_BLOCK;
+    item->name = (skv_spill_name){{i, 1}};
+    memset(item->ids, 0, N_IDS * sizeof *item->ids);
+    memset(item->pages, i, (size_t)N_PAGES * PAGE_BYTES);
+    skv_spill_put(spill, item);
+    wait_sent(spill);
+}
+
+static bool stands(memory *m, uint8_t i)
+{
+    pthread_mutex_lock(&m->lock);
+    const bool so = find(m, (skv_spill_name){{i, 1}}.bytes);
+    pthread_mutex_unlock(&m->lock);
+    return so;
+}
+
+/* A store that gives up what was not used for longest keeps pinned blocks, while their pins last.
+ */
+static void test_pins(void **state)
+{
+    memory *m = *state;
+    const skv_spill_pin pins[] = {{{{0, 1}}, 1}, {{{1, 1}}, 1}, {{{2, 1}}, 1}};
+    skv_spill *spill = open_spill(m, 1, 1);
+    m->room = 8;
+    const uint64_t now = skv_clock_ns();
+    skv_spill_pin_text(spill, &(skv_pinned_text){1, now + 3600000000000u, pins, 2});
+    skv_spill_pin_text(spill, &(skv_pinned_text){1, now + 1, pins + 2, 1});
+    for (uint8_t i = 0; i < 24; i++) put_number(spill, i);
+    assert_true(stands(m, 0) && stands(m, 1));
+    for (uint8_t i = 2; i < 18; i++) assert_false(stands(m, i));
+    for (uint8_t i = 18; i < 24; i++) assert_true(stands(m, i));
+    skv_spill_close(spill, 60);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -352,6 +415,7 @@ int main(void)
         TEST(test_what_the_store_changes),
         TEST(test_away_full_and_lost),
         TEST(test_one_that_hangs),
+        TEST(test_pins),
     };
     return cmocka_run_group_tests_name("spill_store", tests, NULL, NULL);
 }

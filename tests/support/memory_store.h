@@ -88,7 +88,8 @@ static inline skv_block_store memory_store_of(memory_store *m)
                              memory_store_close,
                              memory_store_get,
                              memory_store_put,
-                             memory_store_tend};
+                             memory_store_tend,
+                             NULL};
 }
 
 static inline void memory_store_clear(memory_store *m)

@@ -34,11 +34,14 @@ void skv_worker_open_past(skv_scheduler *s)
     s->past.max_pinned = s->engine->options.kv_tokens;
 }
 
-static void pin(skv_scheduler *s, const skv_job *job, size_t n, double seconds, uint64_t key)
+static void pin(skv_scheduler *s, const skv_lane *lane, size_t n, double seconds, uint64_t key)
 {
+    const skv_job *job = lane->job;
     if (!(seconds > 0) || n == 0) return;
     const uint64_t end = skv_clock_ns() + (uint64_t)(seconds * 1e9);
-    skv_past_prompts_pin(&s->past, job->owner, &(skv_past_pin){.n = n, .end = end, .key = key});
+    const skv_past_pin made = {.n = n, .end = end, .key = key};
+    skv_past_prompts_pin(&s->past, job->owner, &made);
+    skv_worker_pin_kept(s, job, &made, lane->ids);
 }
 
 /* Pins the beginnings that a job names: up to the token that spells the last byte of each. Returns
@@ -56,7 +59,7 @@ static size_t pin_beginnings(skv_scheduler *s, const skv_lane *lane)
         n_seen += s->vocab ? text.size : 1;
         for (size_t i = 0; i < p->n_pins; i++) {
             if (pinned[i] || (n_seen < p->pins[i].n_bytes && n < lane->n_prompt)) continue;
-            pin(s, lane->job, n, p->pins[i].seconds, 0);
+            pin(s, lane, n, p->pins[i].seconds, 0);
             if (p->pins[i].seconds >= SKV_PIN_LONG_SECONDS) n_long = n;
             pinned[i] = true;
             n_left--;
@@ -75,7 +78,7 @@ void skv_worker_note_prompt(skv_scheduler *s, const skv_lane *lane, size_t n)
     const bool known = skv_past_prompts_add(&s->past, job->owner, job->domain, lane->ids, n);
     const bool begins = known && n == lane->n_prompt; /* the answer's end has its pins from here */
     const size_t n_pinned = begins ? pin_beginnings(s, lane) : 0;
-    if (known) pin(s, job, n, seconds, job->params.pin_key);
+    if (known) pin(s, lane, n, seconds, job->params.pin_key);
     const size_t n_long = begins && seconds >= SKV_PIN_LONG_SECONDS ? n_kept : n_pinned;
     pthread_mutex_lock(&job->lock);
     job->stats.kept_tokens = n_kept;
@@ -142,6 +145,7 @@ void skv_worker_explain(skv_scheduler *s, skv_lane *lane, size_t n_usable, size_
                                     .n_rows = n_rows,
                                     .looked = looked};
     skv_cache_miss miss = skv_past_prompts_explain(&s->past, &begun, &with);
+    miss.block = miss.token / SKV_PAGE_ROWS;
     if (with && s->vocab && s->options.tell_miss_texts) {
         tell_text(s, lane->ids, lane->n_prompt, miss.token, miss.sent);
         tell_text(s, with->ids, with->n, miss.token, miss.known);

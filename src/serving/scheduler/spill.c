@@ -11,6 +11,8 @@
 #include "scheduler/spill_impl.h"
 
 static const uint64_t DISK_SILENCE_NS = 2000000000u;
+static const uint64_t TELL_PINS_NS = 1000000000u; /* a store is told of pins once in this time, */
+enum { PINS_TOLD = 64 };                          /* or with each item, of so many */
 
 static size_t bytes_of(const skv_spill *s, const skv_spill_item *item)
 {
@@ -129,7 +131,7 @@ void skv_spill_count_drop(skv_spill *s)
 static void remember_name(skv_spill *s, const skv_spill_name *name)
 {
     skv_spill_name old;
-    while (skv_spill_list_make_way(&s->list, 1, &old)) continue;
+    while (skv_spill_list_make_way(&s->list, NULL, 1, &old)) continue;
     if (!skv_spill_list_add(&s->list, name, 1)) skv_spill_list_touch(&s->list, name);
 }
 
@@ -169,6 +171,13 @@ void skv_spill_note_use(skv_spill *s, const skv_spill_name *name)
     skv_spill_put(s, item);
 }
 
+void skv_spill_pin_text(skv_spill *s, const skv_pinned_text *text)
+{
+    pthread_mutex_lock(&s->lock);
+    skv_spill_pins_add(&s->pins, text, skv_clock_ns());
+    pthread_mutex_unlock(&s->lock);
+}
+
 void skv_spill_put_text(skv_spill *s, uint64_t domain, uint64_t key, const int32_t *ids,
                         size_t n_ids)
 {
@@ -203,7 +212,8 @@ static void take_lock(skv_spill *s)
 static skv_status write_item(skv_spill *s, const skv_spill_item *item, skv_error *err)
 {
     skv_spill_name old;
-    while (s->folder && skv_spill_list_make_way(&s->list, weight_of(s, item), &old)) {
+    const size_t weight = weight_of(s, item);
+    while (s->folder && skv_spill_list_make_way(&s->list, &s->pins, weight, &old)) {
         leave_lock(s);
         s->medium->remove(s, &old);
         take_lock(s);
@@ -215,7 +225,7 @@ static skv_status write_item(skv_spill *s, const skv_spill_item *item, skv_error
         if (status != SKV_OK) skv_spill_list_remove(&s->list, &item->name);
         return status;
     }
-    if (status == SKV_OK && !skv_spill_list_add(&s->list, &item->name, weight_of(s, item))) {
+    if (status == SKV_OK && !skv_spill_list_add(&s->list, &item->name, weight)) {
         s->medium->remove(s, &item->name);
         status = skv_fail(err, SKV_MEMORY, "no memory");
     }
@@ -369,6 +379,22 @@ static skv_spill_fetch *next_fetch(const skv_spill *s)
     return f;
 }
 
+/* A store gives up the least recently used items, with each new one. */
+static void tell_pins(skv_spill *s)
+{
+    skv_spill_name names[PINS_TOLD];
+    const uint64_t now = skv_clock_ns();
+    const bool due = s->stats.n_written != s->n_told || now - s->told_ns > TELL_PINS_NS;
+    if (!s->medium->pin || !due) return;
+    s->n_told = s->stats.n_written;
+    s->told_ns = now;
+    const size_t n = skv_spill_pins_next(&s->pins, now, names, PINS_TOLD);
+    if (n == 0) return;
+    leave_lock(s);
+    s->medium->pin(s, names, n);
+    take_lock(s);
+}
+
 static void tend(skv_spill *s)
 {
     if (!s->medium->tend) return;
@@ -397,6 +423,7 @@ static void *work(void *arg)
     pthread_mutex_lock(&s->lock);
     for (;;) {
         tend(s);
+        tell_pins(s);
         skv_spill_fetch *fetch = next_fetch(s);
         if (s->stopping && (!s->first || skv_clock_ns() > s->give_up_ns)) break;
         if (fetch) {
@@ -543,9 +570,16 @@ static void free_spill(skv_spill *s)
 {
     s->medium->release(s);
     skv_spill_list_release(&s->list);
+    skv_spill_pins_release(&s->pins);
     skv_free(s->texts);
     skv_free(s->folder);
     skv_free(s);
+}
+
+/* Half of a folder's bytes; the size of a store is unknown, so a number of items. */
+static size_t most_pinned(const skv_spill *s)
+{
+    return s->folder ? s->options.bytes_max / 2 : SKV_SPILL_PINS_MAX;
 }
 
 skv_status skv_spill_open(const skv_spill_options *options, skv_spill **out, skv_error *err)
@@ -558,6 +592,7 @@ skv_status skv_spill_open(const skv_spill_options *options, skv_spill **out, skv
     s->place = (skv_spill_place){.folder_fd = -1, .form.page_bytes = options->page_bytes};
     s->lock_fd = -1;
     skv_status status = s->medium->prepare(s, err);
+    if (status == SKV_OK) status = skv_spill_pins_init(&s->pins, most_pinned(s), err);
     s->options.secret = NULL;
     s->options.store = NULL;
     if (status != SKV_OK) {

@@ -13,6 +13,7 @@
  *     spill_folder.c which files there are, under the limit of bytes; the secret, the lock, and
  *                    the files found at the start
  *     spill_store.c  the same for a store, which the program brings
+ *     spill_pins.c   items that are given up last
  *     spill.c        the queue, fetches and the thread
  */
 #ifndef SKV_SERVE_SPILL_H
@@ -20,6 +21,7 @@
 
 #include "base/sha256.h"
 #include "scheduler/spill_file.h"
+#include "scheduler/spill_pins.h"
 #include "skv/serve.h"
 
 typedef struct skv_spill skv_spill;
@@ -82,6 +84,9 @@ bool skv_spill_wait_room(skv_spill *spill, size_t n_bytes, double seconds);
 void skv_spill_put(skv_spill *spill, skv_spill_item *item);
 /** A block that the disk has was used in memory: it is given up later than those before. */
 void skv_spill_note_use(skv_spill *spill, const skv_spill_name *name);
+/** Items of a text that are given up later than others, whether they are there yet or not. The
+ * weight of a pin is bytes on disk, and 1 in a store. */
+void skv_spill_pin_text(skv_spill *spill, const skv_pinned_text *text);
 /** Counts an item that was not put for want of room. */
 void skv_spill_count_drop(skv_spill *spill);
 /** A text: the ids of a prompt and its answer by their place in the text index. */

@@ -80,11 +80,25 @@ void skv_spill_list_remove(skv_spill_list *list, const skv_spill_name *name)
     if (e) drop(list, e);
 }
 
-bool skv_spill_list_make_way(skv_spill_list *list, size_t n_bytes, skv_spill_name *removed)
+/* Pinned entries at the old end become the newest. Pins hold a part of the list alone; if all of it
+ * is pinned nonetheless, each has had its turn. */
+static void spare_pinned(skv_spill_list *list, const skv_spill_pins *pins)
+{
+    const uint64_t now = skv_clock_ns();
+    for (size_t i = 0; i < list->entries.n; i++) {
+        entry *oldest = (entry *)list->entries.oldest;
+        if (!skv_spill_pins_has(pins, &oldest->name, now)) return;
+        skv_lru_touch(&list->entries, &oldest->node);
+    }
+}
+
+bool skv_spill_list_make_way(skv_spill_list *list, const skv_spill_pins *pins, size_t n_bytes,
+                             skv_spill_name *removed)
 {
     bool fits = n_bytes <= list->bytes_max && list->n_bytes <= list->bytes_max - n_bytes;
+    if (fits || !list->entries.oldest) return false;
+    if (pins) spare_pinned(list, pins);
     entry *oldest = (entry *)list->entries.oldest;
-    if (fits || !oldest) return false;
     *removed = oldest->name;
     drop(list, oldest);
     return true;
@@ -249,7 +263,7 @@ static skv_status take_files(skv_spill *s, found_list *list, skv_error *err)
         const found_file *file = &list->at[i];
         skv_spill_name old;
         bool fits = file->n_bytes <= s->options.bytes_max;
-        while (fits && skv_spill_list_make_way(&s->list, file->n_bytes, &old)) {
+        while (fits && skv_spill_list_make_way(&s->list, NULL, file->n_bytes, &old)) {
             skv_spill_file_remove(&s->place, &old);
         }
         if (!fits || !skv_spill_list_add(&s->list, &file->name, file->n_bytes)) {

@@ -7,6 +7,7 @@
 #include "base/lru.h"
 #include "scheduler/spill.h"
 #include "scheduler/spill_file.h"
+#include "scheduler/spill_pins.h"
 
 /* Which files there are: their names and sizes, in order of use, under a limit of bytes. The lock
  * of the spill guards it. */
@@ -23,9 +24,9 @@ SKV_MUST_CHECK bool skv_spill_list_add(skv_spill_list *list, const skv_spill_nam
 void skv_spill_list_touch(skv_spill_list *list, const skv_spill_name *name);
 void skv_spill_list_remove(skv_spill_list *list, const skv_spill_name *name);
 /** Takes the oldest out of the list when n_bytes more do not fit below the limit; false: they do,
- * or nothing is left. */
-SKV_MUST_CHECK bool skv_spill_list_make_way(skv_spill_list *list, size_t n_bytes,
-                                            skv_spill_name *removed);
+ * or nothing is left. Those that are pinned count as used (pins NULL: none is). */
+SKV_MUST_CHECK bool skv_spill_list_make_way(skv_spill_list *list, const skv_spill_pins *pins,
+                                            size_t n_bytes, skv_spill_name *removed);
 
 /* ---- the spill ---- */
 
@@ -41,6 +42,8 @@ typedef struct skv_spill_medium {
                        skv_error *err);
     void (*remove)(skv_spill *s, const skv_spill_name *name);
     void (*touch)(skv_spill *s, const skv_spill_name *name);
+    /* Tells that these are pinned, again and again; NULL: the list is its order. */
+    void (*pin)(skv_spill *s, const skv_spill_name *names, size_t n);
     /* The periodic work; NULL: none. */
     void (*tend)(skv_spill *s, skv_block_store_state *state);
 } skv_spill_medium;
@@ -80,6 +83,8 @@ struct skv_spill {
     skv_block_store_state store_state;
     uint64_t give_up_ns; /* while stopping */
     skv_spill_list list;
+    skv_spill_pins pins;
+    uint64_t told_ns, n_told;      /* when the medium was told of pins last, and n_written then */
     skv_spill_item *first, *last;  /* owned: to be written */
     const skv_spill_item *writing; /* borrowed: the thread is at it */
     skv_spill_fetch *fetches;      /* owned by the callers that began them */

@@ -7,6 +7,7 @@
  * The list has the names of the items that the store is believed to have, so that they are not sent
  * again: a bounded number, forgotten when an instance comes back, which may have lost its own.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -88,6 +89,12 @@ static void leave(skv_spill *s, const skv_spill_name *name)
     (void)name;
 }
 
+static void pin(skv_spill *s, const skv_spill_name *names, size_t n)
+{
+    static_assert(sizeof *names == SKV_CACHE_NAME_BYTES, "names lie one after the other");
+    if (s->store.touch) s->store.touch(s->store_link, names->bytes, n);
+}
+
 static void tend(skv_spill *s, skv_block_store_state *state)
 {
     s->store.tend(s->store_link, state);
@@ -101,6 +108,7 @@ const skv_spill_medium *skv_spill_medium_store(void)
                                             .read = read_value,
                                             .remove = leave,
                                             .touch = leave,
+                                            .pin = pin,
                                             .tend = tend};
     return &medium;
 }

@@ -22,6 +22,7 @@
  *     keep_pages.c  pages that are on their way there
  *     keep_rows.c   its smaller form for SwiftKV
  *     keep_states.c checkpoints there
+ *     keep_pins.c   pins there
  *     rows_print.c  a fingerprint of everything that the rows on disk depend on
  *     remote.c      prompts that another server reads
  *     store_prompt.c prompts that are read for others
@@ -234,6 +235,13 @@ void skv_worker_pause_idle(skv_scheduler *s);
 void skv_worker_follow_idle(skv_scheduler *s, const skv_lane *lane, size_t n_found);
 /** Drops all of them. */
 void skv_worker_end_idle(skv_scheduler *s);
+
+/* ---- keep_pins.c ---- */
+
+/** The beginning of n tokens of a text is given up later than others there, up to a time of
+ * skv_clock_ns. */
+void skv_worker_pin_kept(skv_scheduler *s, const skv_job *job, const skv_past_pin *pin,
+                         const int32_t *ids);
 
 /* ---- keep.c ---- */
 

@@ -91,7 +91,8 @@ typedef struct redis_link {
     char why[REDIS_WHY_BYTES];          /* why it is down */
     uint64_t told_ns; /* since when lines for the operator are counted; 0: none yet */
     size_t n_told;
-    bool told_up; /* the last error of one of them */
+    bool told_up;  /* the last error of one of them */
+    bool no_touch; /* it has refused TOUCH */
 } redis_link;
 
 void redis_link_init(redis_link *link, const redis_address *address);
@@ -106,6 +107,9 @@ SKV_MUST_CHECK skv_status redis_link_get(redis_link *link, const char *key, size
                                          skv_error *err);
 SKV_MUST_CHECK skv_status redis_link_put(redis_link *link, const char *key,
                                          const skv_block_value *value, skv_error *err);
+
+/** Sends a TOUCH; one that is refused is the last. */
+void redis_link_touch(redis_link *link, const char *command, size_t n);
 
 /** Monotonic. */
 uint64_t redis_now_ns(void);

@@ -334,3 +334,14 @@ skv_status redis_link_put(redis_link *link, const char *key, const skv_block_val
     link->wait_ns = WAIT_MIN_NS;
     return SKV_OK;
 }
+
+void redis_link_touch(redis_link *link, const char *command, size_t n)
+{
+    skv_error err;
+    char *line;
+    const uint64_t limit = limit_of(link, n);
+    if (link->no_touch || send_all(link, command, n, limit, &err) != SKV_OK) return;
+    const skv_status status = read_line(link, limit, &line, &err);
+    if (status == SKV_FULL) link->no_touch = true; /* it does not let us, or is no Redis */
+    if (status == SKV_OK && *line != ':') (void)lose(link, "no answer to TOUCH", &err);
+}

@@ -160,6 +160,38 @@ static skv_status put(void *link, const uint8_t *name, const skv_block_value *va
     return status;
 }
 
+enum { TOUCHED_MAX = 32, TOUCH_BYTES = TOUCHED_MAX * (KEY_BYTES + 16) + 64 };
+
+/* Of some names those of instance i. */
+static void touch_there(instances *all, int i, const uint8_t *names, size_t n)
+{
+    char words[TOUCH_BYTES], command[TOUCH_BYTES + 64], key[KEY_BYTES];
+    size_t n_words = 1, n_bytes = 0;
+    for (size_t k = 0; k < n; k++, names += SKV_CACHE_NAME_BYTES) {
+        if (choose(all, names) != i) continue;
+        make_key(names, key);
+        n_bytes += (size_t)snprintf(words + n_bytes, sizeof words - n_bytes, "$%zu\r\n%s\r\n",
+                                    strlen(key), key);
+        n_words++;
+    }
+    if (n_words == 1) return;
+    const int n_all = snprintf(command, sizeof command, "*%zu\r\n$5\r\nTOUCH\r\n%.*s", n_words,
+                               (int)n_bytes, words);
+    redis_link_touch(&all->links[i], command, (size_t)n_all);
+}
+
+static void touch(void *link, const uint8_t *names, size_t n)
+{
+    instances *all = link;
+    for (size_t first = 0; first < n; first += TOUCHED_MAX) {
+        const size_t n_now = n - first < TOUCHED_MAX ? n - first : TOUCHED_MAX;
+        for (size_t i = 0; i < all->store->n; i++) {
+            if (all->links[i].state != REDIS_UP) continue;
+            touch_there(all, (int)i, names + first * SKV_CACHE_NAME_BYTES, n_now);
+        }
+    }
+}
+
 /* ---- life ---- */
 
 static skv_status read_options(redis_store *store, const redis_options *options, skv_error *err)
@@ -203,5 +235,6 @@ skv_block_store redis_store_table(redis_store *store)
                              .close = close_links,
                              .get = get,
                              .put = put,
-                             .tend = tend};
+                             .tend = tend,
+                             .touch = touch};
 }

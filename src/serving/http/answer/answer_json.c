@@ -29,14 +29,33 @@ static void add_drafts(skv_buf *out, const skv_draft_counts drafts[SKV_DRAFT_SOU
 
 void answer_cached(skv_buf *out, const skv_job_stats *stats)
 {
-    skv_buf_printf(out, "{\"cached_tokens\":%zu", stats->cached_tokens);
+    const size_t n_read = stats->cached_tokens, n_kept = stats->kept_tokens;
+    skv_buf_printf(out, "{\"cached_tokens\":%zu,\"cache_write_tokens\":%zu", n_read,
+                   n_kept > n_read ? n_kept - n_read : 0);
     if (stats->shifted_tokens > 0) {
         skv_buf_printf(out, ",\"shifted_tokens\":%zu", stats->shifted_tokens);
     }
     skv_buf_text(out, "}");
 }
 
-void answer_usage(skv_buf *out, const skv_job_stats *stats)
+/* Texts of a server without keys are anyone's: only its log has them. */
+void answer_miss(skv_buf *out, const exchange *ex, const skv_cache_miss *miss)
+{
+    if (miss->reason == SKV_MISS_NONE) return;
+    skv_buf_printf(out,
+                   ",\"swiftkv_cache_miss\":{\"reason\":\"%s\",\"block\":%zu,\"token\":%zu,"
+                   "\"lost_tokens\":%zu",
+                   skv_miss_name(miss->reason), miss->block, miss->token, miss->lost_tokens);
+    if (ex->key && miss->sent[0] && miss->known[0]) {
+        skv_buf_text(out, ",\"sent_text\":");
+        out_json_str(out, miss->sent);
+        skv_buf_text(out, ",\"known_text\":");
+        out_json_str(out, miss->known);
+    }
+    skv_buf_text(out, "}");
+}
+
+void answer_usage(skv_buf *out, const exchange *ex, const skv_job_stats *stats)
 {
     skv_buf_printf(out,
                    "{\"prompt_tokens\":%zu,\"completion_tokens\":%zu,\"total_tokens\":%zu,"
@@ -45,6 +64,7 @@ void answer_usage(skv_buf *out, const skv_job_stats *stats)
                    stats->prompt_tokens + stats->completion_tokens);
     answer_cached(out, stats);
     add_drafts(out, stats->drafts);
+    answer_miss(out, ex, &stats->miss);
     skv_buf_text(out, "}");
 }
 

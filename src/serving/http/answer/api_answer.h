@@ -105,10 +105,13 @@ void answer_write_finish(skv_buf *out, const api_choice *c);
 
 /* ---- answer_json.c: pieces that the responses of all generating endpoints have in common ---- */
 
-/** {"cached_tokens":...} */
+/** {"cached_tokens":...,"cache_write_tokens":...} */
 void answer_cached(skv_buf *out, const skv_job_stats *stats);
+/** ,"swiftkv_cache_miss":{"reason":...}, or nothing where all was found: at the end of a usage, in
+ * a field that no API of others has. */
+void answer_miss(skv_buf *out, const exchange *ex, const skv_cache_miss *miss);
 /** {"prompt_tokens":...,"prompt_tokens_details":{"cached_tokens":...}} */
-void answer_usage(skv_buf *out, const skv_job_stats *stats);
+void answer_usage(skv_buf *out, const exchange *ex, const skv_job_stats *stats);
 /** {"prompt_n":...,"prompt_ms":...,"predicted_per_second":...,...} */
 void answer_timings(skv_buf *out, const skv_job_stats *stats);
 /** {"total":...,"cache":...,"processed":...,"time_ms":...} of the prompt. */

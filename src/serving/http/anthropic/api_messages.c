@@ -33,6 +33,7 @@ static void write_usage(const answer *a, skv_buf *out)
     if (stats.shifted_tokens > 0) {
         skv_buf_printf(out, ",\"shifted_input_tokens\":%zu", stats.shifted_tokens);
     }
+    answer_miss(out, a->ex, &stats.miss);
     skv_buf_text(out, "}");
 }
 

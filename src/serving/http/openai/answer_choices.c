@@ -56,7 +56,7 @@ static void write_back(answer *a, skv_buf *out)
     skv_job_stats stats;
     generation_stats(&a->g, &stats);
     skv_buf_text(out, "],\"usage\":");
-    answer_usage(out, &stats);
+    answer_usage(out, a->ex, &stats);
     skv_buf_text(out, ",\"timings\":");
     answer_timings(out, &stats);
     skv_buf_text(out, "}");
@@ -81,7 +81,8 @@ static void end_event(const answer *a, skv_buf *out, size_t n_tokens, bool with_
     skv_buf_text(out, "]");
     if (a->params.continuous_usage) {
         skv_buf_text(out, ",\"usage\":");
-        answer_usage(out, &stats);
+        stats.miss.reason = SKV_MISS_NONE; /* the last event has it */
+        answer_usage(out, a->ex, &stats);
     } else if (a->params.include_usage) {
         skv_buf_text(out, ",\"usage\":null");
     }
@@ -133,7 +134,7 @@ static void write_usage(const answer *a, skv_buf *out)
     generation_stats(&a->g, &stats);
     begin_event(a, out);
     skv_buf_text(out, "],\"usage\":");
-    answer_usage(out, &stats);
+    answer_usage(out, a->ex, &stats);
     skv_buf_text(out, ",\"timings\":");
     answer_timings(out, &stats);
     skv_buf_text(out, "}\n\n");

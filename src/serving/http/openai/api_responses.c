@@ -90,8 +90,10 @@ static void write_usage(const answer *a, skv_buf *out)
     answer_cached(out, &stats);
     skv_buf_printf(out,
                    ",\"output_tokens\":%zu,\"output_tokens_details\":{\"reasoning_tokens\":0},"
-                   "\"total_tokens\":%zu}",
+                   "\"total_tokens\":%zu",
                    stats.completion_tokens, stats.prompt_tokens + stats.completion_tokens);
+    answer_miss(out, a->ex, &stats.miss);
+    skv_buf_text(out, "}");
 }
 
 /* The request's fields, or their defaults. Once they are known to be long, they stand in the
