@@ -188,6 +188,7 @@ static const method methods[] = {
     {.name = "pages of fp8", .model = MODELS "llama3-v4", .kv = SKV_KV_FP8, .most = 0.15},
     {.name = "pages of int8", .model = MODELS "llama3-v4", .kv = SKV_KV_INT8, .most = 0.06},
     {.name = "KV Prediction", .model = SKV_TEST_DATA "/../../models/mini/kvpred"},
+    {.name = "mixture of experts", .model = MODELS "gpt-oss"},
     {.name = "random pruning", .model = MODELS "qwen3-v4", .pruning = "random:0.5"},
 };
 

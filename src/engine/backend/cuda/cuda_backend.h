@@ -95,7 +95,7 @@ struct skv_table {
 
 struct skv_linear {
     uint16_t *at;  /* of the device: owned, [N, ld] bf16, zeros beyond K; NULL: */
-    float *floats; /* the same in f32 (a router): owned */
+    float *floats; /* [N, ld], the same in f32 (a router): owned */
     float *bias;   /* [N] of the device: owned */
     bool has_bias;
     bool paired; /* gate, then up */
