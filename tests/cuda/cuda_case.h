@@ -94,5 +94,6 @@ void check_cuda_rows(cuda_case *c);
 void check_cuda_place(cuda_case *c);
 void check_cuda_attention(cuda_case *c);
 void check_cuda_votes(cuda_case *c);
+void check_cuda_experts(cuda_case *c);
 
 #endif

@@ -24,7 +24,8 @@ static skv_bytes linear_bytes(const skv_backend *be, const skv_linear_spec *spec
     size_t N, ld, n;
     (void)be;
     sizes_of(spec, &N, &ld);
-    const bool good = skv_size_mul(N, ld, &n) && skv_size_mul(n, 2, &n) && n < SIZE_MAX / 2;
+    const size_t size = spec->type == SKV_WEIGHT_F32 ? sizeof(float) : sizeof(uint16_t);
+    const bool good = skv_size_mul(N, ld, &n) && skv_size_mul(n, size, &n) && n < SIZE_MAX / 2;
     return (skv_bytes){.device = good ? n + N * sizeof(float) : SIZE_MAX};
 }
 
@@ -32,6 +33,7 @@ static void linear_free(skv_backend *be, skv_linear *w)
 {
     if (!w) return;
     skv_cuda_delete(&skv_cuda_of(be)->device, w->at);
+    skv_cuda_delete(&skv_cuda_of(be)->device, w->floats);
     skv_cuda_delete(&skv_cuda_of(be)->device, w->bias);
     skv_free(w->first);
     skv_free(w);
@@ -45,6 +47,11 @@ static void put_part(skv_cuda_device *device, skv_linear *w, const skv_row_sourc
     for (size_t i = 0; i < part->n_rows; i += READ_ROWS) {
         const size_t n = skv_min_size(READ_ROWS, part->n_rows - i);
         part->read(part->ctx, i, n, floats);
+        for (size_t j = 0; w->floats && j < n; j++) {
+            skv_cuda_put(device, w->floats + (row0 + i + j) * w->ld, floats + j * w->K,
+                         w->K * sizeof *floats);
+        }
+        if (w->floats) continue;
         for (size_t j = 0; j < n * w->K; j++) {
             rows[j / w->K * w->ld + j % w->K] = skv_bf16_of_float(floats[j]);
         }
@@ -60,8 +67,14 @@ static skv_status fill(skv_cuda_device *device, skv_linear *w, const skv_linear_
                        skv_error *err)
 {
     void *at = NULL, *bias = NULL;
-    SKV_TRY(skv_cuda_new(device, w->N * w->ld * sizeof *w->at, &at, err));
-    w->at = at;
+    const bool is_f32 = spec->type == SKV_WEIGHT_F32;
+    const size_t size = is_f32 ? sizeof *w->floats : sizeof *w->at;
+    SKV_TRY(skv_cuda_new(device, w->N * w->ld * size, &at, err));
+    if (is_f32) {
+        w->floats = at;
+    } else {
+        w->at = at;
+    }
     SKV_TRY(skv_cuda_new(device, w->N * sizeof *w->bias, &bias, err));
     w->bias = bias;
     float *floats = skv_alloc(READ_ROWS * w->K, sizeof *floats);
@@ -80,8 +93,8 @@ static skv_status fill(skv_cuda_device *device, skv_linear *w, const skv_linear_
 static skv_status linear_create(skv_backend *be, const skv_linear_spec *spec, skv_linear **out,
                                 skv_error *err)
 {
-    SKV_REQUIRE(spec->type == SKV_WEIGHT_BF16, err, SKV_UNSUPPORTED,
-                "weights: on this device they are bf16");
+    SKV_REQUIRE(spec->type == SKV_WEIGHT_BF16 || (spec->type == SKV_WEIGHT_F32 && !spec->paired),
+                err, SKV_UNSUPPORTED, "weights: on this device they are bf16");
     size_t N, ld;
     const skv_cuda_backend *of = skv_cuda_of(be);
     sizes_of(spec, &N, &ld);
@@ -94,6 +107,7 @@ static skv_status linear_create(skv_backend *be, const skv_linear_spec *spec, sk
     w->ld = ld;
     w->K = spec->K;
     w->n_parts = spec->n_parts;
+    w->paired = spec->paired;
     w->first = skv_alloc_zero(spec->n_parts + 1, sizeof *w->first);
     skv_status status = SKV_OK;
     if (!w->first) status = skv_fail(err, SKV_MEMORY, "weights: out of memory");
@@ -180,6 +194,27 @@ static void multiply_rows(skv_cuda_backend *be, const skv_linear_args *a, const 
     if (!direct) finish(be, a, c, first, n);
 }
 
+/* Rows of a product with a router's weights, in f32. */
+static void multiply_f32(skv_cuda_backend *be, const skv_linear_args *a, const uint32_t *list,
+                         size_t first, size_t n)
+{
+    const skv_linear *w = a->w;
+    const skv_cuda_f32_args args = {.y = skv_cuda_rows_of(a->y),
+                                    .x = be->product,
+                                    .w = w->floats + first * w->ld,
+                                    .bias = w->has_bias ? w->bias + first : NULL,
+                                    .n_rows = (uint32_t)a->n_rows,
+                                    .N = (uint32_t)n,
+                                    .K = (uint32_t)w->K,
+                                    .ld = (uint32_t)w->ld};
+    const skv_cuda_grid grid = {.x = (uint32_t)skv_ceil_div(n, 4),
+                                .y = (uint32_t)skv_ceil_div(a->n_rows, 8)};
+    if (a->epilogue != SKV_EPILOGUE_STORE) keep(&be->device, SKV_UNSUPPORTED);
+    skv_cuda_norm_to(be, skv_cuda_scratch(be->product, SKV_CUDA_F32, w->ld), a->x, a->n_rows, w->K,
+                     0, &a->norm, list);
+    if (a->n_rows > 0) skv_cuda_launch(&be->device, SKV_CUDA_skv_multiply_f32, grid, &args);
+}
+
 static void linear(skv_backend *base, const skv_linear_args *a)
 {
     skv_cuda_backend *be = skv_cuda_of(base);
@@ -195,7 +230,7 @@ static void linear(skv_backend *base, const skv_linear_args *a)
         rows.n_rows = skv_min_size(most, a->n_rows - i);
         rows.y = skv_rows_from(a->y, i, 0);
         if (!list) rows.x = skv_rows_from(a->x, i, 0);
-        multiply_rows(be, &rows, list ? list + i : NULL, first, n);
+        (w->floats ? multiply_f32 : multiply_rows)(be, &rows, list ? list + i : NULL, first, n);
     }
 }
 
