@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "amx_attention_model.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/size.h"
@@ -34,6 +35,7 @@ typedef struct way {
     unsigned needed;  /* features without which it is another way */
     /* Of pages of 16 bits and fp8, of int8, and of int8 in a call for one token. */
     arithmetic narrow, int8, single;
+    void (*replace)(skv_kernels *k); /* entries of the table, or NULL */
 } way;
 
 static const way WAYS[] = {
@@ -45,7 +47,11 @@ static const way WAYS[] = {
      EXACT, WHOLE8, EXACT},
     {"avx512bf16", SKV_CPU_LEVEL_AVX512, 0,
      SKV_CPU_AVX512 | SKV_CPU_AVX512_VNNI | SKV_CPU_AVX512_BF16, COARSE, WHOLE8, SINGLE},
+    {"amx", SKV_CPU_LEVEL_AMX, 0,
+     SKV_CPU_AVX512 | SKV_CPU_AVX512_VNNI | SKV_CPU_AVX512_BF16 | SKV_CPU_AMX, COARSE, WHOLE8,
+     SINGLE},
     {"neon", SKV_CPU_LEVEL_NEON, 0, SKV_CPU_NEON, EXACT, EXACT, EXACT},
+    {"a model of amx", SKV_CPU_LEVEL_REF, 0, 0, COARSE, WHOLE8, WHOLE8, amx_model_attention_init},
 };
 enum { N_WAYS = sizeof WAYS / sizeof WAYS[0] };
 
@@ -55,6 +61,7 @@ static bool way_init(const way *w, skv_kernels *k)
     unsigned features = skv_cpu_detect() & ~w->without;
     if ((features & w->needed) != w->needed) return false;
     skv_kernels_init(k, w->level, features);
+    if (w->replace) w->replace(k);
     return true;
 }
 
