@@ -436,7 +436,7 @@ static void check_parts(fixture *f, const skv_kernels *k, const way *w, skv_rng 
     }
     reset_result(f);
     f->i_alone = 0;
-    k->attention_join(&one, partials, n_parts);
+    k->attention_join(&one, partials, per_part, n_parts);
     compare(f, w, "attention in parts", 1);
     skv_free(partials);
     skv_free(scratch);
@@ -468,7 +468,7 @@ static void check_shared_parts(fixture *f, const skv_kernels *k, const way *w, s
     f->i_alone = n == 1 ? 0 : SIZE_MAX;
     for (size_t j = 0; j < n; j++) {
         all.out = f->a.out + j * f->a.ld_out;
-        k->attention_join(&all, partials + j * 2 * per_part, 2);
+        k->attention_join(&all, partials + j * 2 * per_part, per_part, 2);
     }
     compare(f, w, "attention of several tokens in parts", n);
     skv_free(partials);
