@@ -6,7 +6,7 @@
 # another checkout that is built, is timed beside them. There, in a folder with both files: bash check.sh run. It takes
 # three minutes, and writes $OUT/log.txt (OUT: out). Whatever the machine lacks is skipped with a line.
 set -eu
-programs='swiftkv tests/checkkernels bench/bench_matmul bench/bench_pool bench/bench_tiles'
+programs='swiftkv tests/checkkernels bench/bench_attention bench/bench_matmul bench/bench_pool bench/bench_tiles'
 
 prepare() {
     local dir=$1 before=${2:-} work; work=$(mktemp -d); mkdir -p "$dir" "$work/lib"
@@ -33,6 +33,7 @@ run() {
         for turn in 1 2; do
             for program in ./bench_matmul-before ./bench_matmul; do log "turn $turn"; try $program --threads "$threads" --kind i8 --kind bf16; done
         done
+        for level in avx512 amx; do for kv in bf16 int8; do try ./bench_attention "$threads" $level prompt $kv 64; done; done
         export OMP_NUM_THREADS=$threads; try ./bench_onednn int8 bf16
     done
     for turn in 1 2 3; do
