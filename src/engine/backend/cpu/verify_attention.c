@@ -25,7 +25,7 @@ static const float BF16_TOLERANCE = 0x1p-7f, INT8_TOLERANCE = 0x1p-9f;
 
 typedef struct attention_check {
     unsigned char *pages[PAGES];
-    float *q, *out[2];
+    float *q, *out[2]; /* [TOKENS, GROUP, DIM] */
     void *scratch;
 } attention_check;
 
