@@ -358,7 +358,9 @@ static skv_engine *open_engine(const char *preset, skv_cpu_level level, size_t n
     options.kv_tokens = SEQUENCES_MAX * (CONTEXT + 64);
     skv_engine *engine = NULL;
     skv_error err;
-    if (skv_engine_open_preset(preset, &options, &engine, &err) != SKV_OK) fail_msg("%s", err.text);
+    const skv_status status = skv_engine_open_preset(preset, &options, &engine, &err);
+    if (status == SKV_MEMORY) skip(); /* a system that counts pages which nobody writes */
+    if (status != SKV_OK) fail_msg("%s", err.text);
     sim.skipping = false;
     return engine;
 }
@@ -483,9 +485,18 @@ static void check_model(const char *preset, skv_cpu_level level, size_t n_thread
     skv_engine_close(engine);
 }
 
+/* The shapes are those of levels for x86-64. */
+static void need_levels(void)
+{
+#if !defined(__x86_64__)
+    skip();
+#endif
+}
+
 static void test_16_threads(void **state)
 {
     (void)state;
+    need_levels();
     check_model("llama-3.2-1b", SKV_CPU_LEVEL_AVX512, 16, 1.1);
     check_model("llama-3.2-1b", SKV_CPU_LEVEL_AMX, 16, 1.1);
     check_model("llama-3.1-8b", SKV_CPU_LEVEL_AMX, 16, 1.1);
@@ -494,6 +505,7 @@ static void test_16_threads(void **state)
 static void test_64_threads(void **state)
 {
     (void)state;
+    need_levels();
     check_model("llama-3.2-1b", SKV_CPU_LEVEL_AVX512, 64, 1.35);
     check_model("llama-3.2-1b", SKV_CPU_LEVEL_AMX, 64, 1.5); /* 64 rows are two blocks */
 }
