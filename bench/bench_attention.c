@@ -99,7 +99,7 @@ static void prompt_task(void *arg, size_t i, size_t th)
 
 static size_t partial_floats(const job *j)
 {
-    return GROUP * (j->shape.head_dim + 2);
+    return skv_round_up(GROUP * (j->shape.head_dim + 2), 16);
 }
 
 static void decode_task(void *arg, size_t i, size_t th)
@@ -214,7 +214,7 @@ static void decode_step(const bench *b, job *j)
         for (size_t h = 0; s->n_parts > 1 && h < s->n_heads; h++) {
             skv_attention a = call_of(j, h, 0, 1);
             b->kernels.attention_join(&a, j->partials + h * s->n_parts * partial_floats(j),
-                                      s->n_parts);
+                                      partial_floats(j), s->n_parts);
         }
     }
 }

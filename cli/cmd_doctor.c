@@ -89,6 +89,21 @@ static void check_devices(void)
     }
 }
 
+/* One process's threads pack the weights that they read, but the system may move threads; processes
+ * that are bound to a node stay there. */
+static void check_nodes(doctor *d, size_t n_nodes)
+{
+    if (n_nodes < 2) return;
+    machine_say("memory nodes", "%zu", n_nodes);
+    advise(
+        d,
+        "one model on all memory nodes: mpirun -np %zu --map-by numa --bind-to numa swiftkv ..., "
+        "a rank on each",
+        n_nodes);
+    advise(d, "more requests: a replica on each node, numactl --cpunodebind=N --membind=N swiftkv "
+              "serve ...");
+}
+
 static void check_threads(doctor *d)
 {
     const skv_machine *m = &d->machine;
@@ -105,11 +120,7 @@ static void check_threads(doctor *d)
         advise(d, "try --threads %zu, one a core: bench tells which is faster",
                m->threads > 1 ? m->threads / 2 : 1);
     }
-    if (read_line("/sys/devices/system/node/online", line) && strcmp(line, "0") != 0) {
-        machine_say("memory nodes", "%s", line);
-        advise(d, "run one process a node (numactl --cpunodebind=0 --membind=0 swiftkv ...), or "
-                  "spread one over all (numactl --interleave=all)");
-    }
+    check_nodes(d, skv_memory_nodes(""));
     const double load = skv_processors_load();
     if (load >= 0) machine_say("load", "%.2f in the last minute", load);
     if (load > 0.5 * (double)m->threads) {

@@ -69,6 +69,8 @@ void skv_processors_get(skv_processor_set *out);
  * system's own files, else the folder that holds proc/ and the mounted groups.
  */
 size_t skv_processors_of_groups(const char *root);
+/** Memory nodes, of Linux's files below `root`; 1 where nothing tells. */
+size_t skv_memory_nodes(const char *root);
 
 /** Processors of the fast kind, where a system has slower ones too; else SIZE_MAX. */
 size_t skv_processors_fast(void);

@@ -1,4 +1,5 @@
-/* The limits of control groups, from Linux's files: see system.h. Missing files mean no limit. */
+/* The limits of control groups, and the memory nodes, from Linux's files: see system.h. Missing
+ * files mean no limit. */
 #include "base/system.h"
 
 #include <stdbool.h>
@@ -8,7 +9,7 @@
 
 #include "base/size.h"
 
-enum { PATH_BYTES = 4096, LINE_BYTES = 8192 };
+enum { PATH_BYTES = 4096, LINE_BYTES = 8192, NODES_MAX = 1024 };
 
 /* Returns the limit of one control group, with its files in `folder`; SIZE_MAX: no limit. */
 typedef size_t group_limit_fn(const char *folder);
@@ -211,6 +212,35 @@ static size_t limit_of_version(const char *root, bool is_v2)
 size_t skv_processors_of_groups(const char *root)
 {
     return skv_min_size(limit_of_version(root, true), limit_of_version(root, false));
+}
+
+/* How many numbers a list like "0-1,4" names; 0: it is none. */
+static size_t count_listed(const char *list)
+{
+    size_t n = 0;
+    for (const char *at = list; *at && *at != '\n';) {
+        char *end;
+        if (*at < '0' || *at > '9') return 0;
+        const unsigned long first = strtoul(at, &end, 10);
+        unsigned long last = first;
+        if (*end == '-') {
+            if (end[1] < '0' || end[1] > '9') return 0;
+            last = strtoul(end + 1, &end, 10);
+        }
+        if (last < first || last - first >= NODES_MAX) return 0;
+        n += last - first + 1;
+        at = *end == ',' ? end + 1 : end;
+        if (*end && *end != ',' && *end != '\n') return 0;
+    }
+    return n;
+}
+
+size_t skv_memory_nodes(const char *root)
+{
+    char folder[PATH_BYTES], text[64];
+    (void)snprintf(folder, sizeof folder, "%s/sys/devices/system/node", root);
+    const bool found = read_text(folder, "has_memory", text) || read_text(folder, "online", text);
+    return found ? skv_max_size(1, count_listed(text)) : 1;
 }
 
 size_t skv_memory_of_groups(const char *membership, const char *root)

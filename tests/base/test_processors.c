@@ -214,6 +214,29 @@ static void groups_limit_processors(void **state)
     }
 }
 
+/* Trees as of machines with one, two and four nodes, of which one has no memory. */
+static void memory_nodes_are_counted(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *online, *has_memory;
+        size_t expected;
+    } cases[] = {
+        {NULL, NULL, 1},        {"0\n", "0\n", 1},   {"0-1\n", "0-1\n", 2}, {"0-3\n", "0,2-3\n", 3},
+        {"0-1\n", NULL, 2},     {"0,2\n", "2\n", 1}, {"0-x\n", NULL, 1},    {"4-1\n", NULL, 1},
+        {"0-99999\n", NULL, 1}, {"", NULL, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char root[] = "/tmp/skv-processors-XXXXXX";
+        assert_non_null(mkdtemp(root));
+        const char *online = cases[i].online, *has_memory = cases[i].has_memory;
+        if (online) put(root, "sys/devices/system/node/online", online);
+        if (has_memory) put(root, "sys/devices/system/node/has_memory", has_memory);
+        assert_int_equal(skv_memory_nodes(root), cases[i].expected);
+        assert_int_equal(temp_folder_remove(root), 0);
+    }
+}
+
 /* Lines of mountinfo may be longer than any buffer. */
 static void long_lines_are_skipped(void **state)
 {
@@ -247,6 +270,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_limit_processors),
+        cmocka_unit_test(memory_nodes_are_counted),
         cmocka_unit_test(long_lines_are_skipped),
         cmocka_unit_test(this_process_has_one_at_least),
     };

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #include <string.h>
 
+#include "amx_attention_model.h"
 #include "backend/cpu/forms.h"
 #include "backend/cpu/verify.h"
 #include "check_matmul.h"
@@ -133,6 +134,35 @@ static void test_wrong_products_are_refused(void **state)
     skv_matmul wrong = skv_matmul_i8_ref;
     wrong.tile = tile_off_by_one;
     assert_false(skv_matmul_is_exact(&wrong));
+}
+
+static void attend_off(const skv_attention *a, void *scratch)
+{
+    skv_attention wrong = *a;
+    wrong.n_past--; /* every token misses its own row */
+    skv_kernels ref;
+    skv_kernels_init(&ref, SKV_CPU_LEVEL_REF, 0);
+    ref.attention(&wrong, scratch);
+}
+
+/* Two levels that round alike agree, though they add up and raise 2 in other ways; a wrong one is
+ * refused. */
+static void test_wrong_attention_is_refused(void **state)
+{
+    (void)state;
+    const unsigned features = skv_cpu_detect() & ~(unsigned)SKV_CPU_AMX;
+    const unsigned both = SKV_CPU_AVX512_VNNI | SKV_CPU_AVX512_BF16;
+    skv_kernels ref, model, below;
+    skv_kernels_init(&ref, SKV_CPU_LEVEL_REF, 0);
+    assert_true(skv_attention_agrees(&ref, &ref));
+    skv_kernels_init(&model, SKV_CPU_LEVEL_REF, 0);
+    amx_model_attention_init(&model);
+    skv_kernels_init(&below, SKV_CPU_LEVEL_AVX512, features);
+    if ((features & both) == both) assert_true(skv_attention_agrees(&model, &below));
+    ref.attention = attend_off;
+    assert_false(skv_attention_agrees(&ref, &model));
+    skv_kernels_init(&below, SKV_CPU_LEVEL_REF, 0);
+    assert_false(skv_attention_agrees(&ref, &below));
 }
 
 /* ---- choosing a form ---- */
@@ -288,6 +318,7 @@ int main(void)
         cmocka_unit_test(test_fastest_form_is_taken),
         cmocka_unit_test(test_timing_ends),
         cmocka_unit_test(test_form_names),
+        cmocka_unit_test(test_wrong_attention_is_refused),
         cmocka_unit_test(test_cpu_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,7 @@
 # three minutes, and writes $OUT/log.txt (OUT: out). What is missing here or there is skipped with a line, and nothing
 # takes more than LIMIT seconds (30).
 set -eu
-programs='swiftkv tests/checkkernels bench/bench_matmul bench/bench_pool bench/bench_tiles'
+programs='swiftkv tests/checkkernels bench/bench_attention bench/bench_matmul bench/bench_pool bench/bench_tiles'
 
 prepare() {
     local dir=$1 before=${2:-} work; work=$(mktemp -d); mkdir -p "$dir" "$work/lib"
@@ -48,6 +48,9 @@ run() {
     try ./bench_tiles
     products 1
     products "$all"
+    for threads in 1 "$all"; do
+        for level in avx512 amx; do for kv in bf16 int8; do try ./bench_attention "$threads" $level prompt $kv 64; done; done
+    done
     for turn in 1 2; do
         for weights in int8 bf16; do
             log "turn $turn"

@@ -34,6 +34,11 @@ void skv_attention_init_avx512(skv_kernels *k, unsigned features)
     if ((features & both) == both) put(k, &skv_attention_kernels_avx512bf16);
 }
 
+void skv_attention_init_amx(skv_kernels *k)
+{
+    put(k, &skv_attention_kernels_amx);
+}
+
 #elif defined(__aarch64__)
 
 void skv_attention_init_neon(skv_kernels *k, unsigned features)

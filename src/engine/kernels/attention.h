@@ -24,6 +24,7 @@ skv_attention_join_fn skv_attention_join_ref;
 extern const skv_attention_kernels skv_attention_kernels_avx2, skv_attention_kernels_avx512;
 extern const skv_attention_kernels skv_attention_kernels_avx512vnni;
 extern const skv_attention_kernels skv_attention_kernels_avx512bf16;
+extern const skv_attention_kernels skv_attention_kernels_amx;
 /* AArch64 builds only. */
 extern const skv_attention_kernels skv_attention_kernels_neon;
 
@@ -34,6 +35,9 @@ void skv_attention_init_avx2(skv_kernels *k, unsigned features);
 /* With SKV_CPU_AVX512_BF16, pages of 16 and 8 bits go through VDPBF16PS, otherwise through f32;
  * with SKV_CPU_AVX512_VNNI prompts over pages of int8 go through VPDPBUSD. */
 void skv_attention_init_avx512(skv_kernels *k, unsigned features);
+/* Prompts over pages of 16 and 8 bits go through TDPBF16PS, those over pages of int8 through
+ * TDPBUSD. */
+void skv_attention_init_amx(skv_kernels *k);
 void skv_attention_init_neon(skv_kernels *k, unsigned features);
 
 #endif

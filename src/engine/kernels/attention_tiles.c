@@ -8,9 +8,9 @@
 #include "kernels/kv_page.h"
 
 enum {
-    TASK_ROWS = 192,    /* query rows of a task, about: a multiple of SKV_TILE_ROWS */
-    FEW_HEADS = 8,      /* query heads of one token for which panels do not pay */
-    FEW_ROWS = 16,      /* with so few the cache is read faster than panels are made: fetch ahead */
+    TASK_ROWS = 192, /* query rows of a task, about: a multiple of all skv_attention_tiles.rows */
+    FEW_HEADS = 8,   /* query heads of one token for which panels do not pay */
+    FEW_ROWS = 16,   /* with so few the cache is read faster than panels are made: fetch ahead */
     FETCH_BYTES = 32768 /* bytes to fetch ahead of the page in use, about: whole pages */
 };
 
@@ -51,17 +51,18 @@ size_t skv_attention_tokens_tiles(size_t n_group, size_t head_dim)
     return skv_max_size(1, TASK_ROWS / n_group);
 }
 
-/* Elements of a K panel's column, room for eight at a time. */
-static size_t k_rows(size_t head_dim)
+/* Bytes of a K panel's column: room for whole steps, and for eight elements at a time. */
+static size_t column_bytes(size_t head_dim, size_t element)
 {
-    return skv_round_up(head_dim, 8);
+    return skv_round_up(head_dim * element, SKV_ALIGN);
 }
 
 size_t skv_attention_scratch_tiles(size_t n_group, size_t head_dim)
 {
     size_t M = skv_attention_tokens_tiles(n_group, head_dim) * n_group;
     size_t ld_v = skv_round_up(head_dim, SKV_TILE_V_ALIGN);
-    size_t floats = skv_round_up(M * head_dim, 16) + SKV_PAGE_ROWS * (k_rows(head_dim) + ld_v) +
+    size_t row = column_bytes(head_dim, sizeof(float)) / sizeof(float); /* the widest of Q or K */
+    size_t floats = (M + SKV_PAGE_ROWS) * row + SKV_PAGE_ROWS * ld_v +
                     M * (SKV_PAGE_ROWS + ld_v + SKV_TILE_SUMS) + 3 * SKV_PAGE_ROWS +
                     3 * skv_round_up(M, 16);
     return floats * sizeof(float);
@@ -85,12 +86,12 @@ static void task_init(task *t, const skv_attention_ways *ways, size_t n_tokens, 
     choose_tiles(t, ways);
     size_t element = t->tiles->element;
     t->ld_v = skv_round_up(Dh, SKV_TILE_V_ALIGN);
-    t->q_bytes = Dh * element;
+    t->q_bytes = skv_round_up(Dh * element, t->tiles->step);
 
     size_t M = t->n_rows;
     t->q = scratch;
     t->k = t->q + skv_round_up(M * t->q_bytes, SKV_ALIGN);
-    t->v = t->k + SKV_PAGE_ROWS * k_rows(Dh) * element;
+    t->v = t->k + SKV_PAGE_ROWS * column_bytes(Dh, element);
     t->s = (float *)(void *)(t->v + SKV_PAGE_ROWS * t->ld_v * element);
     t->o = t->s + M * SKV_PAGE_ROWS;
     t->sums = t->o + M * t->ld_v;
@@ -218,19 +219,32 @@ static void run_values(const task *t, const tile *x)
     t->tiles->product(&p);
 }
 
-/* A page by way of panels, a few rows at a time. */
+/* The softmax of a tile's rows, a few at a time. */
+static void run_tile_softmax(const task *t, const tile *x, size_t first)
+{
+    for (size_t r = 0; r < x->m; r += SKV_TILE_ROWS) {
+        tile few = *x;
+        few.i += r;
+        few.m = skv_min_size(SKV_TILE_ROWS, x->m - r);
+        few.s += r * SKV_PAGE_ROWS;
+        run_softmax(t, &few, first);
+    }
+}
+
+/* A page by way of panels, a tile of rows at a time. */
 static void run_panels(const task *t, const skv_tile_page *page, size_t first)
 {
     span most = span_of(t, 0, first), last = span_of(t, t->n_rows - 1, first);
     bool all = last.lo == 0 && most.hi == SKV_PAGE_ROWS;
+    const size_t rows = t->tiles->rows;
     t->tiles->pack_k(t->k, page);
     t->tiles->pack_v(t->v, page);
-    for (size_t i = 0; i < t->n_rows; i += SKV_TILE_ROWS) {
-        tile x = {i, skv_min_size(SKV_TILE_ROWS, t->n_rows - i), {0, SKV_PAGE_ROWS}, all, t->s};
+    for (size_t i = 0; i < t->n_rows; i += rows) {
+        tile x = {i, skv_min_size(rows, t->n_rows - i), {0, SKV_PAGE_ROWS}, all, t->s};
         if (!all) x.seen = span_of_rows(t, i, x.m, first);
         if (x.seen.lo >= x.seen.hi) continue;
         run_scores(t, &x);
-        run_softmax(t, &x, first);
+        run_tile_softmax(t, &x, first);
         run_values(t, &x);
     }
 }

@@ -26,7 +26,7 @@
 #include "kernels/kernels.h"
 
 enum {
-    SKV_TILE_ROWS = 6,     /* query rows that one product works on */
+    SKV_TILE_ROWS = 6,     /* query rows that one softmax, and most products, work on */
     SKV_TILE_FEW = 4,      /* query rows that one call of few_* below works on */
     SKV_TILE_SUMS = 16,    /* partial sums of the weights of one row */
     SKV_TILE_V_ALIGN = 16, /* columns of a V panel and of O are padded to a multiple of this */
@@ -50,7 +50,7 @@ typedef struct skv_tile_product {
     size_t lda;             /* bytes */
     const unsigned char *b; /* panel */
     size_t ldb;             /* columns of the panel */
-    size_t m, n, k;         /* m <= SKV_TILE_ROWS; n a multiple of 16; k of unit */
+    size_t m, n, k;         /* m <= skv_attention_tiles.rows; n a multiple of 16; k of unit */
     bool add;
     const float *steps;    /* [m] between the whole numbers of a row of a */
     const int32_t *starts; /* [n] initial sums; NULL: 0 */
@@ -95,6 +95,8 @@ static inline __attribute__((always_inline)) void skv_tile_fetch(const skv_tile_
 typedef struct skv_attention_tiles {
     size_t unit;    /* elements of k that belong together */
     size_t element; /* bytes of an element of Q, K, V and P as packed */
+    size_t rows;    /* query rows that one product works on */
+    size_t step;    /* bytes of a packed row of Q, and of a column of K, are a multiple of this */
     /* The step between the whole numbers of a row; 1 where they are floats. */
     float (*pack_q)(void *y, const float *x, float scale, size_t n);
     void (*pack_k)(void *panel, const skv_tile_page *page);

@@ -177,9 +177,10 @@ typedef void skv_attention_fn(const skv_attention *a, void *scratch);
  */
 typedef void skv_attention_part_fn(const skv_attention *a, size_t row0, size_t row1, float *partial,
                                    void *scratch);
-/* Joins n_parts portions [n_parts][G][Dh + 2] of one token into out. Sinks count here, not before.
- */
-typedef void skv_attention_join_fn(const skv_attention *a, const float *partials, size_t n_parts);
+/* Joins n_parts portions [G][Dh + 2] of one token, `ld` floats apart, into out. Sinks count here,
+ * not before. */
+typedef void skv_attention_join_fn(const skv_attention *a, const float *partials, size_t ld,
+                                   size_t n_parts);
 
 /* ------------------------------------------------------------------------------------------
  * Rows of activations: y, x [n]; everything f32.

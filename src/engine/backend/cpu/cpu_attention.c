@@ -16,7 +16,9 @@
 
 enum {
     PART_ROWS_MIN = 512, /* cached rows below which one token's attention is not cut */
+    PART_ROWS = 256,     /* rows of a portion at least, but half of them where threads idle */
     PARTS_MAX = 16,      /* portions of one token's attention, at most */
+    BLOCKS_A_THREAD = 2, /* tasks of prompts for each thread, at least */
     SHARED_MAX = 8,      /* portions of a shared prefix, at most */
     OWN_MAX = 6,         /* portions of the rows that follow it, at most */
     SHARED_TOKENS = 128, /* tokens of a step that share a prefix, about: partials are for them */
@@ -43,7 +45,8 @@ typedef struct attention_job {
     skv_kv_type type;
     size_t track0, n_kv_heads; /* of the slot */
     size_t n_group;
-    size_t part_floats; /* of one portion: [G][Dh + 2] */
+    size_t part_floats; /* from one portion [G][Dh + 2] to the next: whole cache lines */
+    size_t block;       /* tokens of a task of a prompt chunk */
     size_t n_expected;  /* tasks if no token is cut and nothing is drafted */
     skv_cpu_task *tasks;
     size_t n_tasks;
@@ -82,22 +85,30 @@ static size_t count_parts(const skv_cpu_backend *be, size_t n_rows, size_t n_tas
     if (be->limits.batch_invariant) return 1;
     if (n_rows < PART_ROWS_MIN || n_tasks >= 4 * n_threads) return 1;
     size_t wanted = skv_ceil_div(4 * n_threads, n_tasks);
-    size_t most = skv_min_size(PARTS_MAX, n_rows / (PART_ROWS_MIN / 2));
+    size_t n_least = n_tasks * (n_rows / PART_ROWS) < n_threads ? PART_ROWS / 2 : PART_ROWS;
+    size_t most = skv_min_size(PARTS_MAX, n_rows / n_least);
     return skv_max_size(1, skv_min_size(wanted, most));
+}
+
+/* Two threads never write the same cache line. */
+static size_t portion_floats(size_t n_group, size_t head_dim)
+{
+    return skv_round_up(n_group * (head_dim + 2), SKV_ALIGN / sizeof(float));
 }
 
 static size_t own_partials(const skv_cpu_backend *be, const skv_backend_limits *limits)
 {
     /* Cutting happens while there are fewer than 4 tasks a thread. */
     size_t n_tasks = 4 * skv_pool_threads(be->pool);
-    return n_tasks * PARTS_MAX * limits->max_group * (limits->head_dim + 2);
+    return n_tasks * PARTS_MAX * portion_floats(limits->max_group, limits->head_dim);
 }
 
 static size_t shared_partials(const skv_backend_limits *limits)
 {
     if (limits->batch_invariant) return 0;
+    /* A portion has some heads: the sum of their rounded floats is at least what they take. */
     return skv_min_size(limits->max_rows, SHARED_TOKENS) * SHARED_PORTIONS * limits->max_heads *
-           (limits->head_dim + 2);
+           portion_floats(1, limits->head_dim);
 }
 
 size_t skv_cpu_attention_partials(const skv_cpu_backend *be, const skv_backend_limits *limits)
@@ -158,7 +169,8 @@ static void join_task(void *arg, size_t i_task, size_t i_thread)
     if (t->n_parts == 0) return;
     skv_attention a = kernel_args(job, t);
     for (size_t i = 0; i < t->n_q; i++, a.out += a.ld_out) {
-        job->be->kernels.attention_join(&a, t->partial + i * t->ld_partial, t->n_parts);
+        job->be->kernels.attention_join(&a, t->partial + i * t->ld_partial, job->part_floats,
+                                        t->n_parts);
     }
 }
 
@@ -170,8 +182,7 @@ static void add_task(attention_job *job, skv_cpu_task task)
 /* Tasks of a prompt chunk, the last (longest) blocks first so that threads end together. */
 static void add_chunk_tasks(attention_job *job, const skv_cpu_item *item)
 {
-    const skv_attention_args *a = job->args;
-    size_t block = job->be->kernels.attention_tokens(job->n_group, a->head_dim);
+    const size_t block = job->block;
     for (size_t b = skv_ceil_div(item->n_q, block); b-- > 0;) {
         for (size_t h = 0; h < job->n_kv_heads; h++) {
             add_task(job, (skv_cpu_task){.item = item,
@@ -384,6 +395,19 @@ static void add_prefixes(attention_job *job)
     }
 }
 
+/* Tokens of a task of prompts: half of what is best where so many would leave threads without work.
+ * Each task packs the pages that it sees, so a quarter would cost more than it brings. */
+static size_t block_of(const attention_job *job)
+{
+    const size_t best = job->be->kernels.attention_tokens(job->n_group, job->args->head_dim);
+    size_t n_tasks = 0;
+    for (size_t i = 0; i < job->set->n_items; i++) {
+        n_tasks += job->n_kv_heads * skv_ceil_div(job->set->items[i].n_q, best);
+    }
+    const bool few = n_tasks < BLOCKS_A_THREAD * skv_pool_threads(job->be->pool);
+    return few ? skv_ceil_div(best, 2) : best;
+}
+
 static attention_job job_of(skv_cpu_backend *be, const skv_attention_args *args)
 {
     const skv_backend_limits *limits = &be->limits;
@@ -405,7 +429,8 @@ static attention_job job_of(skv_cpu_backend *be, const skv_attention_args *args)
         .n_shared = shared_partials(limits),
         .rows = (uint32_t *)(void *)(be->tasks + most_tasks(limits)),
     };
-    job.part_floats = job.n_group * (args->head_dim + 2);
+    job.part_floats = portion_floats(job.n_group, args->head_dim);
+    job.block = block_of(&job);
     /* Tokens that follow in a draft do not count: plain steps do not have them. */
     for (size_t i = 0; i < set->n_items; i++) {
         if (!set->items[i].follows) job.n_expected += job.n_kv_heads;

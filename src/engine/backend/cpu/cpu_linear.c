@@ -24,11 +24,14 @@ enum {
     PAIRS_MAX = 4,         /* pairs of panels that share a piece of a block */
     MR_MAX = 32,           /* tallest block of any kernel */
     SMALL_WORK = 1 << 17,  /* multiply-adds below which threads are not worth waking */
-    PACK_ROWS = 24,        /* rows of X that one task norms and packs, about */
+    PACK_ROWS = 24,        /* rows of X that one task norms and packs, about: fewer where few of
+                            * them would leave threads without work */
+    PACKS_A_THREAD = 4,    /* tasks of packing for each thread, about */
     TASKS_A_THREAD = 16,   /* tasks that balance the threads */
     STRIP_BYTES = 1 << 18, /* of the weights that a strip reads at a time, about */
     STRIP_MAX = 16,        /* panels of a strip */
-    ROWS_A_PART = 48,      /* rows that a task has at least when it shares a panel */
+    ROWS_A_PART = 48,      /* rows that a task has at least when it shares a panel, */
+    ROWS_LEAST = 16,       /* and where there are fewer panels than threads */
     TASKS_LEFT = 4,        /* tasks that wide strips leave to a thread at least */
     ROWS_A_THREAD = 64     /* rows from which a thread is better off with rows of its own */
 };
@@ -666,6 +669,11 @@ static void deal_out(product *p, size_t n_columns, bool alone)
     if (alone) return;
     size_t wanted = skv_ceil_div(TASKS_A_THREAD * n_threads, p->n_strips);
     p->n_row_parts = skv_max_size(1, skv_min_size(wanted, p->n_blocks / blocks_a_part(p)));
+    if (p->n_strips * p->n_row_parts < n_threads) {
+        const size_t most = p->n_blocks / skv_ceil_div(ROWS_LEAST, p->mm->mr);
+        const size_t enough = skv_ceil_div(n_threads, p->n_strips);
+        p->n_row_parts = skv_max_size(p->n_row_parts, skv_min_size(enough, most));
+    }
     p->by_rows = p->args.n_rows >= ROWS_A_THREAD * n_threads;
     if (p->by_rows) p->n_row_parts = skv_round_up(p->n_row_parts, n_threads);
 }
@@ -680,6 +688,15 @@ static void run_tasks(skv_cpu_backend *be, const product_list *list, size_t n_ta
     } else {
         skv_pool_run_stretches(be->pool, n_tasks, fn, arg);
     }
+}
+
+/* Blocks of rows that one task packs. */
+static size_t pack_blocks(const skv_cpu_backend *be, size_t n_rows, size_t n_blocks, size_t mr)
+{
+    const size_t most = skv_ceil_div(PACK_ROWS, mr);
+    if (n_rows <= 2 * PACK_ROWS) return most;
+    return skv_max_size(
+        1, skv_min_size(most, n_blocks / (PACKS_A_THREAD * skv_pool_threads(be->pool))));
 }
 
 /* What args ask for, of these rows of x, with packed rows from `packed` on; multiply-adds are added
@@ -701,7 +718,7 @@ static product plan_product(skv_cpu_backend *be, const skv_linear_args *args, co
                  .packed = packed};
     p.n_blocks = skv_ceil_div(args->n_rows, mm->mr);
     p.block_bytes = skv_round_up(mm->x_bytes(mm->mr, w->K), SKV_ALIGN);
-    p.blocks_per_task = skv_ceil_div(PACK_ROWS, mm->mr);
+    p.blocks_per_task = pack_blocks(be, args->n_rows, p.n_blocks, mm->mr);
     p.panel0 = w->parts[args->part0].panel0;
     p.column0 = w->parts[args->part0].column0;
     size_t panel1 = part1 < w->n_parts ? w->parts[part1].panel0 : w->n_panels;

@@ -4,12 +4,12 @@
 #include "backend/cpu/cpu_backend.h"
 #include "base/size.h"
 
-enum { ROWS_PER_TASK = 8 };
+enum { ROWS_A_TASK = 8 };
 
 typedef struct row_job {
     const skv_cpu_backend *be;
     const void *args;
-    size_t n_rows;
+    size_t n_rows, per_task;
     void (*row)(const skv_cpu_backend *be, const void *args, size_t i);
 } row_job;
 
@@ -17,16 +17,21 @@ static void run_rows(void *arg, size_t i_task, size_t i_thread)
 {
     const row_job *job = arg;
     (void)i_thread;
-    size_t end = skv_min_size((i_task + 1) * ROWS_PER_TASK, job->n_rows);
-    for (size_t i = i_task * ROWS_PER_TASK; i < end; i++) job->row(job->be, job->args, i);
+    size_t end = skv_min_size((i_task + 1) * job->per_task, job->n_rows);
+    for (size_t i = i_task * job->per_task; i < end; i++) job->row(job->be, job->args, i);
 }
 
 static void for_rows(skv_backend *base, const void *args, size_t n_rows,
                      void (*row)(const skv_cpu_backend *, const void *, size_t))
 {
     skv_cpu_backend *be = (skv_cpu_backend *)base;
-    row_job job = {be, args, n_rows, row};
-    skv_pool_run_stretches(be->pool, skv_ceil_div(n_rows, ROWS_PER_TASK), run_rows, &job);
+    row_job job = {be, args, n_rows, ROWS_A_TASK, row};
+    /* Fewer where threads would be left without rows; a few rows are not worth waking them. */
+    if (n_rows >= 2 * ROWS_A_TASK) {
+        const size_t share = n_rows / skv_pool_threads(be->pool);
+        job.per_task = skv_max_size(1, skv_min_size(share, ROWS_A_TASK));
+    }
+    skv_pool_run_stretches(be->pool, skv_ceil_div(n_rows, job.per_task), run_rows, &job);
 }
 
 /* The products before left row i + 1 in the third-level cache; x is row i. */

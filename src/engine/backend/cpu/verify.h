@@ -14,5 +14,8 @@ unsigned skv_cpu_verified(void);
 /** True when a product of any kind but `q` equals an integer dot product, bit for bit. False
  * also without memory. */
 bool skv_matmul_is_exact(const skv_matmul *mm);
+/** True when the attention of two tables over pages of bf16 and of int8 differs by no more than
+ * rounding allows. `below` fills the pages. False also without memory. */
+bool skv_attention_agrees(const skv_kernels *k, const skv_kernels *below);
 
 #endif

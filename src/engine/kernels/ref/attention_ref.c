@@ -97,20 +97,20 @@ static void attention_part_ref(const skv_attention *a, size_t row0, size_t row1,
     }
 }
 
-void skv_attention_join_ref(const skv_attention *a, const float *partials, size_t n_parts)
+void skv_attention_join_ref(const skv_attention *a, const float *partials, size_t ld,
+                            size_t n_parts)
 {
     size_t Dh = a->head_dim;
-    size_t stride = a->n_group * (Dh + 2); /* floats from one portion to the next */
     for (size_t g = 0; g < a->n_group; g++) {
         const float *first = partials + g * (Dh + 2);
         float *out = a->out + g * Dh;
         float m = -HUGE_VALF;
-        for (size_t i = 0; i < n_parts; i++) m = fmaxf(m, first[i * stride + Dh]);
+        for (size_t i = 0; i < n_parts; i++) m = fmaxf(m, first[i * ld + Dh]);
 
         double l = a->sinks ? exp((double)a->sinks[g] - (double)m) : 0.0;
         for (size_t d = 0; d < Dh; d++) out[d] = 0.0f;
         for (size_t i = 0; i < n_parts; i++) {
-            const float *part = first + i * stride;
+            const float *part = first + i * ld;
             if (part[Dh + 1] <= 0.0f) continue; /* a portion that the token does not see */
             double w = exp((double)part[Dh] - (double)m);
             l += w * (double)part[Dh + 1];

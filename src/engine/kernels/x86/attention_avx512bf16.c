@@ -149,12 +149,12 @@ INLINE void weigh_rows(const skv_tile_softmax *t, const vec given[SKV_TILE_ROWS]
 #define FEW_SCORES skv_few_scores_avx512bf16
 #define FEW_VALUES skv_few_values_avx512bf16
 #include "kernels/attention_pack.inc"
-#define TILES static const skv_attention_tiles tiles
+#define TILES const skv_attention_tiles skv_attention_tiles_avx512bf16
 #include "kernels/attention_level.inc"
 
 static const skv_attention_ways ways = {
     .f32 = &skv_attention_tiles_avx512,
-    .narrow = &tiles,
+    .narrow = &skv_attention_tiles_avx512bf16,
     .int8 = &skv_attention_tiles_avx512vnni,
 };
 #include "kernels/attention_run.inc"

@@ -8,6 +8,7 @@
 #include "kernels/attention_tiles.h"
 #include "kernels/x86/math_avx512.h"
 
+extern const skv_attention_tiles skv_attention_tiles_avx512bf16;
 /* attention_few_avx512bf16.c */
 float skv_few_q_avx512bf16(void *q, size_t n, skv_kv_type type);
 void skv_few_scores_avx512bf16(const skv_tile_few *f, const skv_tile_page *page);
