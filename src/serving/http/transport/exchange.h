@@ -14,13 +14,14 @@ typedef struct exchange {
     const http_head *head;            /* borrowed */
     server_model *model;              /* that it has taken; NULL: none so far */
     const struct server_route *route; /* NULL: there is none */
-    error_shape errors;               /* of its path */
+    const error_shape *errors;        /* of its path */
     char *body;                       /* owned, with a terminating zero */
     size_t n_body, body_room, body_counted;
     memory_share *share; /* borrowed: the share whose memory it takes */
     bool replied;        /* a response was begun, */
     bool whole;          /* and sent to its end */
     bool closes;         /* the last response of this connection */
+    bool has_events;     /* "stream" in its body asks for events */
     bool may_ping;       /* its client reads events, so comments may come before them */
     bool streams;        /* the head of a stream of events was sent */
     bool rated;          /* it counts for the rates of its key */
@@ -60,8 +61,8 @@ typedef struct server_route {
     bool needs_model; /* 503 until it is loaded, and once we drain */
     bool lists;       /* all models, without taking one */
     bool probe;       /* asked again and again: not logged, unless that is wanted */
-    bool streams;     /* server-sent events, where "stream" says so */
-    error_shape errors;
+    const struct answer_dialect *dialect; /* of an endpoint that generates, instead of `handle` */
+    const error_shape *errors;            /* NULL: the dialect's, or OpenAI's */
     route_role role;
 } server_route;
 
