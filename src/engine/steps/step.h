@@ -19,13 +19,13 @@ skv_pass skv_step_pass(skv_engine *engine, const skv_sequence *sequence, const s
 
 /** Tokens ids [n] from position `at` on of a sequence whose rows are not pruned, as a span. */
 skv_pass_span skv_step_span(skv_sequence *sequence, const int32_t *ids, size_t n, size_t at);
-/** What is wanted of a span, told as rows of span i_span from 0 on. */
+/** The wanted outputs of a span, reported as rows of span i_span from 0 on. */
 void skv_step_want(skv_pass_span *span, skv_want want, size_t i_span);
 /** Refuses ids outside the vocabulary. */
 SKV_MUST_CHECK skv_status skv_engine_check_ids(const skv_engine *engine, const int32_t *ids,
                                                size_t n, skv_error *err);
 
-/** Adds what the unmodified model takes for the last n tokens of a sequence. */
+/** Adds the work of the unmodified model for the last n tokens of a sequence. */
 void skv_engine_count_model(skv_engine *engine, const skv_sequence *sequence, size_t n,
                             skv_want want);
 
@@ -48,7 +48,7 @@ SKV_MUST_CHECK skv_status skv_engine_prompt(skv_sequence *sequence, const int32_
  * read them layer by layer: empty, with rows by KV head that no other model predicts. */
 bool skv_prompt_wants_layers(const skv_sequence *sequence, size_t n);
 /** Reads the n expected tokens and evicts: the same rows, cache and logits, of the last token to
- * the sink (NULL: nobody wants them), as steps of step_tokens and skv_sequence_evict, to the bit;
+ * the sink (NULL: none are wanted), as steps of step_tokens and skv_sequence_evict, to the bit;
  * of the options only the progress. On failure the sequence is empty. */
 SKV_MUST_CHECK skv_status skv_prompt_by_layers(skv_sequence *sequence, const int32_t *ids, size_t n,
                                                const skv_step_sink *sink,
