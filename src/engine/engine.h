@@ -13,11 +13,9 @@
 #include "model/forward.h"
 #include "model/model.h"
 #include "prefill/hooks.h"
-#include "second_model/engine_draft.h"
-#include "second_model/engine_kvpred.h"
+#include "second_model/second_model.h"
 #include "skv/combine.h"
 #include "skv/skv.h"
-#include "steps/engine_prune.h"
 #include "steps/step.h"
 
 struct skv_engine {
