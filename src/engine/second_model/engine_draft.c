@@ -1,4 +1,4 @@
-/* A model that drafts, beside an engine's own: see engine_draft.h. */
+/* A model that drafts, beside an engine's own: see second_model.h. */
 #include "second_model/second_model.h"
 
 #include <string.h>

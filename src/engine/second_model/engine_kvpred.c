@@ -1,4 +1,4 @@
-/* KV Prediction in an engine: opening the auxiliary model, and steps. See engine_kvpred.h. */
+/* KV Prediction in an engine: opening the auxiliary model, and steps. See second_model.h. */
 #include "second_model/second_model.h"
 
 #include "base/file.h"

@@ -1,4 +1,4 @@
-/* Token pruning in an engine: see engine_prune.h. */
+/* Token pruning in an engine: see step.h. */
 #include "steps/step.h"
 
 #include <string.h>
