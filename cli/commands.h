@@ -6,39 +6,44 @@
 
 typedef struct cli_options cli_options;
 
+/* X(ID, name): CLI_ID is the command that cli_run_name runs. */
+#define CLI_COMMAND_LIST(X)                                                                        \
+    X(INFO, info)                                                                                  \
+    X(SIMILARITY, similarity)                                                                      \
+    X(TRANSFORM, transform)                                                                        \
+    X(QUANTIZE, quantize)                                                                          \
+    X(GENERATE, generate)                                                                          \
+    X(CHAT, chat)                                                                                  \
+    X(SCORE, score)                                                                                \
+    X(TOKENIZE, tokenize)                                                                          \
+    X(RENDER, render)                                                                              \
+    X(CACHE, cache)                                                                                \
+    X(SERVE, serve)                                                                                \
+    X(LOAD, load)                                                                                  \
+    X(BENCH, bench)                                                                                \
+    X(COMPARE, compare)                                                                            \
+    X(EVAL, eval)                                                                                  \
+    X(TUNE, tune)                                                                                  \
+    X(DISTILL, distill)                                                                            \
+    X(TRAIN, train)                                                                                \
+    X(DOCUMENTS, documents)                                                                        \
+    X(VOCAB, vocab)                                                                                \
+    X(DEVICES, devices)                                                                            \
+    X(DOCTOR, doctor)                                                                              \
+    X(HELP, help)                                                                                  \
+    X(VERSION, version)
+
 typedef enum cli_command {
-    CLI_INFO,
-    CLI_SIMILARITY,
-    CLI_TRANSFORM,
-    CLI_QUANTIZE,
-    CLI_GENERATE,
-    CLI_CHAT,
-    CLI_SCORE,
-    CLI_TOKENIZE,
-    CLI_RENDER,
-    CLI_CACHE,
-    CLI_SERVE,
-    CLI_LOAD,
-    CLI_BENCH,
-    CLI_COMPARE,
-    CLI_EVAL,
-    CLI_TUNE,
-    CLI_DISTILL,
-    CLI_TRAIN,
-    CLI_DOCUMENTS,
-    CLI_VOCAB,
-    CLI_DEVICES,
-    CLI_DOCTOR,
-    CLI_HELP,
-    CLI_VERSION,
-    CLI_COMMAND_COUNT
+#define CLI_COMMAND_ID(id, name) CLI_##id,
+    CLI_COMMAND_LIST(CLI_COMMAND_ID)
+#undef CLI_COMMAND_ID
+        CLI_COMMAND_COUNT
 } cli_command;
 
 typedef struct cli_command_row {
     const char *name;
     const char *operands; /* as the usage line shows them */
     size_t operands_min, operands_max;
-    int (*run)(const cli_options *options);
     const char *summary; /* one line */
     const char *details; /* paragraphs of `help NAME`, may be NULL */
 } cli_command_row;
@@ -48,29 +53,8 @@ const cli_command_row *cli_command_at(size_t i);
 /** The command of that name, CLI_COMMAND_COUNT when there is none. */
 cli_command cli_command_find(const char *name);
 
-int cli_run_info(const cli_options *options);
-int cli_run_similarity(const cli_options *options);
-int cli_run_transform(const cli_options *options);
-int cli_run_quantize(const cli_options *options);
-int cli_run_generate(const cli_options *options);
-int cli_run_chat(const cli_options *options);
-int cli_run_score(const cli_options *options);
-int cli_run_tokenize(const cli_options *options);
-int cli_run_render(const cli_options *options);
-int cli_run_cache(const cli_options *options);
-int cli_run_serve(const cli_options *options);
-int cli_run_load(const cli_options *options);
-int cli_run_bench(const cli_options *options);
-int cli_run_compare(const cli_options *options);
-int cli_run_eval(const cli_options *options);
-int cli_run_tune(const cli_options *options);
-int cli_run_distill(const cli_options *options);
-int cli_run_train(const cli_options *options);
-int cli_run_documents(const cli_options *options);
-int cli_run_vocab(const cli_options *options);
-int cli_run_devices(const cli_options *options);
-int cli_run_doctor(const cli_options *options);
-int cli_run_help(const cli_options *options);
-int cli_run_version(const cli_options *options);
+#define CLI_COMMAND_RUN(id, name) int cli_run_##name(const cli_options *options);
+CLI_COMMAND_LIST(CLI_COMMAND_RUN)
+#undef CLI_COMMAND_RUN
 
 #endif

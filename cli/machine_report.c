@@ -9,21 +9,6 @@
 
 enum { LINE_BYTES = 256, BENCH_WORDS = 11 };
 
-void machine_say_args(const char *what, const char *format, va_list args)
-{
-    printf("%-15s", what);
-    (void)vprintf(format, args);
-    putchar('\n');
-}
-
-void machine_say(const char *what, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    machine_say_args(what, format, args);
-    va_end(args);
-}
-
 /* ---- the machine ---- */
 
 static void say_system(const skv_machine *m)

@@ -23,7 +23,12 @@ static bool divides_models(cli_command command)
 
 static int run(const cli_options *options)
 {
-    return cli_command_at(options->command)->run(options);
+    static int (*const runs[])(const cli_options *) = {
+#define RUN(id, name) [CLI_##id] = cli_run_##name,
+        CLI_COMMAND_LIST(RUN)
+#undef RUN
+    };
+    return runs[options->command](options);
 }
 
 /* Signals are the first process's business: it ends the others. */

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Draws which folders of the C code include headers of which: docs/explanation/rooms.svg.
+"""Draws which folders of the C code include headers of which: rooms.svg, engine.svg and http.svg of docs/explanation.
 
-    tools/draw_rooms.py [--check]     # --check: fails if the picture is not what the code says
+    tools/draw_rooms.py [--check]     # --check: fails if a picture is not what the code says
 
 An arrow points from a folder to one that it includes. Arrows that follow from others are left out. A folder stands
 below all that include it. Public headers (include/skv) belong to the folder that implements them, so they
@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PICTURE = ROOT / "docs/explanation/rooms.svg"
 BOX_WIDTH, BOX_HEIGHT, GAP, ROW_HEIGHT, MARGIN = 130, 30, 22, 72, 24
 COLOURS = {"base": "#e8eaf0", "common": "#e8eaf0", "language": "#e3f0e4", "engine": "#fdeccf", "learning": "#f6e0e6",
            "serving": "#dcebf7", "cli": "#efe6f7"}
@@ -30,7 +29,21 @@ def room_of(path):
     return room.partition("/")[0] if room in PARTS else room
 
 
-def read_code():
+def part_of(whole):
+    """The function that tells which part of the room `whole` a source lies in; None: it lies elsewhere. Headers
+    beside the parts are the door of them all, which draws no arrow."""
+    def part(path):
+        folder = ROOT / "src" / whole
+        if not path.is_relative_to(folder):
+            return None
+        inside = path.relative_to(folder).parts
+        if len(inside) > 1:
+            return inside[0]
+        return None if path.suffix == ".h" else Path(whole).name
+    return part
+
+
+def read_code(room_of_file):
     """room -> the rooms that it includes."""
     sources = [path for folder in ("src", "cli") for path in sorted((ROOT / folder).rglob("*"))
                if path.suffix in (".c", ".h", ".inc")]
@@ -38,15 +51,17 @@ def read_code():
     for path in sources:
         parts = path.relative_to(ROOT).parts
         for i in range(len(parts)):
-            homes.setdefault("/".join(parts[i:]), set()).add(room_of(path))
+            homes.setdefault("/".join(parts[i:]), set()).add(room_of_file(path))
     uses = {}
     for path in sources:
-        room = room_of(path)
+        room = room_of_file(path)
+        if room is None:
+            continue
         uses.setdefault(room, set())
         for name in re.findall(r'^#include "([^"]+)"', path.read_text(), re.M):
             found = homes.get(name, set())
             if len(found) == 1 and ("/" in name or not (path.parent / name).exists()):
-                uses[room].update(found - {room})
+                uses[room].update(found - {room, None})
     return uses
 
 
@@ -92,12 +107,12 @@ def place(uses):
     return at, width, height
 
 
-def draw():
-    uses = read_code()
+def draw(title, room_of_file):
+    uses = read_code(room_of_file)
     arrows = reduce(uses)
     at, width, height = place(uses)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" font-family="sans-serif">',
-           "<title>The folders of the C code and what they include</title>",
+           f"<title>{title}</title>",
            '<defs><marker id="a" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
            '<path d="M0 0L8 4L0 8z" fill="#889"/></marker></defs>',
            f'<rect width="{width:.0f}" height="{height:.0f}" fill="white"/>']
@@ -110,18 +125,25 @@ def draw():
                        f'{to_y:.0f}" fill="none" stroke="#889" marker-end="url(#a)"/>')
     for room, (x, y) in sorted(at.items()):
         out.append(f'<rect x="{x - BOX_WIDTH / 2:.0f}" y="{y - BOX_HEIGHT / 2:.0f}" width="{BOX_WIDTH}" '
-                   f'height="{BOX_HEIGHT}" rx="6" fill="{COLOURS[room.split("/")[0]]}" stroke="#556"/>')
+                   f'height="{BOX_HEIGHT}" rx="6" fill="{COLOURS.get(room.split("/")[0], "#e8eaf0")}" stroke="#556"/>')
         out.append(f'<text x="{x:.0f}" y="{y + 4:.0f}" text-anchor="middle" font-size="12">{room}</text>')
     return "\n".join([*out, "</svg>", ""])
 
 
 def main():
-    picture = draw()
-    if "--check" not in sys.argv[1:]:
-        PICTURE.write_text(picture)
-    elif not PICTURE.exists() or PICTURE.read_text() != picture:
-        sys.exit(f"{PICTURE.relative_to(ROOT)} is old: run tools/draw_rooms.py")
+    for name, title, room_of_file in PICTURES:
+        path, picture = ROOT / "docs/explanation" / name, draw(title, room_of_file)
+        if "--check" not in sys.argv[1:]:
+            path.write_text(picture)
+        elif not path.exists() or path.read_text() != picture:
+            sys.exit(f"{path.relative_to(ROOT)} is old: run tools/draw_rooms.py")
 
+
+PICTURES = (
+    ("rooms.svg", "The folders of the C code and what they include", room_of),
+    ("engine.svg", "The folders of src/engine and what they include", part_of("engine")),
+    ("http.svg", "The folders of src/serving/http and what they include", part_of("serving/http")),
+)
 
 if __name__ == "__main__":
     main()

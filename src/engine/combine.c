@@ -1,5 +1,5 @@
 /*
- * The rules of what goes with what: see skv/combine.h. A method that does not go with another gets
+ * The rules of combinations: see skv/combine.h. A method that does not go with another gets
  * a row here, and nothing else: whoever runs models asks this table.
  */
 #include "skv/combine.h"
@@ -142,7 +142,7 @@ const char *skv_axis_value(skv_axis axis, unsigned i)
 #define NOT_FULL                                                                                   \
     (BIT(SKV_PREFILL_SWIFTKV) | BIT(SKV_PREFILL_SWIFTKV_FULL) | BIT(SKV_PREFILL_TEACHER) |         \
      BIT(SKV_PREFILL_KVPRED) | BIT(SKV_PREFILL_MERGED))
-/* AUTO takes what the others allow. */
+/* AUTO takes a value that the others allow. */
 #define DRAFTED (BIT(SKV_DRAFT_AUTO) - 1 - BIT(SKV_DRAFT_NONE))
 #define BY_EXIT (BIT(SKV_DRAFT_SELF) | BIT(SKV_DRAFT_TEXT_SELF))
 #define BY_AUX (BIT(SKV_DRAFT_AUX) | BIT(SKV_DRAFT_TEXT_AUX))
@@ -332,7 +332,7 @@ size_t skv_combination_refused(const skv_combination *c)
     return SIZE_MAX;
 }
 
-/* What a rule is about, as the combination has it: "prefill kvpred, serve". */
+/* The subject of a rule, as the combination has it: "prefill kvpred, serve". */
 static void name_values(const skv_refusal *rule, const skv_combination *c, char *out, size_t room)
 {
     size_t n = 0;
@@ -357,7 +357,7 @@ skv_status skv_combination_check(const skv_combination *c, skv_error *err)
     return skv_fail(err, SKV_UNSUPPORTED, "%s: %s", names, rules[i].why);
 }
 
-/* ---- what is run ---- */
+/* ---- runs ---- */
 
 static unsigned exit_value(const skv_model_traits *model)
 {
@@ -392,7 +392,7 @@ skv_combination skv_combination_of(const skv_model_traits *model, const skv_engi
          [SKV_AXIS_WHERE] = where}};
 }
 
-/* What the engine's sequences can be: a teacher that was not loaded is not there. */
+/* The kinds of the engine's sequences: a teacher that was not loaded is not there. */
 static skv_model_kind kind_of_engine(const skv_engine *e)
 {
     if (e->kvpred.on) return SKV_MODEL_KVPRED;

@@ -45,7 +45,7 @@ static skv_weights weights_of_file(const skv_source *source)
     return t && t->type == SKV_DTYPE_F32 ? SKV_WEIGHTS_F32 : SKV_WEIGHTS_BF16;
 }
 
-/* Whether the model, the methods, the device and what is done with them go together. */
+/* Whether the model, the methods, the device and their use go together. */
 static skv_status check_methods(const skv_engine *e, unsigned device, bool no_skip, skv_error *err)
 {
     const skv_engine_options *o = &e->options;
@@ -164,7 +164,7 @@ static skv_load_options load_options(const skv_engine *e)
         .student = !teacher,
         .teacher = teacher || e->has_teacher,
         .exit_head = e->config->early_exit && e->options.prefill == SKV_PREFILL_SWIFTKV &&
-                     !e->ranks, /* nobody would have all its logits */
+                     !e->ranks, /* no rank would have all its logits */
         .ranks = e->ranks,
         .prompt_only = e->options.prompt_only,
         .last_boundary = e->plan.last_boundary,
@@ -345,7 +345,7 @@ static skv_status check_memory(skv_engine *e, skv_error *err)
     return skv_engine_check_room(e, &room, &bytes, total, err);
 }
 
-/* Whether a SwiftKV file holds what its teacher needs: it may have been left out. */
+/* Whether a SwiftKV file holds the weights of its teacher: they may have been left out. */
 static bool holds_teacher(const skv_engine *e)
 {
     const skv_config *c = e->config;
@@ -433,7 +433,7 @@ static skv_status prepare(skv_engine *e, const char *preset, skv_error *err)
     const skv_backend_options backend = {
         .device = e->options.device, .threads = e->pool, .level = e->level, .form = e->form};
     SKV_TRY(skv_backend_create(&backend, &e->be, err));
-    /* Once more by what the device says itself; `no_skip` may have another reason by now. */
+    /* Once more by the report of the device itself; `no_skip` may have another reason by now. */
     SKV_TRY(check_methods(e, skv_device_value(e->be->promises), false, err));
     SKV_TRY(skv_plan_method(&e->plan, e->options.prefill, e->config, !e->options.no_skip, err));
     if (e->options.prefill == SKV_PREFILL_KVPRED) {
@@ -453,7 +453,7 @@ static skv_status prepare(skv_engine *e, const char *preset, skv_error *err)
     return check_shape(e, err);
 }
 
-/* The page store, and what the back end has to know of the sequences' layouts. Page tables of all
+/* The page store, and the sequences' layouts for the back end. Page tables of all
  * sequences have one width. */
 static skv_status make_store(skv_engine *e, skv_error *err)
 {
@@ -698,7 +698,7 @@ void skv_engine_close(skv_engine *e)
     skv_free(e);
 }
 
-/* What a model beside the engine's own takes. */
+/* The memory of a model beside the engine's own. */
 static void add_second(const skv_second_model *second, skv_engine_stats *out)
 {
     if (!second->config) return;

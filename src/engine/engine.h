@@ -13,11 +13,9 @@
 #include "model/forward.h"
 #include "model/model.h"
 #include "prefill/hooks.h"
-#include "second_model/engine_draft.h"
-#include "second_model/engine_kvpred.h"
+#include "second_model/second_model.h"
 #include "skv/combine.h"
 #include "skv/skv.h"
-#include "steps/engine_prune.h"
 #include "steps/step.h"
 
 struct skv_engine {
@@ -72,10 +70,10 @@ struct skv_sequence {
     skv_kv_votes votes;   /* of a prompt that is on its way in and will lose rows */
     skv_pruned *pruned;   /* owned; NULL: nothing is pruned */
     skv_reader *reader;   /* owned; NULL: no auxiliary model reads its prompts */
-    skv_drafter *drafter; /* owned; NULL: nobody drafts */
+    skv_drafter *drafter; /* owned; NULL: no drafts */
 };
 
-/** What a model's files hold; source NULL: a preset, which has all of it. */
+/** The contents of a model's files; source NULL: a preset, which has all of it. */
 skv_model_traits skv_model_traits_of(const skv_config *config, const skv_source *source);
 
 /** The name of "preset:NAME"; NULL for a path. */
@@ -99,7 +97,7 @@ SKV_MUST_CHECK skv_status skv_preset_auxiliary(const char *name, const skv_confi
                                                skv_config **out, skv_error *err);
 
 /** An empty sequence whose cache was given the rows of ids[0..n) has seen them; where layers keep a
- * state, one of the engine's checkpoints stands behind them. */
+ * state, one of the engine's checkpoints stands after them. */
 void skv_sequence_adopt(skv_sequence *sequence, const int32_t *ids, size_t n, size_t checkpoint);
 
 /* ---- take_run.c ---- */
@@ -111,17 +109,17 @@ SKV_MUST_CHECK skv_status skv_sequence_take_run(skv_sequence *sequence, const in
                                                 size_t n, const uint32_t *pages, size_t n_pages,
                                                 size_t position, skv_error *err);
 
-/** Whether a sequence can go on behind the first n of its tokens. */
+/** Whether a sequence can continue after the first n of its tokens. */
 bool skv_sequence_reaches(const skv_sequence *sequence, size_t n);
 
-/** Rows that a head of a sequence may have behind a prompt of n tokens. */
+/** Rows that a head of a sequence may have after a prompt of n tokens. */
 size_t skv_eviction_most_rows(const skv_sequence *sequence, const skv_eviction *how, size_t n);
 /** Pages that must be free for skv_sequence_evict, at most. */
 size_t skv_sequence_evict_needs(const skv_sequence *sequence);
 /** First of the next n tokens that has to run every layer because it votes; n: none. */
 size_t skv_sequence_deep_from(const skv_sequence *sequence, size_t n);
 
-/** What a slot keeps of the n rows that an empty sequence's prompt has in it. */
+/** The rows that a slot keeps of the n that an empty sequence's prompt has in it. */
 SKV_MUST_CHECK skv_status skv_sequence_choose_slot(skv_sequence *sequence, size_t slot, size_t n,
                                                    skv_kv_choice *out, skv_error *err);
 
@@ -132,12 +130,12 @@ SKV_MUST_CHECK skv_status skv_engine_check_speculation(const skv_engine *engine,
 
 /* ---- sampler.c ---- */
 
-/** What a sampler without a look takes, in bytes. */
+/** Bytes of a sampler without a look. */
 size_t skv_sampler_bytes(const skv_sampling *sampling, size_t vocab);
 /** A sampler without a look, for picks alone. */
 SKV_MUST_CHECK skv_status skv_sampler_create_bare(const skv_sampling *sampling, size_t vocab,
                                                   skv_sampler **out, skv_error *err);
-/** Whether what was accepted may change logits. */
+/** Whether accepted tokens may change logits. */
 bool skv_sampler_has_penalties(const skv_sampler *sampler);
 /** Fills in the penalties of a pick and how it draws: the next token, or the one that comes n_ahead
  * tokens later. The lists are the sampler's, until it accepts a token. */

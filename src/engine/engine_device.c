@@ -1,4 +1,4 @@
-/* Memory of devices, and what this build knows of them: see engine_device.h. */
+/* Memory of devices, and the devices of this build: see engine_device.h. */
 #include "engine/engine_device.h"
 
 #include "base/system.h"

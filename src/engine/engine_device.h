@@ -19,7 +19,7 @@ skv_engine_room skv_engine_room_of(const skv_engine *engine, size_t available);
 /** The part of bytes that lies where the model does. */
 size_t skv_room_main(const skv_engine_room *room, skv_bytes bytes);
 bool skv_room_has(const skv_engine_room *room, skv_bytes bytes);
-/** SKV_MEMORY says of which memory there is too little, and for what. */
+/** SKV_MEMORY names the memory that is too small, and its purpose. */
 SKV_MUST_CHECK skv_status skv_engine_check_room(const skv_engine *engine,
                                                 const skv_engine_room *room,
                                                 const skv_engine_bytes *bytes, skv_bytes total,

@@ -1,4 +1,4 @@
-/* Generation: the prompt, then one step for a token and what is drafted behind it. */
+/* Generation: the prompt, then one step for a token and the draft after it. */
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/system.h"
@@ -48,9 +48,9 @@ typedef struct generating {
     chooser *c;
     const skv_generation *g;
     skv_generation_stats *stats;
-    /* The span of a step: the token chosen last, and what is drafted behind it. */
+    /* The span of a step: the token chosen last, and the draft after it. */
     int32_t ids[1 + SKV_DRAFT_MAX];
-    size_t n_drafted, n_right; /* the first n_right of them are what was chosen */
+    size_t n_drafted, n_right; /* the first n_right of them were chosen */
     int32_t next;              /* the token chosen last */
     size_t n_wished;           /* tokens that the back end still has to pick */
     bool judged;               /* the draft has ended */
@@ -59,7 +59,7 @@ typedef struct generating {
     skv_error *err;
 } generating;
 
-/* The wish for the token behind a row. Where it depends on the tokens before it, they come first.
+/* The wish for the token after a row. Where it depends on the tokens before it, they come first.
  */
 static bool wish(void *user, skv_wishes *to)
 {
@@ -104,7 +104,7 @@ static void keep_first(void *user, const skv_wish_owner *owner, const skv_picked
     r->next = picked->id;
 }
 
-/* The token picked behind a row is the next one. The draft goes on as long as it is the same. */
+/* The token picked after a row is the next one. The draft goes on as long as it is the same. */
 static void judge(void *user, const skv_wish_owner *owner, const skv_picked *picked)
 {
     generating *r = user;
@@ -151,7 +151,7 @@ static skv_status decode(generating *r, skv_error *err)
     return SKV_OK;
 }
 
-/* Reads the prompt; r->next is what was picked behind it. */
+/* Reads the prompt; r->next is the token picked after it. */
 static skv_status read_prompt(generating *r, const int32_t *ids, size_t n, skv_error *err)
 {
     const skv_prompt_options prompt = {.progress = r->g->on_progress, .user = r->g->user};

@@ -1,4 +1,4 @@
-/* What a model is and what a token of it costs, from its configuration alone. */
+/* The shape of a model and the cost of a token, from its configuration alone. */
 #include <stdio.h>
 #include <string.h>
 
@@ -249,7 +249,7 @@ static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_
     if (swiftkv) out->traits.kind = g > 1 ? SKV_MODEL_ACROSSKV : SKV_MODEL_SWIFTKV;
     if (swiftkv && skv_config_is_hybrid(c)) out->traits.kind = SKV_MODEL_HYBRID_SWIFTKV;
     if (out->traits.exit_head) out->exit_words = c->exit_words > 0 ? c->exit_words : c->vocab;
-    if (swiftkv) out->traits.exit_head = true; /* random weights, where somebody asks for one */
+    if (swiftkv) out->traits.exit_head = true; /* random weights, where one is requested */
     memcpy(out->architecture, c->architecture, sizeof out->architecture);
     out->parameters = (uint64_t)c->vocab * c->hidden * (c->tied ? 1 : 2) + c->hidden;
     if (swiftkv && l < c->n_layers) out->parameters += c->hidden; /* norm_swiftkv */

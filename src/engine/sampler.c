@@ -138,7 +138,7 @@ static void remove_seen(skv_sampler *sampler, recent_token token)
     sampler->places[token.id] = 0;
 }
 
-/* What leaves the window counts no more. */
+/* Tokens that leave the window no longer count. */
 static void push_recent(skv_sampler *sampler, recent_token token)
 {
     const size_t window = (size_t)sampler->s.penalty_window;

@@ -101,7 +101,7 @@ static void amx_model_pack_k_i8(void *panel, const skv_tile_page *p)
         p->starts[r] = 0;
         for (size_t d = 0; d < Dh; d++) {
             const int8_t code = (int8_t)p->page[r * Dh + d];
-            to[amx_unit_at(r, d, 4)] = code;
+            to[amx_unit_at(r, d, 4, SKV_PAGE_ROWS)] = code;
             p->starts[r] -= 128 * code;
         }
     }

@@ -45,7 +45,7 @@ typedef struct skv_embedding skv_embedding; /* a table of embeddings, a row for 
 typedef struct skv_page_pool skv_page_pool;
 typedef struct skv_slots skv_slots;   /* how the KV slots of a plan lie in pages */
 typedef struct skv_table skv_table;   /* the pages of one sequence */
-typedef struct skv_states skv_states; /* what linear attention keeps of some sequences */
+typedef struct skv_states skv_states; /* states of linear attention of some sequences */
 /* skv_angles (turn_job.h): cosines and sines of one rotary embedding. */
 typedef struct skv_backend_step skv_backend_step; /* the rows of a step and all lists about them */
 
@@ -90,10 +90,10 @@ static inline skv_rows skv_rows_as(skv_rows rows, size_t ld)
     return rows;
 }
 
-/* What the host does with rows that it has mapped. */
+/* How the host uses rows that it has mapped. */
 typedef enum skv_map_access {
     SKV_MAP_READ = 1,
-    SKV_MAP_WRITE = 2, /* every element of them: what was there need not be */
+    SKV_MAP_WRITE = 2, /* every element of them; the old contents may be lost */
     SKV_MAP_BOTH = 3
 } skv_map_access;
 
@@ -278,7 +278,7 @@ typedef enum skv_epilogue {
     SKV_EPILOGUE_CLAMPED   /* paired only: skv_config.swiglu_limit says what of gate and up */
 } skv_epilogue;
 
-/* RMSNorm in front of a product or behind a block. weight.area NULL: none. */
+/* RMSNorm before a product or after a block. weight.area NULL: none. */
 typedef struct skv_norm {
     skv_vec weight; /* [n] */
     float offset;   /* 0, or 1 for Gemma */
@@ -384,7 +384,7 @@ typedef struct skv_votes_args {
     size_t n_heads, head_dim;
     size_t window; /* rows that a token sees, its own included; 0: all */
     float scale, softcap;
-    skv_vec sinks;      /* [n_heads] or none: what they take is nobody's vote */
+    skv_vec sinks;      /* [n_heads] or none: their share counts for no row */
     skv_rows votes;     /* F32 [heads, rows of the sequence], added to */
     bool by_query_head; /* a row of votes for each query head, not for each KV head */
 } skv_votes_args;
@@ -396,7 +396,7 @@ typedef struct skv_norm_args {
     skv_norm norm;
 } skv_norm_args;
 
-/* x[i, :] = (x[i, :] + norm(y[i, :])) * scale for i < n_rows (Gemma's norms behind a block). */
+/* x[i, :] = (x[i, :] + norm(y[i, :])) * scale for i < n_rows (Gemma's norms after a block). */
 typedef struct skv_norm_add_args {
     skv_rows x; /* F32 [n_rows, n] */
     skv_rows y; /* [n_rows, n]; undefined afterwards */
@@ -459,7 +459,7 @@ enum {
     SKV_STATE_UNDO_MAX = 48  /* max_undo: drafts are shorter */
 };
 
-/* What one layer keeps of a sequence. */
+/* The state of a sequence in one layer. */
 typedef struct skv_state_layer {
     skv_scan_kind kind;
     /* n_value_heads is a multiple of n_key_heads. Mamba-2: groups, heads, d_state, d_head. */
@@ -525,7 +525,7 @@ typedef struct skv_scan_args {
  * By groups of n columns, in place, for i < n_rows:
  *     x[i, g, :] = norm(x[i, g, :]) * act(z[i, g, :])     or, with gate_first,
  *     x[i, g, :] = norm(x[i, g, :] * act(z[i, g, :]))
- * Without a weight there is no norm: x *= act(z), as behind the attention of Qwen3.5.
+ * Without a weight there is no norm: x *= act(z), as after the attention of Qwen3.5.
  */
 typedef struct skv_gated_norm_args {
     skv_rows x, z; /* [n_rows, n_groups * n] */
@@ -557,7 +557,7 @@ typedef struct skv_backend_limits {
     bool batch_invariant;
 } skv_backend_limits;
 
-/* Promises to the bit. src/engine/combine.c says what needs them. */
+/* Promises to the bit. src/engine/combine.c lists the methods that need them. */
 enum {
     SKV_PROMISE_REPEATS = 1, /* the same calls on the same memory have the same results */
     SKV_PROMISE_SINGLY = 2,  /* skv_attention_item.follows: a draft's tokens are those of steps of
@@ -568,7 +568,7 @@ enum {
     SKV_PROMISE_ALL = 31
 };
 
-/* What a back end may have to refuse. */
+/* Requests that a back end may refuse. */
 typedef struct skv_backend_shape {
     const skv_backend_limits *limits;
     size_t least_head_dim; /* the narrowest of any layer; 0: limits->head_dim */
@@ -626,7 +626,7 @@ struct skv_backend {
     skv_bytes (*pool_bytes)(const skv_backend *be, size_t page_bytes, size_t n_pages);
     /* NULL: nothing happens. */
     void (*pool_free)(skv_backend *be, skv_page_pool *pool);
-    /* Page to[i] becomes what page from[i] is, for i < n; no page is in both lists. */
+    /* Page to[i] becomes a copy of page from[i], for i < n; no page is in both lists. */
     void (*pages_copy)(skv_backend *be, skv_page_pool *pool, const uint32_t *to,
                        const uint32_t *from, size_t n);
     /* All jobs, in any order: the rows that a job writes are in no other one. */
@@ -699,7 +699,7 @@ struct skv_backend {
     /* Takes the working memory of every operation below. */
     skv_status (*reserve)(skv_backend *be, const skv_backend_limits *limits, skv_error *err);
     skv_bytes (*reserve_bytes)(const skv_backend *be, const skv_backend_limits *limits);
-    /* Weights: what they will take, and the packed form. */
+    /* Weights: their memory, and the packed form. */
     skv_bytes (*linear_bytes)(const skv_backend *be, const skv_linear_spec *spec);
     skv_status (*linear_create)(skv_backend *be, const skv_linear_spec *spec, skv_linear **out,
                                 skv_error *err);
@@ -725,7 +725,7 @@ struct skv_backend {
                                 skv_error *err);
     void (*states_free)(skv_backend *be, skv_states *states);
     skv_bytes (*states_bytes)(const skv_backend *be, const skv_states_spec *spec);
-    /* State i of `to` becomes what state j of `from` is; both were made for the same layers and
+    /* State i of `to` becomes a copy of state j of `from`; both were made for the same layers and
      * max_undo. */
     void (*state_copy)(skv_backend *be, skv_states *to, size_t i, const skv_states *from, size_t j);
     /* State i becomes zeros, as before a sequence's first row. */
@@ -758,7 +758,7 @@ struct skv_backend {
     void (*scan)(skv_backend *be, const skv_scan_args *args);
     void (*gated_norm)(skv_backend *be, const skv_gated_norm_args *args);
     /* x [n columns], which has the rows of set `from`, is left with those of `to`, a part of them,
-     * in place: rows at the beginning of an area that moves. What stands behind them is undefined
+     * in place: rows at the beginning of an area that moves. The rows after them are undefined
      * afterwards. */
     void (*gather)(skv_backend *be, const skv_backend_step *step, skv_rows x, size_t n,
                    skv_row_set from, skv_row_set to);

@@ -9,8 +9,8 @@
 typedef struct skv_backend_kind {
     const char *name; /* of its devices: "cpu" */
     unsigned promises;
-    /* What it finds here: `found` gets one line, which says why it cannot be used where `false` is
-     * returned. *memory is that of the device; of the processor, that of the host. */
+    /* The device that it finds here: `found` gets one line, which says why it cannot be used where
+     * `false` is returned. *memory is that of the device; of the processor, that of the host. */
     bool (*find)(char *found, size_t room, skv_bytes *memory, skv_bytes *available);
 } skv_backend_kind;
 

@@ -16,6 +16,7 @@
 #include "backend/backend.h"
 #include "base/fail.h"
 #include "drafts/draft_cost.h"
+#include "drafts/draft_history.h"
 #include "kv/kv_cache.h"
 #include "skv/skv.h"
 

@@ -4,7 +4,7 @@
  *
  *     aux     the auxiliary of a KV Prediction model. It has read the prompt, and its cache is
  *             there. Its rows of right drafts stay until the next prompt comes.
- *     model   a model of the same vocabulary (engine_draft.h). It reads the prompt itself: at once
+ *     model   a model of the same vocabulary (engine_draft.c). It reads the prompt itself: at once
  *             where a sequence is alone, else a part of it in each step, so that others do not
  * wait.
  */

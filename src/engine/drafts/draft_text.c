@@ -8,7 +8,6 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "drafts/draft.h"
-#include "drafts/draft_history.h"
 #include "drafts/draft_index.h"
 #include "engine/engine.h"
 

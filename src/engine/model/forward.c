@@ -246,7 +246,7 @@ static skv_rows make_qkv(skv_pass *p, size_t i, bool wanted_only)
 
 /* ---- the block ---- */
 
-/* Rows of a cache that n_q rows behind n_past see, added up. */
+/* Rows of a cache that n_q rows after n_past see, added up. */
 static double rows_seen(const skv_pass *p, size_t i, const skv_kv_cache *cache, size_t n_past,
                         size_t n_q)
 {
@@ -375,13 +375,13 @@ static void project(const skv_pass *p, size_t i, skv_product which, const skv_li
                                                 .scale = scale});
 }
 
-/* What a layer's sum ends with here: embeddings that still come have the scale behind them. */
+/* The last steps of a layer's sum: embeddings that still come are scaled after them. */
 static float block_scale(const skv_pass *p, size_t i)
 {
     return p->c->per_layer > 0 ? 1 : p->m->layers[i].scale;
 }
 
-/* The dense block of rows x [n, D], added to `sum` [n, D]: x, or what stands beside it. */
+/* The dense block of rows x [n, D], added to `sum` [n, D]: x, or the sum beside it. */
 static void run_dense(const skv_pass *p, size_t i, skv_rows x, size_t n, skv_rows sum)
 {
     const skv_layer *layer = &p->m->layers[i];
@@ -428,7 +428,7 @@ static void feed_forward(skv_pass *p, size_t i)
 }
 
 /*
- * What the embeddings of the rows' tokens add in layer i (Gemma 4). It is gated by x as it is:
+ * Adds the embeddings of the rows' tokens in layer i (Gemma 4). It is gated by x as it is:
  *     e = (NORM(Wpart_i x0 / sqrt(D)) + token_i) / sqrt(2),  x += NORM(Wout (gelu(Wgate x) * e))
  * The rows' x0 and embeddings stay where the step began, whoever has ended since.
  */
@@ -547,8 +547,8 @@ static void tell_after(skv_pass *p, size_t i)
     }
 }
 
-/* All layers make what they keep of rows at the stack's boundary; states do when their layer runs,
- * which reads them too. */
+/* All layers make the data that they keep of rows at the stack's boundary; states do when their
+ * layer runs, which reads them too. */
 static void pass_boundary(const skv_pass *p, size_t i, size_t end)
 {
     skv_pass_make_stack(p, i, p->c->n_layers, p->m->stack.norm);

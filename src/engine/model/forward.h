@@ -1,5 +1,5 @@
 /*
- * What a pass through the layers (model/pass.h) works on: spans of new tokens, the buffers of a
+ * The data of a pass through the layers (model/pass.h): spans of new tokens, the buffers of a
  * step, and where its outputs go.
  */
 #ifndef SKV_MODEL_FORWARD_H
@@ -19,9 +19,9 @@ typedef struct skv_pass_span {
     size_t n_wanted;            /* the last of them, whose output is wanted */
     size_t told_span, told_row; /* as whose row the first wanted one is told; the others follow */
     bool hidden;                /* wanted as hidden states, not as logits */
-    bool unskipped;             /* its rows run every layer, whoever wants them */
+    bool unskipped;             /* its rows run every layer */
     bool singly;                /* attention takes each row as if it came in a step of its own */
-    skv_kv_votes *votes;        /* of the prompt that these rows are part of; NULL: nobody votes */
+    skv_kv_votes *votes;        /* of the prompt that these rows are part of; NULL: no votes */
     const struct skv_adapter_mix *adapters; /* of its sequence; NULL: none */
     size_t deep_from; /* rows from here on run every layer, since they vote; at.n: none */
     skv_rows x; /* [at.n, D]: the rows as they enter the first layer, when that is not 0; none: as
@@ -79,16 +79,16 @@ typedef struct skv_workspace {
     skv_rows embeds;     /* [T, L P]: these, of the rows' tokens */
     skv_rows qkv;        /* [T, (H + 2 Hk) Dh], or the k|v of several layers; [T, D] before a
                           * norm */
-    skv_rows o;          /* [T, H Dh]: what attention returns; [T, D] in ffn_skip.c */
+    skv_rows o;          /* [T, H Dh]: the result of attention; [T, D] in ffn_skip.c */
     skv_rows h;          /* [T, F]; also [T n_active, F] */
     skv_rows router;     /* [T, E], or [T, E + 1] */
     skv_rows expert_out; /* [T n_active, D], sorted by expert; then [T, D] of a shared one */
     skv_rows gates;      /* [T, 2 nv]: b|a of layers that keep a state */
     skv_rows boundary;   /* [T, D]: x at the stack's boundary, for the states that it feeds */
     skv_rows ffn_sum;    /* [T, D]: of experts and the dense block beside them */
-    skv_rows logits;     /* [logit_rows, V]; also [logit_rows, D] behind the final norm */
+    skv_rows logits;     /* [logit_rows, V]; also [logit_rows, D] after the final norm */
     size_t qkv_columns;  /* columns that qkv has room for */
-    skv_area *areas[SKV_WORKSPACE_AREAS]; /* owned: what the rows lie in */
+    skv_area *areas[SKV_WORKSPACE_AREAS]; /* owned: the memory of the rows */
     size_t n_areas;
     skv_backend_step *step; /* owned */
     /* Lists, the host's memory. */
@@ -101,7 +101,7 @@ typedef struct skv_workspace {
     uint32_t *positions;                      /* [T]: where rows have dropped out of spans */
     skv_pick_row *picks;    /* [SKV_PICKS_MAX]: wishes, for rows of logits that are there */
     skv_wish_owner *owners; /* [SKV_PICKS_MAX]: the row and the caller's part of each */
-    void *lists;            /* owned: what the lists lie in */
+    void *lists;            /* owned: the memory of the lists */
     size_t list_bytes;
 } skv_workspace;
 

@@ -44,7 +44,7 @@ static void cap(const skv_pass *p, skv_rows logits, size_t n_rows, size_t n)
     }
 }
 
-/* Ranks meet in the host's memory. Rank 0 only writes what the others made, so its own logits stay
+/* Ranks meet in the host's memory. Rank 0 only writes the others' logits, so its own logits stay
  * where they are; the others read theirs, and have no further use for them. */
 static void collect(const skv_pass *p, size_t n)
 {
@@ -85,7 +85,7 @@ void skv_pass_exit(const skv_pass *p, size_t row, size_t n)
     cap(p, args.y, n, W);
 }
 
-/* ws->logits [n, D]: rows of x behind the final norm. */
+/* ws->logits [n, D]: rows of x after the final norm. */
 static void make_hidden(const skv_pass *p, size_t row, size_t n)
 {
     size_t D = p->c->hidden;

@@ -40,7 +40,7 @@ static void divide_columns(const skv_loader *ld, skv_load_job *job)
     if (!skv_ranks_lead(ranks)) job->parts[0].bias = false;
 }
 
-/* Whether rows that nobody wants run it. */
+/* Whether unwanted rows run it. */
 static bool is_run(const skv_loader *ld, size_t i)
 {
     return !ld->options->prompt_only || i < ld->options->last_boundary;
@@ -193,7 +193,7 @@ static skv_status visit_block(skv_loader *ld, size_t i, const char *prefix, size
     return ld->visit(ld, &job, err);
 }
 
-/* A layer's own part of what its tokens' embeddings add. */
+/* A layer's own part of its tokens' embeddings. */
 static skv_status visit_embed(skv_loader *ld, size_t i, skv_layer *layer, skv_error *err)
 {
     const skv_config *c = ld->config;
@@ -234,7 +234,7 @@ static skv_status visit_embed_parts(skv_loader *ld, skv_error *err)
     return status;
 }
 
-/* The products before and behind experts that work in fewer columns. */
+/* The products before and after experts that work in fewer columns. */
 static skv_status visit_latent(skv_loader *ld, size_t i, skv_layer *layer, skv_error *err)
 {
     const size_t D = ld->config->hidden, columns = ld->config->moe_latent;

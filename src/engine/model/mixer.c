@@ -70,7 +70,7 @@ static void run_parts(const delta *d, size_t part0, size_t part1, skv_rows y)
                                             .norm = skv_pass_norm(p, d->layer->attn_norm)});
 }
 
-/* b|a, or dt, of all rows, from what the state is fed with. */
+/* b|a, or dt, of all rows, from the input of the state. */
 static void run_gates(const delta *d, skv_rows x, skv_vec norm)
 {
     const skv_pass *p = d->p;

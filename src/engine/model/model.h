@@ -23,8 +23,8 @@ typedef struct skv_matrix {
     float scale;              /* random: uniform in (-scale, scale) around `center` */
     float center;
     size_t n_rows, n_columns;
-    float times;    /* what is read is multiplied by it; 0: by 1 */
-    size_t row0;    /* row 0 of what is read is this one */
+    float times;    /* a factor of the values read; 0: 1 */
+    size_t row0;    /* the first row that is read */
     size_t column0; /* and column 0 this one: n_columns are read, of a tensor that may have more */
 } skv_matrix;
 
@@ -38,9 +38,9 @@ SKV_MUST_CHECK skv_status skv_matrix_fetch_row(const skv_matrix *matrix, size_t 
 /** The same, but only the first n_columns are sure to be read; out has room for the whole row. */
 SKV_MUST_CHECK skv_status skv_matrix_fetch_start(const skv_matrix *matrix, size_t row,
                                                  size_t n_columns, float *out, skv_error *err);
-/** Whether the file behind it is still whole; skv_matrix_read is for between two of these. */
+/** Whether its file is still whole; skv_matrix_read is for between two of these. */
 SKV_MUST_CHECK skv_status skv_matrix_check(const skv_matrix *matrix, skv_error *err);
-/** Lets the system drop the file's pages behind it: they have been packed. */
+/** Lets the system drop the pages of its file: they have been packed. */
 void skv_matrix_forget(const skv_matrix *matrix);
 
 /* ---- rope.c: rotary position embedding ---- */
@@ -78,7 +78,7 @@ skv_experts_choice skv_config_experts_choice(const skv_config *c, size_t n_exper
 /* Parts of skv_projections.w. */
 enum { SKV_PART_Q, SKV_PART_K, SKV_PART_V, SKV_PART_QKV_END };
 
-/* What a layer's attention reads its input by. */
+/* The projections of a layer's attention. */
 typedef struct skv_projections {
     skv_linear *w;  /* [(H + 2 Hk) Dh, D], or q alone [H Dh, D] */
     skv_vec q_norm; /* [Dh], joined [H Dh], or none */
@@ -113,7 +113,7 @@ typedef struct skv_conv_layer {
     skv_vec taps;   /* [K, D] */
 } skv_conv_layer;
 
-/* Parts of skv_conv_layer.in: what enters the convolution, and the gate behind it. */
+/* Parts of skv_conv_layer.in: the input of the convolution, and the gate after it. */
 enum { SKV_CONV_B, SKV_CONV_X, SKV_CONV_C, SKV_CONV_END };
 
 typedef struct skv_layer {
@@ -124,7 +124,7 @@ typedef struct skv_layer {
     skv_vec sinks;           /* [H] or none */
     skv_projections own;     /* q alone in a layer that has a donor; w NULL: not loaded */
     skv_projections stacked; /* q, where k and v are parts of the model's stack; else w NULL */
-    skv_linear *gate;        /* [H Dh, D], of what attention returns; or NULL */
+    skv_linear *gate;        /* [H Dh, D], of the result of attention; or NULL */
     skv_delta delta;         /* in place of the four before, */
     skv_delta fed;           /* the same where the stack's boundary feeds the state; else zeros */
     skv_conv_layer conv;     /* or this */
@@ -152,7 +152,7 @@ typedef struct skv_layer {
     skv_vec expert_scale;      /* [E]: of each expert's result; or none */
     skv_vec choice_bias;       /* [E]: added when experts are chosen; or none */
     skv_linear *latent_in;     /* [Dl, D], before the experts of such models, */
-    skv_linear *latent_out;    /* [D, Dl], and behind them; or NULL */
+    skv_linear *latent_out;    /* [D, Dl], and after them; or NULL */
 } skv_layer;
 
 /* The keys and values of several layers, as one product of one normed hidden state. */
@@ -179,7 +179,7 @@ typedef struct skv_model {
     skv_vec embed_norm;         /* [P], of a part's result */
     skv_vec head_norm;          /* [D]: final_norm, divided where logits are */
     skv_linear *head;           /* [V, D] */
-    skv_linear *exit_head;      /* [W, D], on what the stack reads; NULL: no early exit */
+    skv_linear *exit_head;      /* [W, D], on the stack's input; NULL: no early exit */
     int32_t *exit_ids; /* owned, the host's, [W]: of its rows, ascending; NULL: all, W is V */
     size_t n_exit_ids; /* W */
     skv_rope_table ropes[2];
@@ -192,16 +192,16 @@ typedef struct skv_model {
 } skv_model;
 
 typedef struct skv_load_options {
-    skv_weight_type type;                       /* of matrices that the file holds as floats */
-    bool keep_codes;                            /* quantised ones stay as they are; else `type` */
-    bool f32_rows;                              /* which then meet rows of f32, not of int8 */
-    bool student;                               /* SwiftKV projections, where the model has them */
-    bool teacher;                               /* the layers' own projections, everywhere */
-    bool exit_head;                             /* the early exit's, which the model has */
-    skv_ranks *ranks;                           /* the configuration is of one; NULL: none */
-    bool prompt_only;                           /* no heads, and of layers from last_boundary on */
-    size_t last_boundary;                       /* only what makes keys and values: see plan.h */
-    uint64_t seed;                              /* of random weights */
+    skv_weight_type type; /* of matrices that the file holds as floats */
+    bool keep_codes;      /* quantised ones stay as they are; else `type` */
+    bool f32_rows;        /* which then meet rows of f32, not of int8 */
+    bool student;         /* SwiftKV projections, where the model has them */
+    bool teacher;         /* the layers' own projections, everywhere */
+    bool exit_head;       /* the early exit's, which the model has */
+    skv_ranks *ranks;     /* the configuration is of one; NULL: none */
+    bool prompt_only;     /* no heads, and of layers from last_boundary on */
+    size_t last_boundary; /* only the weights of keys and values: see plan.h */
+    uint64_t seed;        /* of random weights */
     void (*progress)(void *user, double share); /* may be NULL; share in 0..1 */
     bool (*stopped)(void *user);                /* may be NULL; true: loading ends */
     void *user;

@@ -113,7 +113,7 @@ static void mix_terms(const skv_pass *p, skv_rows x, size_t n_columns, bool stor
     p->be->mix(p->be, &(skv_mix_args){.x = x, .y = y, .n = n_columns, .store = store});
 }
 
-/* Experts that work in fewer columns, in ws->qkv: their input, and behind it their sum. All that
+/* Experts that work in fewer columns, in ws->qkv: their input, and after it their sum. All that
  * reads x has done so when the first is added to it. */
 static void run_latent(const skv_pass *p, size_t i, skv_rows x, size_t n)
 {

@@ -1,8 +1,8 @@
 /*
  * A pass: new rows of any number of sequences through the layers of a model, as a plan says. A
- * driver (engine/steps/step.h) says what runs. How far it is stands beside it, for the files that
- * walk it (forward.c, keys_values.c, forward_output.c) and for hooks that change which rows go on
- * (model/hook.h).
+ * driver (engine/steps/step.h) describes the run. How far it is stands beside it, for the files
+ * that walk it (forward.c, keys_values.c, forward_output.c) and for hooks that change which rows go
+ * on (model/hook.h).
  *
  * The caches have been grown, so row r of a span lies at cache row n_past + r. Rows whose output is
  * not wanted stop at the plan's last boundary.
@@ -17,7 +17,7 @@
 enum { SKV_PASS_HOOKS = 4 }; /* the sink's, the driver's and two that leave something out */
 
 struct skv_pass {
-    /* -- what runs -- */
+    /* -- the run -- */
     const skv_model *m;
     const skv_plan *plan;
     skv_workspace *ws;
@@ -164,7 +164,7 @@ void skv_pass_tell(skv_pass *p, skv_span_place at, size_t row, size_t i);
 /** Picks the largest logit of rows [0, n) of ws->logits [n, V], n at most SKV_LOGIT_ROWS, and how
  * likely it is; nothing is told. */
 void skv_pass_pick_best(skv_pass *p, size_t V, size_t n);
-/** What became of row i of them, until something else is picked. */
+/** The result of row i of them, until something else is picked. */
 skv_picked skv_pass_picked(const skv_pass *p, size_t i);
 /** Tells the wanted ones of the rows that came through the layers. */
 void skv_pass_report(skv_pass *p);

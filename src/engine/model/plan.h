@@ -35,7 +35,7 @@ typedef enum skv_kept {
 typedef struct skv_plan_layer {
     skv_kept kept;
     skv_kv_source source; /* STATE: OWN or STACK; BOTH: OWN; NOTHING: not read */
-    size_t kv_boundary;   /* what keys, values and the state are made of. OWN: i. STACK: the same
+    size_t kv_boundary;   /* the source of keys, values and the state. OWN: i. STACK: the same
                            * boundary in all such layers. Else: not read */
     size_t slot;          /* KV slot it reads; without pages: SKV_NO_SLOT */
     size_t state;         /* STATE, BOTH: which of the plan's states is its own */

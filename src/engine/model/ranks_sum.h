@@ -76,7 +76,7 @@ skv_ranks_ids skv_ranks_vocab(size_t vocab, size_t rank, size_t n);
 
 /** x [n] of the host becomes the sum over ranks, the same bits on each. */
 void skv_ranks_sum(skv_ranks *ranks, float *x, size_t n);
-/** Rows of logits, one every ld numbers: those behind its own of rank 0, [n_rows, vocab - own], are
+/** Rows of logits, one every ld numbers: those after its own of rank 0, [n_rows, vocab - own], are
  * written, and the parts of the others, [n_rows, part] close together, are sent. */
 void skv_ranks_collect(skv_ranks *ranks, float *rows, size_t ld, size_t n_rows, size_t vocab);
 /** Bytes from rank 0 to all. */

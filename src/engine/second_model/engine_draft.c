@@ -1,5 +1,5 @@
-/* A model that drafts, beside an engine's own: see engine_draft.h. */
-#include "second_model/engine_draft.h"
+/* A model that drafts, beside an engine's own: see second_model.h. */
+#include "second_model/second_model.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* KV Prediction in an engine: opening the auxiliary model, and steps. See engine_kvpred.h. */
-#include "second_model/engine_kvpred.h"
+/* KV Prediction in an engine: opening the auxiliary model, and steps. See second_model.h. */
+#include "second_model/second_model.h"
 
 #include "base/file.h"
 #include "base/mem.h"

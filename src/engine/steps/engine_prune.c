@@ -1,5 +1,5 @@
-/* Token pruning in an engine: see engine_prune.h. */
-#include "steps/engine_prune.h"
+/* Token pruning in an engine: see step.h. */
+#include "steps/step.h"
 
 #include <string.h>
 

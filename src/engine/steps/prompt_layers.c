@@ -19,7 +19,7 @@ typedef struct reading {
     size_t n;                  /* tokens of the prompt */
     size_t chunk;              /* of a step */
     size_t deep_from;          /* the first that runs SwiftKV's deep layers */
-    skv_area *area;            /* owned: what the next two lie in */
+    skv_area *area;            /* owned: the memory of the next two */
     skv_rows x;                /* [n, D]: the residual stream between two layers; then x_l */
     skv_rows deep;             /* [n - deep_from, D], after x: between two deep layers */
     const skv_step_sink *sink; /* of the last token's logits; NULL: not wanted */

@@ -86,7 +86,7 @@ skv_status skv_engine_check_ids(const skv_engine *e, const int32_t *ids, size_t 
     return SKV_OK;
 }
 
-/* ---- what steps leave out, and what they cost: skv/work.h ---- */
+/* ---- the parts that steps leave out, and their costs: skv/work.h ---- */
 
 skv_work skv_work_since(const skv_work *now, const skv_work *before)
 {

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "answer/generation.h"
+#include "answer/api_answer.h"
 #include "base/system.h"
 #include "base/system_sockets.h"
 #include "routes.h"
@@ -117,6 +117,14 @@ static bool check_role(exchange *ex)
                     ex->head->path);
 }
 
+/* The errors of a route; NULL: there is none. */
+static const error_shape *errors_of(const server_route *route)
+{
+    const error_shape *errors = NULL;
+    if (route) errors = route->dialect ? route->dialect->errors : route->errors;
+    return errors ? errors : &errors_openai;
+}
+
 /* False: `refusal` tells why. Keys come before paths: a client without one cannot learn which
  * paths exist. */
 static bool admit(exchange *ex)
@@ -124,7 +132,7 @@ static bool admit(exchange *ex)
     const char *method = ex->head->method, *path = ex->head->path;
     const server_route *other = NULL;
     ex->route = route_find(method, path, &other);
-    ex->errors = ex->route ? ex->route->errors : other ? other->errors : ERRORS_OPENAI;
+    ex->errors = errors_of(ex->route ? ex->route : other);
     if ((!ex->route || !ex->route->open) && !check_key(ex)) return false;
     if (!memory_join(ex, &ex->refusal)) return false;
     if (!ex->route) {
@@ -225,7 +233,11 @@ static bool read_body(exchange *ex, connection *c)
 static void begin_exchange(exchange *ex, connection *c)
 {
     http_server *server = c->server;
-    *ex = (exchange){.server = server, .peer = c->peer, .fd = c->wire.fd, .head = &c->head};
+    *ex = (exchange){.server = server,
+                     .peer = c->peer,
+                     .fd = c->wire.fd,
+                     .head = &c->head,
+                     .errors = &errors_openai};
     ex->begun_ns = skv_now_ns();
     ex->closes = true;
     ex->share = &server->memory.common;
@@ -287,7 +299,11 @@ static void run_route(exchange *ex)
         exchange_refuse(ex, &error);
         return;
     }
-    ex->route->handle(ex);
+    if (ex->route->dialect) {
+        answer_handle(ex, ex->route->dialect);
+    } else {
+        ex->route->handle(ex);
+    }
     if (ex->replied) return;
     (void)api_fail(&error, 500, NULL, "no response");
     exchange_refuse(ex, &error);

@@ -85,6 +85,7 @@ bool offline_read(offline_reader *reader, const offline_request *request, offlin
     http_server *server = reader->server;
     struct line_pattern *strip = server->strip;
     exchange ex = {.server = server,
+                   .errors = &errors_openai,
                    .model = &reader->model,
                    .fd = -1,
                    .share = &server->memory.common,

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define ANSWERS(path, name) {"POST", path, NULL, .needs_model = true, .dialect = &dialect_##name},
+
 static const server_route routes[] = {
     {"GET", "/", api_page, .open = true},
     {"GET", "/health", api_health, .open = true, .role = ROUTE_BOTH, .probe = true},
@@ -17,21 +19,13 @@ static const server_route routes[] = {
     {"POST", "/tokenize", api_tokenize, .needs_model = true},
     {"POST", "/detokenize", api_detokenize, .needs_model = true},
     {"POST", "/apply-template", api_apply_template, .needs_model = true},
-    {"POST", "/v1/completions", api_completions, .needs_model = true, .streams = true},
-    {"POST", "/v1/chat/completions", api_chat, .needs_model = true, .streams = true},
     {"POST", "/v1/chat/completions/input_tokens", api_count_chat, .needs_model = true},
     {"POST", "/v1/embeddings", api_embeddings, .needs_model = true},
     {"POST", "/v1/rerank", api_rerank, .needs_model = true},
     {"POST", "/v1/reranking", api_rerank, .needs_model = true},
-    {"POST", "/v1/responses", api_responses, .needs_model = true, .streams = true},
     {"POST", "/v1/responses/input_tokens", api_count_responses, .needs_model = true},
-    {"POST", "/v1/messages", api_messages, .needs_model = true, .streams = true,
-     .errors = ERRORS_MESSAGES},
     {"POST", "/v1/messages/count_tokens", api_count_messages, .needs_model = true,
-     .errors = ERRORS_MESSAGES},
-    {"POST", "/completion", api_completion, .needs_model = true, .streams = true},
-    {"POST", "/completions", api_completion, .needs_model = true, .streams = true},
-    {"POST", "/infill", api_infill, .needs_model = true, .streams = true},
+     .errors = &errors_messages},
     {"POST", "/embedding", api_embedding, .needs_model = true},
     {"GET", "/props", api_props, .needs_model = true},
     {"GET", "/slots", api_slots, .needs_model = true},
@@ -39,14 +33,14 @@ static const server_route routes[] = {
     {"GET", "/lora-adapters", api_adapters, .needs_model = true},
     {"GET", "/api/version", api_ollama_version, .open = false},
     {"GET", "/api/tags", api_ollama_tags, .needs_model = true, .lists = true,
-     .errors = ERRORS_OLLAMA},
-    {"GET", "/api/ps", api_ollama_ps, .needs_model = true, .lists = true, .errors = ERRORS_OLLAMA},
-    {"POST", "/api/show", api_ollama_show, .needs_model = true, .errors = ERRORS_OLLAMA},
-    {"POST", "/api/chat", api_ollama_chat, .needs_model = true, .errors = ERRORS_OLLAMA},
-    {"POST", "/api/generate", api_ollama_generate, .needs_model = true, .errors = ERRORS_OLLAMA},
-    {"POST", "/api/embed", api_ollama_embed, .needs_model = true, .errors = ERRORS_OLLAMA},
-    {"POST", "/api/embeddings", api_ollama_embedding, .needs_model = true, .errors = ERRORS_OLLAMA},
-    {NULL, NULL, NULL, .open = false},
+     .errors = &errors_ollama},
+    {"GET", "/api/ps", api_ollama_ps, .needs_model = true, .lists = true, .errors = &errors_ollama},
+    {"POST", "/api/show", api_ollama_show, .needs_model = true, .errors = &errors_ollama},
+    {"POST", "/api/embed", api_ollama_embed, .needs_model = true, .errors = &errors_ollama},
+    {"POST", "/api/embeddings", api_ollama_embedding, .needs_model = true,
+     .errors = &errors_ollama},
+    {"POST", "/completions", NULL, .needs_model = true, .dialect = &dialect_completion},
+    SKV_DIALECT_LIST(ANSWERS){NULL, NULL, NULL, .open = false},
 };
 
 /* Clients whose base address has the version, and others, find everything. Only completions are

@@ -12,7 +12,29 @@ const server_route *route_find(const char *method, const char *path, const serve
 /** The methods that a path has, "GET, HEAD"; `out` has room for `room` bytes. */
 void route_methods(const char *path, char *out, size_t room);
 
-/* ---- their handlers ---- */
+/* ---- dialects: the endpoints that generate ----
+ *
+ * X(PATH, NAME): POST PATH is answered by dialect_NAME, a table of functions (answer/api_answer.h)
+ * in a file of its own. A new dialect is such a file and a row here. */
+#define SKV_DIALECT_LIST(X)                                                                        \
+    X("/v1/completions", completions)                                                              \
+    X("/v1/chat/completions", chat)                                                                \
+    X("/v1/responses", responses)                                                                  \
+    X("/v1/messages", messages)                                                                    \
+    X("/completion", completion)                                                                   \
+    X("/infill", infill)                                                                           \
+    X("/api/chat", ollama_chat)                                                                    \
+    X("/api/generate", ollama_generate)
+
+struct answer_dialect;
+#define DECLARE(path, name) extern const struct answer_dialect dialect_##name;
+SKV_DIALECT_LIST(DECLARE)
+#undef DECLARE
+
+/* Errors of dialects whose other routes need them. */
+extern const error_shape errors_messages, errors_ollama;
+
+/* ---- handlers of the others ---- */
 
 void api_page(exchange *ex);
 void api_models(exchange *ex);
@@ -23,26 +45,18 @@ void api_tokenize(exchange *ex);
 void api_detokenize(exchange *ex);
 void api_tokenizer_info(exchange *ex);
 void api_apply_template(exchange *ex);
-void api_completions(exchange *ex);
-void api_chat(exchange *ex);
 void api_embeddings(exchange *ex);
 void api_rerank(exchange *ex);
 void api_openapi(exchange *ex);
-void api_responses(exchange *ex);
-void api_messages(exchange *ex);
 void api_count_chat(exchange *ex);
 void api_count_messages(exchange *ex);
 void api_count_responses(exchange *ex);
-void api_completion(exchange *ex);
-void api_infill(exchange *ex);
 void api_props(exchange *ex);
 void api_slots(exchange *ex);
 void api_slot(exchange *ex);
 void api_adapters(exchange *ex);
 void api_embedding(exchange *ex);
 void api_read(exchange *ex);
-void api_ollama_chat(exchange *ex);
-void api_ollama_generate(exchange *ex);
 void api_ollama_embed(exchange *ex);
 void api_ollama_embedding(exchange *ex);
 void api_ollama_tags(exchange *ex);

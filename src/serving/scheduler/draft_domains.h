@@ -9,7 +9,6 @@
 #define SKV_SERVE_DRAFT_DOMAINS_H
 
 #include "drafts/draft.h"
-#include "drafts/draft_history.h"
 #include "skv/budget.h"
 
 enum {

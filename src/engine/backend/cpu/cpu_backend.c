@@ -15,7 +15,7 @@ static size_t vote_norms_bytes(const skv_backend_limits *limits)
     return limits->max_rows * limits->max_heads * sizeof(float);
 }
 
-/* What one thread needs at any time: a product's rows and tiles, or an attention task. */
+/* Memory of one thread: a product's rows and tiles, or an attention task. */
 static size_t thread_scratch(const skv_cpu_backend *be, const skv_backend_limits *limits)
 {
     size_t linear = skv_cpu_linear_scratch(be, limits->max_K);

@@ -42,7 +42,7 @@ skv_status skv_cpu_linear_create(skv_backend *base, const skv_linear_spec *spec,
 void skv_cpu_linear_free(skv_backend *base, skv_linear *w);
 void skv_cpu_linear(skv_backend *base, const skv_linear_args *args);
 void skv_cpu_experts_linear(skv_backend *base, const skv_experts_args *args);
-/** Bytes of what is kept of each product while it runs. */
+/** Bytes that each product keeps while it runs. */
 size_t skv_cpu_product_bytes(void);
 /** Bytes of one thread's scratch for products of up to max_K columns. */
 size_t skv_cpu_linear_scratch(const skv_cpu_backend *be, size_t max_K);
@@ -54,7 +54,7 @@ skv_status skv_cpu_experts_create(skv_backend *base, const skv_linear *const *w,
                                   skv_experts **out, skv_error *err);
 void skv_cpu_experts_free(skv_backend *base, skv_experts *experts);
 void skv_cpu_route(skv_backend *base, const skv_route_args *args);
-/** Room for what `route` chooses, which `release` gives back. Bytes are 0 without experts. */
+/** Room for the choices of `route`, which `release` gives back. Bytes are 0 without experts. */
 SKV_MUST_CHECK bool skv_cpu_routes_init(skv_cpu_routes *routes, const skv_backend_limits *limits);
 void skv_cpu_routes_release(skv_cpu_routes *routes);
 size_t skv_cpu_routes_bytes(const skv_backend_limits *limits);

@@ -1,5 +1,5 @@
 /*
- * What eviction needs of the CPU: votes for cached rows.
+ * Eviction on the CPU: votes for cached rows.
  *
  * Votes are softmax weights, so they take two passes over the keys: the first finds the logarithm
  * of the sum of every token's exponentials, the second, by page, adds up the weights of all tokens.
@@ -116,7 +116,7 @@ static void score_block(const votes_job *job, size_t h, size_t i0, size_t n_quer
     }
 }
 
-/* What is done with the scores x [n] of query i of KV head h and rows from `row` on of a page. */
+/* Takes the scores x [n] of query i of KV head h and rows from `row` on of a page. */
 typedef void score_fn(const votes_job *job, size_t h, size_t i, size_t row, const float *x,
                       size_t n);
 

@@ -463,7 +463,7 @@ static panel_of_strip find_panel(const product *p, size_t i_panel)
                             part->column0 + row0, skv_min_size(nr, part->n_rows - row0)};
 }
 
-/* What follows the sums of m rows of n columns: biases, and the epilogue where it is one of them
+/* The end of the sums of m rows of n columns: biases, and the epilogue where it is one of them
  * alone. */
 static void finish_tile(const product *p, float *c, size_t ld, size_t m, size_t column, size_t n)
 {

@@ -1,4 +1,4 @@
-/* What the CPU back end holds: threads, kernels, workspace and memory of weights. */
+/* The CPU back end: threads, kernels, workspace and memory of weights. */
 #ifndef SKV_CPU_STATE_H
 #define SKV_CPU_STATE_H
 
@@ -38,7 +38,7 @@ struct skv_page_pool {
 };
 
 struct skv_slots {
-    skv_slots_spec spec; /* with lists of its own, in one block behind this */
+    skv_slots_spec spec; /* with lists of its own, in one block after this */
     size_t n_tracks;
     size_t *first; /* [n_bundles]: a track of each; */
     size_t *next;  /* [n_tracks]: the next one of the bundle, n_tracks: there is none */
@@ -121,7 +121,7 @@ struct skv_backend_step {
     skv_candidate *candidates; /* [max_numbers], of them all, n_numbers of which are used; */
     float *found;              /* [max_numbers], likewise */
     size_t n_numbers, max_picks, max_numbers;
-    void *lists; /* owned: what all of it lies in */
+    void *lists; /* owned: the memory of all of it */
     size_t list_bytes;
 };
 
@@ -130,14 +130,14 @@ struct skv_experts {
     const skv_linear *w[]; /* [n], borrowed */
 };
 
-/* What the last `route` has chosen; room for the limits of the back end. */
+/* The choices of the last `route`; room for the limits of the back end. */
 typedef struct skv_cpu_routes {
     size_t n_rows, n_terms; /* n_terms: of a row's sum, the shared expert's included */
     uint32_t *places;       /* [n_rows, n_terms]: rows of y, as skv_mix_args has it */
     float *weights;         /* [n_rows, n_terms] */
     uint32_t *rows;         /* [n_rows * n_active]: of each pair */
     size_t *first;          /* [n_experts + 1]: expert e has pairs [first[e], first[e + 1]) */
-    void *lists;            /* owned: what they lie in; NULL: there is no room for any */
+    void *lists;            /* owned: their memory; NULL: there is no room for any */
     size_t list_bytes;
 } skv_cpu_routes;
 

@@ -1,5 +1,5 @@
 /*
- * Steps of the CPU back end: what operations look up about rows.
+ * Steps of the CPU back end: the rows that operations look up.
  *
  * Operations are done when they return, so a step is no more than lists: copies of those that
  * describe it, in one block that was taken beforehand.

@@ -290,7 +290,7 @@ static int32_t token_of_blocks(const skv_look *l, uint64_t at)
 
 /* ---- weights in buckets ---- */
 
-/* Buckets of equal width from s->high down to `low`; what lies below it is in the last. */
+/* Buckets of equal width from s->high down to `low`; values below it are in the last. */
 static void set_width(skv_logit_scale *s, float low)
 {
     const double width = (double)s->high - (double)low;
@@ -308,7 +308,7 @@ static float reach_of(const skv_look *l, float low)
     return lowest < l->max && reach > low ? reach : low;
 }
 
-/* What may be drawn of [s->low, s->high], in buckets; all of it together. */
+/* The values that may be drawn of [s->low, s->high], in buckets; all of it together. */
 static uint64_t spread(const skv_look *l, const skv_logit_scale *s, uint64_t *sums)
 {
     uint64_t total = 0;

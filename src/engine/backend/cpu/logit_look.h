@@ -35,12 +35,12 @@ typedef struct skv_look {
     float max;             /* its logit */
     float *maxima;         /* [blocks] */
     skv_logit_scale scale; /* of `total`, and of the sums that it is of; factor < 0: nothing */
-    uint64_t *block_sums;  /* [blocks], of what may be drawn of each of them */
+    uint64_t *block_sums;  /* [blocks], of the values that may be drawn of each of them */
     skv_candidate last;    /* the last that may be drawn: smaller logits, and equal ones with larger
                             * ids, may not */
     uint64_t n_tied;       /* logits equal to its own that may not */
     uint64_t *sums;        /* [2][SKV_LOGIT_BUCKETS]: of the row, and of one of its buckets */
-    uint64_t total;        /* the weights of what may be drawn */
+    uint64_t total;        /* the weights of the values that may be drawn */
     uint32_t *ids;         /* of a bucket */
     uint64_t *weights;     /* theirs */
     skv_look_team team;

@@ -17,45 +17,7 @@ enum { LANES = 4, BLOCK_VECTORS = 4, FEW_VECTORS = 16 };
 
 typedef float32x4_t vec;
 
-INLINE vec vec_zero(void)
-{
-    return vdupq_n_f32(0.0f);
-}
-
-INLINE vec vec_set1(float x)
-{
-    return vdupq_n_f32(x);
-}
-
-INLINE vec vec_load(const float *x)
-{
-    return vld1q_f32(x);
-}
-
-INLINE void vec_store(float *y, vec x)
-{
-    vst1q_f32(y, x);
-}
-
-INLINE vec vec_add(vec x, vec y)
-{
-    return vaddq_f32(x, y);
-}
-
-INLINE vec vec_sub(vec x, vec y)
-{
-    return vsubq_f32(x, y);
-}
-
-INLINE vec vec_mul(vec x, vec y)
-{
-    return vmulq_f32(x, y);
-}
-
-INLINE vec vec_fma(vec x, vec y, vec z)
-{
-    return vfmaq_f32(z, x, y);
-}
+#include "kernels/arm/vec_neon.inc"
 
 INLINE vec vec_max(vec x, vec y)
 {

@@ -33,45 +33,7 @@ INLINE ints ints_set1(int32_t x)
     return vdupq_n_s32(x);
 }
 
-INLINE vec vec_zero(void)
-{
-    return vdupq_n_f32(0.0f);
-}
-
-INLINE vec vec_set1(float x)
-{
-    return vdupq_n_f32(x);
-}
-
-INLINE vec vec_load(const float *from)
-{
-    return vld1q_f32(from);
-}
-
-INLINE void vec_store(float *to, vec x)
-{
-    vst1q_f32(to, x);
-}
-
-INLINE vec vec_add(vec x, vec y)
-{
-    return vaddq_f32(x, y);
-}
-
-INLINE vec vec_sub(vec x, vec y)
-{
-    return vsubq_f32(x, y);
-}
-
-INLINE vec vec_mul(vec x, vec y)
-{
-    return vmulq_f32(x, y);
-}
-
-INLINE vec vec_fma(vec x, vec y, vec z)
-{
-    return vfmaq_f32(z, x, y);
-}
+#include "kernels/arm/vec_neon.inc"
 
 INLINE vec vec_of_ints(ints x)
 {

@@ -13,32 +13,7 @@
 
 enum { NR = SKV_NR512, MR = SKV_MR512, KC = SKV_KC512 };
 
-static size_t w_bytes(size_t K)
-{
-    return skv_pack_bytes(NR, skv_ceil_div(K, 2));
-}
-
-static size_t x_bytes(size_t m, size_t K)
-{
-    return skv_pack_bytes(m, skv_round_up(K, 2)) + SKV_BLOCK_SLACK;
-}
-
-static void pack_w(void *panel, const float *w, size_t ldw, size_t n, size_t K)
-{
-    skv_pack_w_bf16_avx2(panel, (skv_pack_rows){w, ldw, n, K}, NR);
-}
-
-static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
-{
-    skv_pack_x_rounded_avx2(block, (skv_pack_rows){x, ldx, m, K});
-    if (K % 2) memset((float *)block + K * m, 0, m * sizeof(float));
-}
-
-static void pack_x_wide(void *block, const float *x, size_t ldx, size_t m, size_t K)
-{
-    skv_pack_x_f32_avx2(block, (skv_pack_rows){x, ldx, m, K});
-    if (K % 2) memset((float *)block + K * m, 0, m * sizeof(float));
-}
+#include "kernels/x86/matmul_bf16_pack.inc"
 
 /* One k of the tile: w holds 64 weights as f32. */
 static inline __attribute__((always_inline)) void multiply(__m512 sum[MR][4], const __m512 w[4],

@@ -12,25 +12,7 @@
 
 enum { NR = SKV_NR512, MR = SKV_MR512, KC = SKV_KC512 };
 
-static size_t w_bytes(size_t K)
-{
-    return skv_pack_bytes(NR, K);
-}
-
-static size_t x_bytes(size_t m, size_t K)
-{
-    return skv_pack_bytes(m, K) + SKV_BLOCK_SLACK;
-}
-
-static void pack_w(void *panel, const float *w, size_t ldw, size_t n, size_t K)
-{
-    skv_pack_w_f32_avx2(panel, (skv_pack_rows){w, ldw, n, K}, NR);
-}
-
-static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
-{
-    skv_pack_x_f32_avx2(block, (skv_pack_rows){x, ldx, m, K});
-}
+#include "kernels/x86/matmul_f32_pack.inc"
 
 static void pack_w_t(void *panel, const float *w, size_t ldw, size_t n, size_t K)
 {

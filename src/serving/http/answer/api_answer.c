@@ -97,6 +97,7 @@ static bool open_parts(answer *a, reply_parts *parts)
     }
     const bool streams = a->params.stream && !a->dialect->whole_calls;
     if (!reply_parts_open(parts, a->ex, &a->tools, &options, streams)) return false;
+    parts->call_prefix = a->dialect->call_prefix ? a->dialect->call_prefix : "call_";
     if (a->params.keep_thoughts) keep_opening(a, parts);
     return true;
 }
@@ -588,6 +589,7 @@ void answer_handle(exchange *ex, const answer_dialect *dialect)
     }
     a->dialect = dialect;
     a->ex = ex;
+    ex->has_events = !dialect->stream_type;
     a->g.wake = (skv_wake){-1, -1};
     a->created_s = (int64_t)time(NULL);
     a->written_ns = skv_now_ns();

@@ -76,6 +76,8 @@ typedef struct answer_dialect {
     bool every_token;        /* add_logprob also gets tokens whose log-probability is not wanted */
     bool whole_calls;        /* a stream tells a call when it is whole */
     const char *stream_type; /* of the body of a stream; NULL: server-sent events */
+    const char *call_prefix; /* of the ids of calls; NULL: "call_" */
+    const error_shape *errors; /* NULL: errors_openai */
     /* Writes the response to a request that wants nothing generated; NULL: there are none. False:
      * this is another. */
     bool (*at_once)(exchange *ex, const json_t *asked, skv_buf *out);

@@ -7,6 +7,7 @@
 
 #include "base/system_sockets.h"
 #include "request/request_input.h"
+#include "transport/exchange.h"
 
 typedef struct generation {
     exchange *ex;               /* borrowed */

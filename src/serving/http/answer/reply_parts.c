@@ -262,22 +262,22 @@ static json_t *join_texts(const reply_parts *parts, part_kind kind)
     return joined;
 }
 
-static json_t *id_of(const exchange *ex, const reply_part *part)
+static json_t *id_of(const reply_parts *parts, const reply_part *part)
 {
-    skv_buf text = request_text(ex);
-    reply_part_call_id(part, ex->errors == ERRORS_MESSAGES ? "toolu_" : "call_", &text);
+    skv_buf text = request_text(parts->ex);
+    reply_part_call_id(part, parts->call_prefix, &text);
     json_t *id = text.failed ? NULL : json_loadb(text.data, text.size, JSON_DECODE_ANY, NULL);
     skv_buf_release(&text);
     return id;
 }
 
-static json_t *call_of(const exchange *ex, const reply_part *part)
+static json_t *call_of(const reply_parts *parts, const reply_part *part)
 {
     const char *type = part->custom ? "custom" : "function";
     json_t *function = json_pack("{s:s%, s:s%}", "name", part->name.data ? part->name.data : "",
                                  part->name.size, part->custom ? "input" : "arguments",
                                  part->text.data ? part->text.data : "", part->text.size);
-    return json_pack("{s:o, s:s, s:o}", "id", id_of(ex, part), "type", type, type, function);
+    return json_pack("{s:o, s:s, s:o}", "id", id_of(parts, part), "type", type, type, function);
 }
 
 /* The next message after the answer: the results of its calls, or the user's. */
@@ -287,9 +287,9 @@ static bool add_next(const reply_parts *parts, const char *text, json_t *message
     bool ok = true;
     for (size_t i = 0; i < parts->n && ok; i++) {
         if (parts->at[i].kind != PART_CALL) continue;
-        ok = json_array_append_new(
-                 messages, json_pack("{s:s, s:o, s:s}", "role", "tool", "tool_call_id",
-                                     id_of(parts->ex, &parts->at[i]), "content", text)) == 0;
+        ok = json_array_append_new(messages,
+                                   json_pack("{s:s, s:o, s:s}", "role", "tool", "tool_call_id",
+                                             id_of(parts, &parts->at[i]), "content", text)) == 0;
         text = "-";
     }
     if (ok && text == mark) {
@@ -308,7 +308,7 @@ static bool add_answer(const reply_parts *parts, json_t *messages)
     bool ok = calls;
     for (size_t i = 0; i < parts->n && ok; i++) {
         if (parts->at[i].kind != PART_CALL) continue;
-        ok = json_array_append_new(calls, call_of(parts->ex, &parts->at[i])) == 0;
+        ok = json_array_append_new(calls, call_of(parts, &parts->at[i])) == 0;
     }
     json_t *message =
         json_pack("{s:s, s:o}", "role", "assistant", "content", text ? text : json_string(""));

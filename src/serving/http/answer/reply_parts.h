@@ -27,6 +27,7 @@ typedef struct reply_part {
 
 typedef struct reply_parts {
     exchange *ex;              /* borrowed */
+    const char *call_prefix;   /* borrowed: of the ids of calls */
     const tool_request *tools; /* borrowed */
     skv_reply *reader;         /* owned */
     reply_part *at;            /* owned, [n] */

@@ -6,6 +6,8 @@
 #include "request/translate.h"
 #include "routes.h"
 
+#define CALL_PREFIX "toolu_"
+
 static json_t *translate(exchange *ex, const json_t *asked, api_error *error)
 {
     return messages_translate(ex, asked, false, error);
@@ -77,7 +79,7 @@ static void write_block(skv_buf *out, const reply_part *part, bool begun)
     const skv_buf *text = &part->text;
     skv_buf_text(out, opening[part->kind]);
     if (part->kind == PART_CALL) {
-        reply_part_call_id(part, "toolu_", out);
+        reply_part_call_id(part, CALL_PREFIX, out);
         skv_buf_text(out, ",\"name\":");
         out_json(out, part->name.data, part->name.size);
         skv_buf_text(out, ",\"input\":");
@@ -183,26 +185,51 @@ static void write_done(answer *a, skv_buf *out)
     skv_buf_text(out, "}\n\n");
 }
 
-static void write_failed(answer *a, skv_buf *out, const api_error *error)
+/* ---- errors ---- */
+
+static const char *error_type_of(int status)
 {
-    skv_buf_text(out, "event: error\ndata: ");
-    api_error_write(out, error, ERRORS_MESSAGES, a->ex->id);
-    skv_buf_text(out, "\n\n");
+    switch (status) {
+    case 413: return "request_too_large";
+    case 503: return "overloaded_error";
+    default: return status >= 500 ? "api_error" : api_error_type(status);
+    }
 }
 
-void api_messages(exchange *ex)
+static void write_error(skv_buf *out, const api_error *error, const char *request_id)
 {
-    static const answer_shape shape = {.whole = write_whole,
-                                       .news = write_news,
-                                       .quiet = write_quiet,
-                                       .done = write_done,
-                                       .failed = write_failed};
-    static const answer_dialect dialect = {.api = PARAM_CHAT,
-                                           .id_prefix = "msg_",
-                                           .default_tokens = SIZE_MAX,
-                                           .in_parts = true,
-                                           .translate = translate,
-                                           .shape = &shape,
-                                           .read_prompts = messages_read};
-    answer_handle(ex, &dialect);
+    skv_buf_printf(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
+                   error_type_of(error->status));
+    out_json_str(out, error->message);
+    if (error->code) {
+        skv_buf_text(out, ",\"details\":{\"error_code\":");
+        out_json_str(out, error->code);
+        skv_buf_text(out, "}");
+    }
+    skv_buf_printf(out, "},\"request_id\":\"%s\"}", request_id);
 }
+
+const error_shape errors_messages = {
+    .write = write_error, .event_front = "event: error\ndata: ", .event_back = "\n\n"};
+
+static void write_failed(answer *a, skv_buf *out, const api_error *error)
+{
+    skv_buf_text(out, errors_messages.event_front);
+    write_error(out, error, a->ex->id);
+    skv_buf_text(out, errors_messages.event_back);
+}
+
+static const answer_shape shape = {.whole = write_whole,
+                                   .news = write_news,
+                                   .quiet = write_quiet,
+                                   .done = write_done,
+                                   .failed = write_failed};
+const answer_dialect dialect_messages = {.api = PARAM_CHAT,
+                                         .errors = &errors_messages,
+                                         .call_prefix = CALL_PREFIX,
+                                         .id_prefix = "msg_",
+                                         .default_tokens = SIZE_MAX,
+                                         .in_parts = true,
+                                         .translate = translate,
+                                         .shape = &shape,
+                                         .read_prompts = messages_read};

@@ -3,7 +3,7 @@
 #ifndef SKV_SERVER_REQUEST_BUDGET_H
 #define SKV_SERVER_REQUEST_BUDGET_H
 
-#include "transport/exchange.h"
+#include "state/exchange_state.h"
 
 /** Begins the budget of a request whose body is there. */
 void exchange_begin_budget(exchange *ex);

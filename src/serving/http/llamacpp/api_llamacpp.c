@@ -294,7 +294,7 @@ static void write_done(answer *a, skv_buf *out)
 static void write_failed(answer *a, skv_buf *out, const api_error *error)
 {
     skv_buf_text(out, "data: ");
-    api_error_write(out, error, ERRORS_OPENAI, a->ex->id);
+    errors_openai.write(out, error, a->ex->id);
     skv_buf_text(out, "\n\n");
 }
 
@@ -343,29 +343,21 @@ static bool read_prompts(const exchange *ex, const json_t *body, prompt_list *ou
     return prompts_read(ex, body, "prompt", true, out, error);
 }
 
-void api_completion(exchange *ex)
-{
-    static const answer_dialect dialect = {.api = PARAM_COMPLETIONS,
+const answer_dialect dialect_completion = {.api = PARAM_COMPLETIONS,
                                            .default_tokens = SIZE_MAX,
                                            .every_token = true,
                                            .translate = llamacpp_translate,
                                            .shape = &shape,
                                            .read_prompts = read_prompts,
                                            .add_logprob = add_token};
-    answer_handle(ex, &dialect);
-}
 
-void api_infill(exchange *ex)
-{
-    static const answer_dialect dialect = {.api = PARAM_COMPLETIONS,
-                                           .default_tokens = SIZE_MAX,
-                                           .every_token = true,
-                                           .translate = infill_translate,
-                                           .shape = &shape,
-                                           .read_prompts = read_prompts,
-                                           .add_logprob = add_token};
-    answer_handle(ex, &dialect);
-}
+const answer_dialect dialect_infill = {.api = PARAM_COMPLETIONS,
+                                       .default_tokens = SIZE_MAX,
+                                       .every_token = true,
+                                       .translate = infill_translate,
+                                       .shape = &shape,
+                                       .read_prompts = read_prompts,
+                                       .add_logprob = add_token};
 
 /* ---- /props and /slots ---- */
 

@@ -125,10 +125,20 @@ static void write_last(answer *a, skv_buf *out)
     skv_buf_text(out, "\n");
 }
 
+static void write_error(skv_buf *out, const api_error *error, const char *request_id)
+{
+    (void)request_id;
+    skv_buf_text(out, "{\"error\":");
+    out_json_str(out, error->message);
+    skv_buf_text(out, "}");
+}
+
+const error_shape errors_ollama = {.write = write_error, .event_front = "", .event_back = "\n"};
+
 static void write_failed(answer *a, skv_buf *out, const api_error *error)
 {
-    api_error_write(out, error, ERRORS_OLLAMA, a->ex->id);
-    skv_buf_text(out, "\n");
+    write_error(out, error, a->ex->id);
+    skv_buf_text(out, errors_ollama.event_back);
 }
 
 static const answer_shape shape = {.whole = write_done,
@@ -172,30 +182,24 @@ static bool read_prompt(const exchange *ex, const json_t *body, prompt_list *out
     return true;
 }
 
-void api_ollama_chat(exchange *ex)
-{
-    static const answer_dialect dialect = {.api = PARAM_CHAT,
-                                           .stream_type = "application/x-ndjson",
-                                           .default_tokens = SIZE_MAX,
-                                           .in_parts = true,
-                                           .whole_calls = true,
-                                           .at_once = loads_chat,
-                                           .translate = ollama_chat_translate,
-                                           .shape = &shape,
-                                           .read_prompts = messages_read};
-    answer_handle(ex, &dialect);
-}
+const answer_dialect dialect_ollama_chat = {.api = PARAM_CHAT,
+                                            .errors = &errors_ollama,
+                                            .stream_type = "application/x-ndjson",
+                                            .default_tokens = SIZE_MAX,
+                                            .in_parts = true,
+                                            .whole_calls = true,
+                                            .at_once = loads_chat,
+                                            .translate = ollama_chat_translate,
+                                            .shape = &shape,
+                                            .read_prompts = messages_read};
 
-void api_ollama_generate(exchange *ex)
-{
-    static const answer_dialect dialect = {.api = PARAM_CHAT,
-                                           .stream_type = "application/x-ndjson",
-                                           .default_tokens = SIZE_MAX,
-                                           .in_parts = true,
-                                           .whole_calls = true,
-                                           .at_once = loads_prompt,
-                                           .translate = ollama_prompt_translate,
-                                           .shape = &shape,
-                                           .read_prompts = read_prompt};
-    answer_handle(ex, &dialect);
-}
+const answer_dialect dialect_ollama_generate = {.api = PARAM_CHAT,
+                                                .errors = &errors_ollama,
+                                                .stream_type = "application/x-ndjson",
+                                                .default_tokens = SIZE_MAX,
+                                                .in_parts = true,
+                                                .whole_calls = true,
+                                                .at_once = loads_prompt,
+                                                .translate = ollama_prompt_translate,
+                                                .shape = &shape,
+                                                .read_prompts = read_prompt};

@@ -142,9 +142,9 @@ static void write_usage(const answer *a, skv_buf *out)
 
 static void write_failed(answer *a, skv_buf *out, const api_error *error)
 {
-    skv_buf_text(out, "data: ");
-    api_error_write(out, error, ERRORS_OPENAI, a->ex->id);
-    skv_buf_text(out, "\n\ndata: [DONE]\n\n");
+    skv_buf_text(out, errors_openai.event_front);
+    errors_openai.write(out, error, a->ex->id);
+    skv_buf_text(out, errors_openai.event_back);
 }
 
 static void write_progress(answer *a, skv_buf *out, const skv_job_stats *stats)

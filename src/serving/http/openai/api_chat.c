@@ -107,18 +107,14 @@ static void write_chunk_choice(answer *a, skv_buf *out, size_t i)
     skv_buf_text(out, "}");
 }
 
-void api_chat(exchange *ex)
-{
-    static const answer_dialect dialect = {.api = PARAM_CHAT,
-                                           .id_prefix = "chatcmpl-",
-                                           .object = "chat.completion",
-                                           .chunk_object = "chat.completion.chunk",
-                                           .default_tokens = SIZE_MAX,
-                                           .in_parts = true,
-                                           .shape = &answer_choices,
-                                           .read_prompts = messages_read,
-                                           .add_logprob = add_logprob,
-                                           .write_choice = write_choice,
-                                           .write_chunk_choice = write_chunk_choice};
-    answer_handle(ex, &dialect);
-}
+const answer_dialect dialect_chat = {.api = PARAM_CHAT,
+                                     .id_prefix = "chatcmpl-",
+                                     .object = "chat.completion",
+                                     .chunk_object = "chat.completion.chunk",
+                                     .default_tokens = SIZE_MAX,
+                                     .in_parts = true,
+                                     .shape = &answer_choices,
+                                     .read_prompts = messages_read,
+                                     .add_logprob = add_logprob,
+                                     .write_choice = write_choice,
+                                     .write_chunk_choice = write_chunk_choice};

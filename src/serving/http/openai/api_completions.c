@@ -140,17 +140,13 @@ static void write_choice(answer *a, skv_buf *out, size_t i)
     skv_buf_text(out, "}");
 }
 
-void api_completions(exchange *ex)
-{
-    static const answer_dialect dialect = {.api = PARAM_COMPLETIONS,
-                                           .id_prefix = "cmpl-",
-                                           .object = "text_completion",
-                                           .chunk_object = "text_completion",
-                                           .default_tokens = DEFAULT_TOKENS,
-                                           .shape = &answer_choices,
-                                           .read_prompts = read_prompts,
-                                           .add_logprob = add_logprob,
-                                           .write_choice = write_choice,
-                                           .write_chunk_choice = write_choice};
-    answer_handle(ex, &dialect);
-}
+const answer_dialect dialect_completions = {.api = PARAM_COMPLETIONS,
+                                            .id_prefix = "cmpl-",
+                                            .object = "text_completion",
+                                            .chunk_object = "text_completion",
+                                            .default_tokens = DEFAULT_TOKENS,
+                                            .shape = &answer_choices,
+                                            .read_prompts = read_prompts,
+                                            .add_logprob = add_logprob,
+                                            .write_choice = write_choice,
+                                            .write_chunk_choice = write_choice};

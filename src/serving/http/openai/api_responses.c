@@ -334,20 +334,16 @@ static json_t *translate(exchange *ex, const json_t *asked, api_error *error)
     return responses_translate(ex, asked, error);
 }
 
-void api_responses(exchange *ex)
-{
-    static const answer_shape shape = {.whole = write_whole,
-                                       .news = write_news,
-                                       .quiet = write_quiet,
-                                       .done = write_done,
-                                       .failed = write_failed,
-                                       .progress = write_progress};
-    static const answer_dialect dialect = {.api = PARAM_CHAT,
-                                           .id_prefix = "resp_",
-                                           .default_tokens = SIZE_MAX,
-                                           .in_parts = true,
-                                           .translate = translate,
-                                           .shape = &shape,
-                                           .read_prompts = messages_read};
-    answer_handle(ex, &dialect);
-}
+static const answer_shape shape = {.whole = write_whole,
+                                   .news = write_news,
+                                   .quiet = write_quiet,
+                                   .done = write_done,
+                                   .failed = write_failed,
+                                   .progress = write_progress};
+const answer_dialect dialect_responses = {.api = PARAM_CHAT,
+                                          .id_prefix = "resp_",
+                                          .default_tokens = SIZE_MAX,
+                                          .in_parts = true,
+                                          .translate = translate,
+                                          .shape = &shape,
+                                          .read_prompts = messages_read};

@@ -633,7 +633,7 @@ bool request_body_read(exchange *ex, json_t **out, api_error *error)
         return api_fail(error, 400, "model", "model: expected a string");
     }
     const skv_text_piece text = {name ? json_string_value(name) : "", json_string_length(name)};
-    ex->may_ping = ex->route->streams && json_is_true(json_object_get(*out, "stream"));
+    ex->may_ping = ex->has_events && json_is_true(json_object_get(*out, "stream"));
     return model_take_named(ex, &text, error);
 }
 

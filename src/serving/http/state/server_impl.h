@@ -12,13 +12,13 @@
 #include <time.h>
 
 #include "base/system_sockets.h"
-#include "limits/memory_share.h"
 #include "server.h"
 #include "skv/budget.h"
 #include "skv/reply.h"
 #include "skv/text.h"
 #include "skv/tools.h"
 #include "state/api_keys.h"
+#include "state/memory_share.h"
 #include "wire/server_limits.h"
 
 typedef enum server_state {

@@ -254,11 +254,10 @@ void exchange_note(exchange *ex, const api_error *error)
 /* The last event of a stream that has told nothing but signs of life. */
 static void refuse_in_stream(exchange *ex, const api_error *error)
 {
-    const bool messages = ex->errors == ERRORS_MESSAGES;
     skv_buf text = {.max = LIMIT_TEXT_BYTES};
-    skv_buf_text(&text, messages ? "event: error\ndata: " : "data: ");
-    api_error_write(&text, error, ex->errors, ex->id);
-    skv_buf_text(&text, messages ? "\n\n" : "\n\ndata: [DONE]\n\n");
+    skv_buf_text(&text, ex->errors->event_front);
+    ex->errors->write(&text, error, ex->id);
+    skv_buf_text(&text, ex->errors->event_back);
     if (!text.failed && exchange_write(ex, text.data, text.size)) {
         exchange_end(ex);
     } else {
@@ -275,7 +274,7 @@ void exchange_refuse(exchange *ex, const api_error *error)
         return;
     }
     skv_buf text = {.max = LIMIT_TEXT_BYTES};
-    api_error_write(&text, error, ex->errors, ex->id);
+    ex->errors->write(&text, error, ex->id);
     exchange_response response = {error->status, "application/json",       text.data, text.size,
                                   false,         {.max = LIMIT_TEXT_BYTES}};
     if (error->retry_after_s > 0) {

@@ -53,7 +53,7 @@ void out_time(skv_buf *out, const struct timespec *when, int digits)
     skv_buf_printf(out, "\"%s%.*sZ\"", second, digits > 0 ? digits + 1 : 0, fraction);
 }
 
-static const char *type_of(int status)
+const char *api_error_type(int status)
 {
     switch (status) {
     case 401: return "authentication_error";
@@ -68,7 +68,7 @@ bool api_fail(api_error *error, int status, const char *param, const char *forma
 {
     va_list args;
     *error = (api_error){.status = status,
-                         .type = type_of(status),
+                         .type = api_error_type(status),
                          .retry_after_s = status == 503 ? LIMIT_MEMORY_RETRY_SECONDS : 0};
     (void)snprintf(error->param, sizeof error->param, "%s", param ? param : "");
     va_start(args, format);
@@ -94,8 +94,9 @@ bool api_fail_status(api_error *error, skv_status status, const skv_error *err)
     return api_fail(error, code, NULL, "%s", err->text);
 }
 
-static void write_openai(skv_buf *out, const api_error *error)
+static void write_openai(skv_buf *out, const api_error *error, const char *request_id)
 {
+    (void)request_id;
     skv_buf_text(out, "{\"error\":{\"message\":");
     out_json_str(out, error->message);
     skv_buf_text(out, ",\"type\":");
@@ -111,38 +112,5 @@ static void write_openai(skv_buf *out, const api_error *error)
     skv_buf_text(out, "}}");
 }
 
-static const char *messages_type_of(int status)
-{
-    switch (status) {
-    case 413: return "request_too_large";
-    case 503: return "overloaded_error";
-    default: return status >= 500 ? "api_error" : type_of(status);
-    }
-}
-
-static void write_messages(skv_buf *out, const api_error *error, const char *request_id)
-{
-    skv_buf_printf(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
-                   messages_type_of(error->status));
-    out_json_str(out, error->message);
-    if (error->code) {
-        skv_buf_text(out, ",\"details\":{\"error_code\":");
-        out_json_str(out, error->code);
-        skv_buf_text(out, "}");
-    }
-    skv_buf_printf(out, "},\"request_id\":\"%s\"}", request_id);
-}
-
-void api_error_write(skv_buf *out, const api_error *error, error_shape shape,
-                     const char *request_id)
-{
-    switch (shape) {
-    case ERRORS_OPENAI: write_openai(out, error); break;
-    case ERRORS_MESSAGES: write_messages(out, error, request_id); break;
-    case ERRORS_OLLAMA:
-        skv_buf_text(out, "{\"error\":");
-        out_json_str(out, error->message);
-        skv_buf_text(out, "}");
-        break;
-    }
-}
+const error_shape errors_openai = {
+    .write = write_openai, .event_front = "data: ", .event_back = "\n\ndata: [DONE]\n\n"};

@@ -40,6 +40,8 @@ typedef struct api_error {
 /** Fills an error. `param` may be NULL. Returns false. */
 bool api_fail(api_error *error, int status, const char *param, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/** The word for a status in OpenAI's errors. */
+const char *api_error_type(int status);
 /** The same from the library's error. */
 bool api_fail_status(api_error *error, skv_status status, const skv_error *err);
 
@@ -49,14 +51,13 @@ bool api_fail_status(api_error *error, skv_status status, const skv_error *err);
 #define api_fail_status(error, status, err) ((void)api_fail_status((error), (status), (err)), false)
 #endif
 
-/* The dialect whose clients read an error. */
-typedef enum error_shape {
-    ERRORS_OPENAI,   /* {"error":{"message":...,"type":...}} */
-    ERRORS_MESSAGES, /* Anthropic's {"type":"error","error":{...},"request_id":...} */
-    ERRORS_OLLAMA,   /* {"error":"..."} */
+/* How a dialect writes an error. */
+typedef struct error_shape {
+    void (*write)(skv_buf *out, const api_error *error, const char *request_id);
+    const char *event_front, *event_back; /* around an error that ends a stream of events */
 } error_shape;
 
-void api_error_write(skv_buf *out, const api_error *error, error_shape shape,
-                     const char *request_id);
+/* {"error":{"message":...,"type":...}}: of every route that names no other. */
+extern const error_shape errors_openai;
 
 #endif

@@ -17,7 +17,7 @@
 
 #include "base/system.h"
 #include "base/system_sockets.h"
-#include "transport/exchange.h"
+#include "state/exchange_state.h"
 
 /* ---- the socket ---- */
 

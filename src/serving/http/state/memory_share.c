@@ -1,10 +1,10 @@
 /* Shares of memory, and waiting for it: see memory_share.h. */
-#include "limits/memory_share.h"
+#include "state/memory_share.h"
 
 #include <stdlib.h>
 #include <time.h>
 
-#include "transport/exchange.h"
+#include "state/exchange_state.h"
 
 enum { LOOK_MS = 10 };
 

@@ -1,8 +1,8 @@
 /* Turns of requests that compile grammars: see compile_slots.h. */
-#include "limits/compile_slots.h"
+#include "state/compile_slots.h"
 
 #include "base/system.h"
-#include "transport/exchange.h"
+#include "state/exchange_state.h"
 
 enum {
     LOOK_MS = 100, /* how often a request that waits looks for its client */

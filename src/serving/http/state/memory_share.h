@@ -16,8 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "limits/compile_slots.h"
 #include "skv/budget.h"
+#include "state/compile_slots.h"
 
 struct api_error;
 struct exchange;
