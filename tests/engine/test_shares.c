@@ -21,6 +21,7 @@
 #include "base/system.h"
 #include "kernels/kernels.h"
 #include "kernels/logits.h"
+#include "kernels/matmul.h"
 #include "skv/skv.h"
 
 enum {
@@ -200,6 +201,16 @@ void __wrap_skv_kernels_init(skv_kernels *k, skv_cpu_level level, unsigned featu
     k->axpy = count_axpy;
     k->kv_store = count_store;
     k->from_bf16 = count_from_bf16;
+}
+
+const skv_matmul_form *__wrap_skv_matmul_forms(skv_cpu_level level, size_t *n);
+
+/* None, as an engine would time them by running them. */
+const skv_matmul_form *__wrap_skv_matmul_forms(skv_cpu_level level, size_t *n)
+{
+    (void)level;
+    *n = 0;
+    return NULL;
 }
 
 size_t __wrap_skv_memory_available(void);
@@ -389,7 +400,7 @@ static totals decoding(skv_engine *engine, size_t n_sequences)
 {
     static const int32_t ids[CONTEXT];
     skv_sequence *s[SEQUENCES_MAX];
-    skv_span spans[SEQUENCES_MAX];
+    skv_span spans[SEQUENCES_MAX] = {0};
     for (size_t i = 0; i < n_sequences; i++) {
         assert_int_equal(skv_sequence_create(engine, 0, &s[i], NULL), SKV_OK);
         sim.skipping = true;
