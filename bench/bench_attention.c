@@ -18,6 +18,7 @@
 #include "base/size.h"
 #include "base/system.h"
 #include "kernels/kernels.h"
+#include "kernels/matmul.h"
 #include "skv/tools.h"
 
 enum {
@@ -285,9 +286,11 @@ static void bench_type(const bench *b, const char *what, skv_kv_type type, size_
 static bool bench_init(bench *b, size_t n_threads, const char *level)
 {
     skv_cpu_level which = SKV_CPU_LEVEL_BEST;
+    const skv_matmul_form *form = NULL;
     *b = (bench){.level = level && strcmp(level, "best") != 0 ? level : NULL};
-    if (b->level && !skv_cpu_level_parse(b->level, &which)) return false;
+    if (b->level && !skv_matmul_form_parse(b->level, &which, &form)) return false;
     skv_kernels_init(&b->kernels, which, skv_cpu_detect());
+    if (form && form->attention) form->attention(&b->kernels);
     return skv_pool_create(n_threads, &b->pool, NULL) == SKV_OK &&
            skv_peak_measure(n_threads, b->level, NULL, NULL, &b->peak, NULL) == SKV_OK;
 }
@@ -302,8 +305,8 @@ int main(int argc, char **argv)
         return 1;
     }
     printf("%zu threads, %s: bf16 %.0f GFLOP/s, f32 %.0f GFLOP/s, read %.1f GB/s\n",
-           skv_pool_threads(b.pool), skv_cpu_level_name(b.kernels.level), b.peak.bf16_gflops,
-           b.peak.f32_gflops, b.peak.read_gbs);
+           skv_pool_threads(b.pool), b.level ? b.level : skv_cpu_level_name(b.kernels.level),
+           b.peak.bf16_gflops, b.peak.f32_gflops, b.peak.read_gbs);
     const size_t head_dims[] = {64, 128, 256};
     for (size_t t = 0; t < sizeof TYPE_NAMES / sizeof TYPE_NAMES[0]; t++) {
         if (type && strcmp(type, TYPE_NAMES[t]) != 0) continue;

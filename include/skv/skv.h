@@ -99,7 +99,8 @@ typedef struct skv_engine_options {
     /* "best", "ref", "avx2", "avxvnni", "avx512", "amx", "neon"; NULL: best. Products with AMX have
      * the forms "amx-strided", "amx-paired" and "amx-whole". "amx", and "best" where that is AMX,
      * take the faster of the first two when the engine opens, which give the same results. The
-     * last one has one int8 scale for a row, so it rounds differently. */
+     * last one has one int8 scale for a row, so it rounds differently. So does "amx-attention",
+     * which computes the attention of prompts with AMX too. */
     const char *cpu;
     /* Where it computes: a name that skv_device_describe tells (skv/tools.h). NULL: "cpu". */
     const char *device;

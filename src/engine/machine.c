@@ -219,6 +219,7 @@ static void check_forms(skv_cpu_level level, skv_product_check *out)
     skv_forms_time(forms, n, NULL, &times);
     out->form = forms[skv_forms_choose(forms, n, &times)].name;
     for (size_t i = 0; i < n && used < sizeof out->forms; i++) {
+        if (forms[i].attention) continue; /* which is not timed */
         used += (size_t)snprintf(out->forms + used, sizeof out->forms - used, "%s%s %.2f",
                                  i > 0 ? ", " : "", forms[i].name, skv_form_ratio(&times, i));
     }

@@ -42,14 +42,14 @@ run() {
     export LD_LIBRARY_PATH=$PWD/lib
     local all; all=$(nproc); lscpu >> "$out/log.txt"
     forms=best
-    if grep -q amx_tile /proc/cpuinfo; then forms='amx-strided amx-paired amx-whole'; else log "skipped: forms of AMX, which is not here"; fi
+    if grep -q amx_tile /proc/cpuinfo; then forms='amx-strided amx-paired amx-whole amx-attention'; else log "skipped: forms of AMX, which is not here"; fi
     try ./checkkernels
     try ./swiftkv doctor --report --quick
     try ./bench_tiles
     products 1
     products "$all"
     for threads in 1 "$all"; do
-        for level in avx512 amx; do for kv in bf16 int8; do try ./bench_attention "$threads" $level prompt $kv 64; done; done
+        for level in avx512 amx-attention; do for kv in bf16 int8; do try ./bench_attention "$threads" $level prompt $kv 64; done; done
     done
     for turn in 1 2; do
         for weights in int8 bf16; do

@@ -44,12 +44,6 @@ static void init_avx512(skv_kernels *k, unsigned features)
     skv_scan_init_avx512(k);
 }
 
-static void init_amx(skv_kernels *k)
-{
-    skv_matmul_init_amx(k);
-    skv_attention_init_amx(k);
-}
-
 #elif defined(__aarch64__)
 
 static void init_neon(skv_kernels *k, unsigned features)
@@ -73,7 +67,7 @@ void skv_kernels_init(skv_kernels *k, skv_cpu_level level, unsigned features)
     init_avxvnni(k, features);
     if (k->level == SKV_CPU_LEVEL_AVXVNNI) return;
     init_avx512(k, features);
-    if (k->level == SKV_CPU_LEVEL_AMX) init_amx(k);
+    if (k->level == SKV_CPU_LEVEL_AMX) skv_matmul_init_amx(k);
 #elif defined(__aarch64__)
     init_neon(k, features);
 #endif

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "kernels/attention.h"
+
 void skv_matmul_init_ref(skv_kernels *k)
 {
     k->f32 = skv_matmul_f32_ref;
@@ -54,9 +56,11 @@ void skv_matmul_init_amx(skv_kernels *k)
 }
 
 static const skv_matmul_form amx_forms[] = {
-    {"amx-strided", "amx", &skv_matmul_bf16_amx, &skv_matmul_i8_amx},
-    {"amx-paired", "amx", &skv_matmul_bf16_amx_paired, &skv_matmul_i8_amx_paired},
-    {"amx-whole", "amx-whole", &skv_matmul_bf16_amx_paired, &skv_matmul_i8_amx_whole},
+    {"amx-strided", "amx", &skv_matmul_bf16_amx, &skv_matmul_i8_amx, NULL},
+    {"amx-paired", "amx", &skv_matmul_bf16_amx_paired, &skv_matmul_i8_amx_paired, NULL},
+    {"amx-whole", "amx-whole", &skv_matmul_bf16_amx_paired, &skv_matmul_i8_amx_whole, NULL},
+    {"amx-attention", "amx-attention", &skv_matmul_bf16_amx_paired, &skv_matmul_i8_amx_paired,
+     skv_attention_init_amx},
 };
 
 #elif defined(__aarch64__)

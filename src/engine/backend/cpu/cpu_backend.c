@@ -129,6 +129,23 @@ static void cpu_free(skv_backend *base)
     skv_free(be);
 }
 
+/* A form that is named is not used where this processor computes it wrongly. */
+static skv_status check_form(const skv_matmul_form *form, skv_cpu_level level, unsigned features,
+                             skv_error *err)
+{
+    if (!form) return SKV_OK;
+    SKV_REQUIRE(skv_matmul_is_exact(form->bf16) && skv_matmul_is_exact(form->i8), err,
+                SKV_UNSUPPORTED, "cpu: products of %s are wrong on this processor", form->name);
+    if (!form->attention) return SKV_OK;
+    skv_kernels usual, other;
+    skv_kernels_init(&usual, level, features);
+    other = usual;
+    form->attention(&other);
+    SKV_REQUIRE(skv_attention_agrees(&other, &usual), err, SKV_UNSUPPORTED,
+                "cpu: attention of %s is wrong on this processor", form->name);
+    return SKV_OK;
+}
+
 /* The form of the products, where the level has several: that of the options, or the fastest of
  * those with the bits of the first. */
 static void take_form(skv_cpu_backend *be, const skv_backend_options *options)
@@ -156,9 +173,7 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
     unsigned features = skv_cpu_verified();
     SKV_REQUIRE(skv_cpu_level_runs(level, features), err, SKV_UNSUPPORTED,
                 "cpu: this processor does not run %s", skv_cpu_level_name(level));
-    const skv_matmul_form *form = options->form;
-    SKV_REQUIRE(!form || (skv_matmul_is_exact(form->bf16) && skv_matmul_is_exact(form->i8)), err,
-                SKV_UNSUPPORTED, "cpu: products of %s are wrong on this processor", form->name);
+    SKV_TRY(check_form(options->form, level, features, err));
     skv_cpu_backend *be = skv_alloc_zero(1, sizeof *be);
     SKV_REQUIRE(be, err, SKV_MEMORY, "cpu: no memory");
     be->pool = options->threads;

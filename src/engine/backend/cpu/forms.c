@@ -144,4 +144,5 @@ void skv_form_use(skv_kernels *k, const skv_matmul_form *form)
 {
     k->bf16 = *form->bf16;
     k->i8 = *form->i8;
+    if (form->attention) form->attention(k);
 }

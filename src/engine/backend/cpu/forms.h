@@ -43,7 +43,7 @@ void skv_forms_time(const skv_matmul_form *forms, size_t n, const skv_form_clock
 size_t skv_forms_choose(const skv_matmul_form *forms, size_t n, const skv_form_times *times);
 /** That mean for form i, as it is compared; 0: the form cannot be chosen. */
 double skv_form_ratio(const skv_form_times *times, size_t i);
-/** The level's products become those of a form. */
+/** The level's products become those of a form, and its attention where the form has one. */
 void skv_form_use(skv_kernels *k, const skv_matmul_form *form);
 
 #endif

@@ -117,14 +117,6 @@ bool skv_matmul_is_exact(const skv_matmul *mm)
     return exact;
 }
 
-/* AMX computes attention too, which is held against that of the level below. */
-static bool amx_attends(const skv_kernels *k, unsigned features)
-{
-    skv_kernels below;
-    skv_kernels_init(&below, SKV_CPU_LEVEL_AVX512, features & ~(unsigned)SKV_CPU_AMX);
-    return skv_attention_agrees(k, &below);
-}
-
 unsigned skv_cpu_verified(void)
 {
     unsigned features = skv_cpu_detect();
@@ -135,6 +127,5 @@ unsigned skv_cpu_verified(void)
     skv_kernels_init(&k, SKV_CPU_LEVEL_BEST, features);
     if (of_i8 && !skv_matmul_is_exact(&k.i8)) features &= ~of_i8;
     if (of_bf16 && !skv_matmul_is_exact(&k.bf16)) features &= ~of_bf16;
-    if (features & SKV_CPU_AMX && !amx_attends(&k, features)) features &= ~(unsigned)SKV_CPU_AMX;
     return features;
 }
