@@ -255,7 +255,7 @@ class MessagesTest(ServerTest):
         self.assertEqual(message.role, "assistant")
         self.assertGreater(message.usage.output_tokens, 0)
         choice = {"type": "tool", "name": "set_color"}
-        with client.messages.stream(**body, tools=[COLOR], tool_choice=choice) as stream:
+        with client.messages.stream(**body, extra_body={"temperature": 0}, tools=[COLOR], tool_choice=choice) as stream:
             kinds = [event.type for event in stream]
             final = stream.get_final_message()
         self.assertIn("input_json", kinds)

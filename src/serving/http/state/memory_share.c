@@ -163,11 +163,22 @@ static size_t room_for(const memory_share *share, const skv_account *whole, bool
     return all > own ? (all - own) / 2 : 0;
 }
 
+/* Whether the first request of the share does not wait: another one becomes the first soon, and
+ * then need not leave room. */
+static bool first_works(const memory_share *share)
+{
+    const memory_turn *turn = share->turns;
+    while (turn && turn->ex != share->first) turn = turn->next;
+    return share->first && !turn;
+}
+
 /* Whether a request of the share may go on although no other one gives up: it has not tried yet
- * with the memory as it is, or requests that do not wait hold enough for it. */
+ * with the memory as it is, it may become the first, or requests that do not wait hold enough for
+ * it. */
 static bool has_hope(const memory_share *share, const skv_account *whole, const waiting_sum *sum)
 {
     const size_t others = sum->used > sum->n_held ? sum->used - sum->n_held : 0;
+    if (share->turns && first_works(share)) return true;
     for (const memory_turn *turn = share->turns; turn; turn = turn->next) {
         if (turn->used_before != sum->used) return true;
         const bool next = share->first ? share->first == turn->ex : share->turns == turn;
