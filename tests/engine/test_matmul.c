@@ -218,7 +218,7 @@ static void make_fakes(fake_forms *f)
         f->i8[i] = skv_matmul_i8_ref;
         f->bf16[i].tile = bf16[i];
         f->i8[i].tile = i8[i];
-        f->forms[i] = (skv_matmul_form){names[i], "level", &f->bf16[i], &f->i8[i]};
+        f->forms[i] = (skv_matmul_form){names[i], "level", &f->bf16[i], &f->i8[i], NULL};
     }
 }
 
