@@ -78,7 +78,7 @@ static const struct {
     [SKV_AXIS_LORA] = {"--lora", switches, COUNT(switches)},
     [SKV_AXIS_SPECULATE] = {"--speculate", drafts, COUNT(drafts)},
     [SKV_AXIS_KV] = {"--kv", NULL, SKV_KV_INT8 + 1},
-    [SKV_AXIS_WEIGHTS] = {"--weights", NULL, SKV_WEIGHTS_FILE + 1},
+    [SKV_AXIS_WEIGHTS] = {"--weights", NULL, SKV_WEIGHTS_FP8 + 1},
     [SKV_AXIS_DEVICE] = {"--device", devices, COUNT(devices)},
     [SKV_AXIS_WHERE] = {"where", places, COUNT(places)},
 };
@@ -303,6 +303,8 @@ static const skv_refusal rules[] = {
      "the rows a token attends to would depend on how the prompt was split into steps"},
     {{[SKV_AXIS_SPECULATE] = DRAFTED | BIT(SKV_DRAFT_AUTO), [SKV_AXIS_DEVICE] = INEXACT},
      "a draft's tokens would not have the bits of single steps, so drafts would change answers"},
+    {{[SKV_AXIS_WEIGHTS] = BIT(SKV_WEIGHTS_FP8), [SKV_AXIS_DEVICE] = OFF},
+     "the processor multiplies no weights of fp8 (files of fp8 are read as bf16)"},
     {{[SKV_AXIS_DEVICE] = INEXACT, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_INVARIANT)},
      "the device's results of a row depend on the rows beside it"},
     {{[SKV_AXIS_DEVICE] = INEXACT, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_READ)},

@@ -435,6 +435,7 @@ void check_normed(const skv_norm *norm, const float *weight, const float *x, siz
 
 /* What the checks need, of a back end that has everything. */
 static const skv_backend_limits all_limits = {
+    .unpacks = true,
     .max_rows = CHECK_ROWS,
     .max_K = CHECK_K,
     .max_heads = CHECK_HEADS,

@@ -96,8 +96,8 @@ static skv_status cpu_reserve(skv_backend *base, const skv_backend_limits *limit
 static skv_status cpu_fits(const skv_backend *base, const skv_backend_shape *shape, skv_error *err)
 {
     (void)base;
-    (void)shape;
-    (void)err;
+    SKV_REQUIRE(shape->weights != SKV_WEIGHT_FP8, err, SKV_UNSUPPORTED,
+                "device cpu: weights of fp8 are not multiplied there");
     return SKV_OK;
 }
 
