@@ -1,14 +1,14 @@
 /*
  * bench_sampler [VOCABULARY [ROWS]]: milliseconds that one thread takes to choose a token from a
  * row of logits, for each way of sampling, the best of several turns. Rows lie one behind another,
- * so that each comes from memory, as after a step. "flat" is a normal distribution of deviation
- * 0.5, as random weights have it; "peaked" has twenty tokens far above the others.
+ * so that each comes from memory, as after a step. peers/bench_llama_sampler.c measures llama.cpp
+ * with the same rows.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "sampler_rows.h"
 #include "skv/skv.h"
 
 enum { TURNS = 7 };
@@ -17,34 +17,6 @@ typedef struct way {
     const char *name;
     skv_sampling sampling;
 } way;
-
-static double now_ms(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
-/* Roughly normal, of deviation 1. */
-static float noise(uint64_t *state)
-{
-    double sum = 0;
-    for (int i = 0; i < 12; i++) {
-        *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-        sum += (double)(*state >> 40) / (1 << 24);
-    }
-    return (float)(sum - 6);
-}
-
-static void make_rows(float *x, size_t vocab, size_t n_rows, int peaked)
-{
-    uint64_t state = 1;
-    for (size_t i = 0; i < n_rows * vocab; i++) {
-        const float z = noise(&state);
-        const int high = i % vocab % (vocab / 20 + 1) == 7;
-        x[i] = peaked ? 2.5f * z + (high ? 16.0f : 0.0f) : 0.5f * z;
-    }
-}
 
 /* The best turn, in milliseconds a row; < 0: no memory. */
 static double measure(const way *w, const float *rows, size_t vocab, size_t n_rows)

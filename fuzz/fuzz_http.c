@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http_wire.h"
+#include "wire/http_wire.h"
 
 static void check_inside(const char *part, const char *text, size_t n)
 {

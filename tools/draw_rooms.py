@@ -19,10 +19,15 @@ COLOURS = {"base": "#e8eaf0", "common": "#e8eaf0", "language": "#e3f0e4", "engin
            "serving": "#dcebf7", "cli": "#efe6f7"}
 
 
+# Folders that the engine's own files lie in, beside the layers below them.
+PARTS = {"engine/drafts", "engine/ranks", "engine/second_model", "engine/steps"}
+
+
 def room_of(path):
     """The room of a source: the folder below src/, two names deep."""
     parts = path.relative_to(ROOT).parts[:-1]
-    return "cli" if parts[0] == "cli" else "/".join(parts[1:3])
+    room = "cli" if parts[0] == "cli" else "/".join(parts[1:3])
+    return room.partition("/")[0] if room in PARTS else room
 
 
 def read_code():

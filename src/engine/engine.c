@@ -7,8 +7,8 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/system.h"
-#include "engine/ranks_tell.h"
 #include "prefill/method.h"
+#include "ranks/ranks_tell.h"
 #include "skv/tools.h"
 
 enum {

@@ -4,12 +4,8 @@
 
 #include <stdatomic.h>
 
-#include "engine/draft.h"
+#include "drafts/draft.h"
 #include "engine/engine_device.h"
-#include "engine/engine_draft.h"
-#include "engine/engine_kvpred.h"
-#include "engine/engine_prune.h"
-#include "engine/step.h"
 #include "format/source.h"
 #include "kv/kv_cache.h"
 #include "kv/state_pool.h"
@@ -17,8 +13,12 @@
 #include "model/forward.h"
 #include "model/model.h"
 #include "prefill/hooks.h"
+#include "second_model/engine_draft.h"
+#include "second_model/engine_kvpred.h"
 #include "skv/combine.h"
 #include "skv/skv.h"
+#include "steps/engine_prune.h"
+#include "steps/step.h"
 
 struct skv_engine {
     skv_engine_options options; /* as given, defaults resolved; pointers not kept */

@@ -6,7 +6,7 @@
 #define SKV_ENGINE_DEVICE_H
 
 #include "backend/devices.h"
-#include "engine/second_model.h"
+#include "second_model/second_model.h"
 
 typedef struct skv_engine_room {
     skv_bytes available;

@@ -2,7 +2,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "engine/engine.h"
-#include "engine/ranks_tell.h"
+#include "ranks/ranks_tell.h"
 #include "skv/inspect.h"
 
 /* Which of the engine's two plans a sequence has. */

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "engine/engine.h"
-#include "engine/ranks_tell.h"
+#include "ranks/ranks_tell.h"
 #include "skv/inspect.h"
 
 static void release(skv_sequence *s)

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "alloc_fail.h"
-#include "engine/draft_history.h"
+#include "drafts/draft_history.h"
 #include "engine/engine.h"
 
 #define MODEL SKV_TEST_DATA "/models/qwen2-swiftkv-g2"

@@ -20,7 +20,7 @@
 
 #include "base/size.h"
 #include "engine/engine.h"
-#include "engine/ranks_tell.h"
+#include "ranks/ranks_tell.h"
 #include "skv/ranks.h"
 #include "skv/skv.h"
 #include "thread_team.h"

@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "hostile_run.h"
-#include "request_input.h"
-#include "server_impl.h"
+#include "request/request_input.h"
 #include "skv/reply.h"
 #include "skv/text.h"
+#include "state/server_impl.h"
 
 enum { REPLY_STEP = 7 }; /* bytes: about a token */
 

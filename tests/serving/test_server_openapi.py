@@ -169,7 +169,7 @@ class OpenapiTest(base.ServerTest):
         described = {name for node in walk(self.api.doc) if isinstance(node, dict)
                      for name in node.get("properties", {})}  # fmt: skip
         read = set()
-        for path in sorted(SERVER.glob("*.c")):
+        for path in sorted(SERVER.rglob("*.c")):
             text = path.read_text()
             read |= set(re.findall(r'json_(?:body|object)_(?:get|flag)\(\s*(?:a->|r->|r\.)?body,\s*"(\w+)"', text))
             read |= set(re.findall(r'\{"(\w+)", SKV_GRAMMAR_', text))

@@ -1,7 +1,7 @@
 /*
  * A pass: new rows of any number of sequences through the layers of a model, as a plan says. A
- * driver (engine/step.h) says what runs. How far it is stands beside it, for the files that walk it
- * (forward.c, keys_values.c, forward_output.c) and for hooks that change which rows go on
+ * driver (engine/steps/step.h) says what runs. How far it is stands beside it, for the files that
+ * walk it (forward.c, keys_values.c, forward_output.c) and for hooks that change which rows go on
  * (model/hook.h).
  *
  * The caches have been grown, so row r of a span lies at cache row n_past + r. Rows whose output is

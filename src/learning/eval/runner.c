@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "base/size.h"
-#include "engine/step.h"
+#include "steps/step.h"
 
 /* A beginning shorter than this is not worth a sequence of its own. */
 enum { SHARED_MIN = 32 };

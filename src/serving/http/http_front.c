@@ -16,9 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "answer/generation.h"
 #include "base/system.h"
 #include "base/system_sockets.h"
-#include "generation.h"
 #include "routes.h"
 #include "skv/tools.h"
 

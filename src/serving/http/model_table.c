@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/system.h"
-#include "exchange.h"
+#include "transport/exchange.h"
 
 /* ---- the table ---- */
 

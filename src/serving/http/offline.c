@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "request_input.h"
-#include "translate.h"
+#include "request/request_input.h"
+#include "request/translate.h"
 
 enum { MEMORY_BYTES = 1 << 30, SECONDS = 600, CONTEXT = 1 << 28 };
 

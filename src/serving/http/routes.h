@@ -2,7 +2,7 @@
 #ifndef SKV_SERVER_ROUTES_H
 #define SKV_SERVER_ROUTES_H
 
-#include "exchange.h"
+#include "transport/exchange.h"
 
 /** All of them; the last one has no path. */
 const server_route *routes_all(void);

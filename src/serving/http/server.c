@@ -12,11 +12,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "answer/slots.h"
 #include "base/system.h"
 #include "base/system_sockets.h"
-#include "request_input.h"
-#include "server_impl.h"
-#include "slots.h"
+#include "request/request_input.h"
+#include "state/server_impl.h"
 
 static void set_state(http_server *server, server_state state)
 {

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "request_input.h"
-#include "server_impl.h"
+#include "request/request_input.h"
+#include "state/server_impl.h"
 
 static bool set_reply_format(const server_options *o, server_model *model, char *error)
 {

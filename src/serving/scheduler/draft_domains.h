@@ -8,8 +8,8 @@
 #ifndef SKV_SERVE_DRAFT_DOMAINS_H
 #define SKV_SERVE_DRAFT_DOMAINS_H
 
-#include "engine/draft.h"
-#include "engine/draft_history.h"
+#include "drafts/draft.h"
+#include "drafts/draft_history.h"
 #include "skv/budget.h"
 
 enum {

@@ -1,9 +1,10 @@
 /*
  * The smaller form of a block on disk: the K,V below layer l and the rows of boundary l, which the
- * deep K,V are a product of (engine/boundary_rows.c). Those rows exist only while a step runs, and
- * keeping them for as long as a block is in memory would cost memory. So a block in this form is
- * queued for the disk as soon as its last token has been computed, where the other form waits until
- * the block is about to leave memory. Only the page that is not full yet keeps its rows, by lane.
+ * deep K,V are a product of (engine/steps/boundary_rows.c). Those rows exist only while a step
+ * runs, and keeping them for as long as a block is in memory would cost memory. So a block in this
+ * form is queued for the disk as soon as its last token has been computed, where the other form
+ * waits until the block is about to leave memory. Only the page that is not full yet keeps its
+ * rows, by lane.
  */
 #include "base/mem.h"
 #include "base/size.h"

@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "base/system.h"
-#include "engine/ranks_tell.h"
+#include "ranks/ranks_tell.h"
 #include "scheduler/worker.h"
 
 /* ---- the list, and its numbers for other threads ---- */

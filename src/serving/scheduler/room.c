@@ -1,5 +1,5 @@
 /* Sequences of jobs, and room for their pages. */
-#include "engine/ranks_tell.h"
+#include "ranks/ranks_tell.h"
 #include "scheduler/worker.h"
 
 const skv_kv_layout *skv_worker_layout(const skv_scheduler *s, const skv_job *job)

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/system.h"
-#include "engine/ranks_tell.h"
+#include "ranks/ranks_tell.h"
 #include "scheduler/worker.h"
 
 enum {
