@@ -109,6 +109,7 @@ const char *skv_axis_value(skv_axis axis, unsigned i)
 {
     if (i >= axes[axis].n) return NULL;
     if (axis == SKV_AXIS_DEVICE && !has_device(i)) return NULL;
+    if (axis == SKV_AXIS_WEIGHTS && i == SKV_WEIGHTS_FP8 && !has_device(1)) return NULL;
     if (axes[axis].values) return axes[axis].values[i];
     if (i == 0) return NULL; /* AUTO becomes one of the others */
     switch (axis) {
@@ -303,8 +304,6 @@ static const skv_refusal rules[] = {
      "the rows a token attends to would depend on how the prompt was split into steps"},
     {{[SKV_AXIS_SPECULATE] = DRAFTED | BIT(SKV_DRAFT_AUTO), [SKV_AXIS_DEVICE] = INEXACT},
      "a draft's tokens would not have the bits of single steps, so drafts would change answers"},
-    {{[SKV_AXIS_WEIGHTS] = BIT(SKV_WEIGHTS_FP8), [SKV_AXIS_DEVICE] = OFF},
-     "the processor multiplies no weights of fp8 (files of fp8 are read as bf16)"},
     {{[SKV_AXIS_DEVICE] = INEXACT, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_INVARIANT)},
      "the device's results of a row depend on the rows beside it"},
     {{[SKV_AXIS_DEVICE] = INEXACT, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_READ)},

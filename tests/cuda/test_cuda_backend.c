@@ -404,7 +404,7 @@ static void what_it_lacks_is_refused(void **state)
     o = plain;
     o.device = "cpu";
     o.weights = SKV_WEIGHTS_FP8;
-    refuses(MODELS "llama3-v4", &o, "weights fp8, device cpu: ");
+    refuses(MODELS "llama3-v4", &o, "device cpu: no weights of fp8 ");
     o = plain;
     o.kv = SKV_KV_F32;
     refuses(MODELS "llama3-v4", &o, "device cuda: no keys and values of f32");

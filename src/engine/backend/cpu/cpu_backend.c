@@ -97,7 +97,7 @@ static skv_status cpu_fits(const skv_backend *base, const skv_backend_shape *sha
 {
     (void)base;
     SKV_REQUIRE(shape->weights != SKV_WEIGHT_FP8, err, SKV_UNSUPPORTED,
-                "device cpu: weights of fp8 are not multiplied there");
+                "device cpu: no weights of fp8 (files of fp8 are read as bf16)");
     return SKV_OK;
 }
 
