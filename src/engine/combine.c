@@ -109,7 +109,8 @@ const char *skv_axis_value(skv_axis axis, unsigned i)
 {
     if (i >= axes[axis].n) return NULL;
     if (axis == SKV_AXIS_DEVICE && !has_device(i)) return NULL;
-    if (axis == SKV_AXIS_WEIGHTS && i == SKV_WEIGHTS_FP8 && !has_device(1)) return NULL;
+    /* Devices that have it compute it with all that they do not refuse; the processor has not. */
+    if (axis == SKV_AXIS_WEIGHTS && i == SKV_WEIGHTS_FP8) return NULL;
     if (axes[axis].values) return axes[axis].values[i];
     if (i == 0) return NULL; /* AUTO becomes one of the others */
     switch (axis) {
