@@ -78,7 +78,8 @@ static const struct {
     [SKV_AXIS_LORA] = {"--lora", switches, COUNT(switches)},
     [SKV_AXIS_SPECULATE] = {"--speculate", drafts, COUNT(drafts)},
     [SKV_AXIS_KV] = {"--kv", NULL, SKV_KV_INT8 + 1},
-    [SKV_AXIS_WEIGHTS] = {"--weights", NULL, SKV_WEIGHTS_FP8 + 1},
+    /* Without those that the processor does not have: fp8, of which no rule tells anything. */
+    [SKV_AXIS_WEIGHTS] = {"--weights", NULL, SKV_WEIGHTS_FILE + 1},
     [SKV_AXIS_DEVICE] = {"--device", devices, COUNT(devices)},
     [SKV_AXIS_WHERE] = {"where", places, COUNT(places)},
 };
@@ -109,8 +110,6 @@ const char *skv_axis_value(skv_axis axis, unsigned i)
 {
     if (i >= axes[axis].n) return NULL;
     if (axis == SKV_AXIS_DEVICE && !has_device(i)) return NULL;
-    /* Devices that have it compute it with all that they do not refuse; the processor has not. */
-    if (axis == SKV_AXIS_WEIGHTS && i == SKV_WEIGHTS_FP8) return NULL;
     if (axes[axis].values) return axes[axis].values[i];
     if (i == 0) return NULL; /* AUTO becomes one of the others */
     switch (axis) {
