@@ -115,6 +115,11 @@ SKV_DEVICE float skv_shfl_xor(float x, uint32_t mask)
     return skv_from_bits(skv_shfl_xor_u32(skv_bits(x), mask));
 }
 
+SKV_DEVICE uint32_t skv_count_bits(uint32_t x)
+{
+    return (uint32_t)__builtin_popcount(x);
+}
+
 SKV_DEVICE float skv_exp2(float x)
 {
     return exp2f(x);

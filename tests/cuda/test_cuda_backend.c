@@ -21,7 +21,7 @@
 
 #define MODELS SKV_TEST_DATA "/models/"
 
-enum { LONGEST = 512, CONTEXT = 96, MODELS_LEAST = 27 };
+enum { LONGEST = 512, CONTEXT = 96, MODELS_LEAST = 35 };
 
 static void *image;
 
@@ -31,6 +31,33 @@ const void *__wrap_skv_cuda_image(void);
 const void *__wrap_skv_cuda_image(void)
 {
     return image;
+}
+
+static void read_ones(const void *ctx, size_t row0, size_t n, float *out)
+{
+    (void)ctx;
+    (void)row0;
+    for (size_t i = 0; i < n * 32; i++) out[i] = 1;
+}
+
+/* The second of two experts. */
+static void refuses_expert(skv_backend *be, skv_weight_type type, const char *what)
+{
+    const skv_row_source ones = {.read = read_ones, .n_rows = 1};
+    skv_linear *w[2];
+    skv_experts *experts;
+    skv_error err;
+    char want[80];
+    for (size_t i = 0; i < 2; i++) {
+        const skv_linear_spec spec = {i ? type : SKV_WEIGHT_BF16, &ones, 1, 32, false};
+        if (be->linear_create(be, &spec, &w[i], &err) != SKV_OK) fail_msg("%s", err.text);
+    }
+    const skv_linear *const list[2] = {w[0], w[1]};
+    (void)snprintf(want, sizeof want, "device cuda: weights of expert 1 are %s, expected bf16",
+                   what);
+    assert_int_equal(be->experts_create(be, list, 2, &experts, &err), SKV_UNSUPPORTED);
+    assert_string_equal(err.text, want);
+    for (size_t i = 0; i < 2; i++) be->linear_free(be, w[i]);
 }
 
 static void its_operations_are_right(void **state)
@@ -45,6 +72,9 @@ static void its_operations_are_right(void **state)
     if (skv_backend_create(&options, &be, &err) != SKV_OK) fail_msg("%s", err.text);
     assert_string_equal(be->name, "cuda");
     assert_int_equal(skv_check_backend(be, 5, stdout), 0);
+    refuses_expert(be, SKV_WEIGHT_F32, "f32");
+    refuses_expert(be, SKV_WEIGHT_I8, "codes");
+    refuses_expert(be, SKV_WEIGHT_FP8, "codes");
     be->free(be);
     skv_pool_free(pool);
 }
@@ -335,6 +365,7 @@ static const method methods[] = {
     {.name = "pages of fp8", .model = MODELS "llama3-v4", .kv = SKV_KV_FP8, .most = 0.15},
     {.name = "pages of int8", .model = MODELS "llama3-v4", .kv = SKV_KV_INT8, .most = 0.06},
     {.name = "KV Prediction", .model = SKV_TEST_DATA "/../../models/mini/kvpred"},
+    {.name = "mixture of experts", .model = MODELS "gpt-oss"},
     {.name = "random pruning", .model = MODELS "qwen3-v4", .pruning = "random:0.5"},
 };
 
@@ -395,7 +426,12 @@ static void what_it_lacks_is_refused(void **state)
     skv_engine_options o = plain;
     skv_error err;
     (void)state;
-    refuses(MODELS "gpt-oss", &o, "device cuda: mixtures of experts");
+    for (int i = SKV_WEIGHTS_F32; i <= SKV_WEIGHTS_FP8; i++) {
+        o.weights = (skv_weights)i;
+        if (o.weights == SKV_WEIGHTS_BF16) continue;
+        refuses(MODELS "gpt-oss", &o, "device cuda: weights of mixtures of experts are bf16 there");
+    }
+    o = plain;
     refuses(MODELS "qwen3-5", &o, "device cuda: layers with states");
     refuses(MODELS "llama3-v5", &o, "device cuda: attention heads of 12, expected 16, 32");
     o.weights = SKV_WEIGHTS_INT4;

@@ -147,12 +147,18 @@ static void pack(backend_check *c, matrix *m)
     }
 }
 
-static matrix draw_matrix(backend_check *c)
+static bool has_weights(backend_check *c, skv_weight_type type, bool expert)
+{
+    return expert ? check_fits_experts(c, type)
+                  : check_fits(c, (skv_backend_shape){.weights = type, .kv = check_kv(c)});
+}
+
+static matrix draw_matrix(backend_check *c, bool expert)
 {
     matrix m = {.w = NULL};
     do {
         m.type = (skv_weight_type)check_below(c, SKV_WEIGHT_FP8 + 1);
-    } while (!check_fits(c, (skv_backend_shape){.weights = m.type, .kv = check_kv(c)}));
+    } while (!has_weights(c, m.type, expert));
     m.paired = check_one_in(c, 3);
     m.exact = check_one_in(c, 2);
     m.K = check_between(c, 1, CHECK_K);
@@ -299,7 +305,7 @@ void check_linear(backend_check *c)
     static const char *const names[] = {"linear f32",   "linear bf16",       "linear int8",
                                         "linear quant", "linear quant, f32", "linear fp8"};
     skv_backend *be = check_backend_of(c);
-    matrix m = draw_matrix(c);
+    matrix m = draw_matrix(c, false);
     check_begin(c, names[m.type]);
     pack(c, &m);
     if (!m.packed) return;
@@ -509,7 +515,7 @@ void check_experts(backend_check *c)
 {
     skv_backend *be = check_backend_of(c);
     const size_t E = check_between(c, 1, CHECK_EXPERTS);
-    matrix m[CHECK_EXPERTS] = {draw_matrix(c)};
+    matrix m[CHECK_EXPERTS] = {draw_matrix(c, true)};
     const skv_linear *packed[CHECK_EXPERTS];
     skv_experts *experts = NULL;
     skv_error err;
@@ -544,7 +550,7 @@ void check_experts(backend_check *c)
 void check_saved_rows(backend_check *c)
 {
     skv_backend *be = check_backend_of(c);
-    matrix m = draw_matrix(c);
+    matrix m = draw_matrix(c, false);
     check_begin(c, "save_rows and load_rows");
     pack(c, &m);
     if (!m.packed) return;

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KERNELS = "src/engine/backend/cuda/kernels"
 PROMPT, DECODE, ATTENTION = "attention_prompt.inc", "attention_decode.inc", "attention.inc"
 ROWS, PLACE, VOTES, ARGS = "rows.inc", "place.inc", "votes.inc", "cuda_args.h"
-CODES, PAGES = "codes.inc", "pages.inc"
+CODES, PAGES, EXPERTS = "codes.inc", "pages.inc", "experts.inc"
 SIZES = {"80", "256"}  # rows of tiles with room between them, and tiles of half a page
 ARRIVED = "skv_sync(); /* the tile is there, and the other stage is free */"
 BUGS = [  # (the fault, the file, what is replaced, by what)
@@ -77,9 +77,19 @@ BUGS = [  # (the fault, the file, what is replaced, by what)
     ("a row that turns keeps its value's scale", PAGES, "to[scales + row] = from[scales + old];", ""),
     ("a row that turns goes to the first page", PAGES, "a.to[row / SKV_CUDA_PAGE_ROWS]", "a.to[0]"),
     ("rows that do not move are turned", PAGES, "if (!a.moves[i])", "if (0)"),
+    ("an expert is chosen twice", EXPERTS, "if (at % 32 == threadIdx.x) left[at] = 0;", ""),
+    ("of equal experts the last is chosen", EXPERTS, "other == most && other_at < at", "other == most && other_at > at"),
+    ("counts of pairs without a barrier", EXPERTS, "= own;\n    skv_sync();", "= own;"),
+    ("pairs behind the first 32 begin anew", EXPERTS, "        place += n;\n", ""),
+    ("tiles of experts that overlap", EXPERTS, "a->first[e] / m + e", "a->first[e] / m"),
+    ("rows beyond an expert's last are read", EXPERTS, "r < m && place < tile->end", "r < m"),
+    ("columns beyond a row are read", EXPERTS, "k < a->K && r < m", "r < m"),
+    ("no barrier after the wait for a portion", EXPERTS, "skv_sync(); /* portion p", "/* portion p"),
+    ("a wait that leaves a portion", EXPERTS, "wait(SKV_CUDA_EXPERT_STAGES - 2)", "wait(SKV_CUDA_EXPERT_STAGES - 1)"),
+    ("another swizzle when weights are read", EXPERTS, "2 * k + lane / 8 % 2", "2 * k + (lane / 8 + 1) % 2"),
 ]
 FLAGS = "-std=c11 -D_POSIX_C_SOURCE=200809L -O1 -g1 -w -fsanitize=address -fno-common".split()
-LIBRARY = ["src/base/rng.c", "src/engine/kernels/kv_page.c"]
+LIBRARY = ["src/base/rng.c", "src/engine/kernels/experts.c", "src/engine/kernels/kv_page.c"]
 ROOMS = ["src", "src/engine", "src/base", "tests/support"]  # where headers are found
 
 

@@ -31,8 +31,8 @@ static skv_status fits(const skv_backend *be, const skv_backend_shape *shape, sk
                     "device cuda: attention heads of %zu, expected 16, 32, 64, 80, 96, 128 or 256",
                     head_dim);
     }
-    SKV_REQUIRE(limits->max_experts == 0, err, SKV_UNSUPPORTED,
-                "device cuda: mixtures of experts are not computed there yet");
+    SKV_REQUIRE(limits->max_experts == 0 || shape->weights == SKV_WEIGHT_BF16, err, SKV_UNSUPPORTED,
+                "device cuda: weights of mixtures of experts are bf16 there (--weights bf16)");
     SKV_REQUIRE(!shape->states, err, SKV_UNSUPPORTED,
                 "device cuda: layers with states (hybrid models) are not computed there yet");
     return SKV_OK;
@@ -94,9 +94,10 @@ static skv_area_spec logits_spec(const skv_backend_limits *limits)
     } while (0)
 
 /* Both lay out from `base` (NULL: only count) and return bytes. */
-static size_t lay_out_device(skv_cuda_backend *be, const space *r, unsigned char *base)
+static size_t lay_out_device(skv_cuda_backend *be, const space *r, const skv_backend_limits *limits,
+                             unsigned char *base)
 {
-    size_t used = 0;
+    size_t used = skv_cuda_lay_out_routes(&be->routes, limits, base);
     TAKE(operand, r->operand);
     TAKE(operand_scales, r->rows);
     TAKE(unpacked, r->unpacked);
@@ -128,7 +129,7 @@ static skv_bytes reserve_bytes(const skv_backend *base, const skv_backend_limits
     const skv_backend_limits picks = pick_limits(limits);
     const skv_area_spec logits = logits_spec(limits);
     skv_cuda_backend counted;
-    skv_bytes sum = {.device = lay_out_device(&counted, &r, NULL),
+    skv_bytes sum = {.device = lay_out_device(&counted, &r, limits, NULL),
                      .host = lay_out_host(&counted, &r, NULL)};
     sum.host += (size_t)SKV_CUDA_PIECES * SKV_CUDA_PIECE_BYTES;
     sum = skv_bytes_add(sum, cpu->reserve_bytes(cpu, &picks));
@@ -150,12 +151,12 @@ static skv_status take_workspace(skv_cuda_backend *be, skv_error *err)
     const skv_backend_limits picks = pick_limits(&be->limits);
     const skv_area_spec logits = logits_spec(&be->limits);
     const space r = space_for(&be->limits);
-    SKV_TRY(skv_cuda_new(&be->device, lay_out_device(be, &r, NULL), &be->work, err));
+    SKV_TRY(skv_cuda_new(&be->device, lay_out_device(be, &r, &be->limits, NULL), &be->work, err));
     be->host_work_bytes = lay_out_host(be, &r, NULL);
     be->host_work = skv_map_zero(be->host_work_bytes);
     SKV_REQUIRE(be->host_work, err, SKV_MEMORY, "workspace: no memory for %zu bytes",
                 be->host_work_bytes);
-    (void)lay_out_device(be, &r, be->work);
+    (void)lay_out_device(be, &r, &be->limits, be->work);
     (void)lay_out_host(be, &r, be->host_work);
     be->n_operand = r.operand;
     be->n_unpacked = r.unpacked;
@@ -226,6 +227,7 @@ skv_status skv_backend_cuda_create(const skv_backend_options *options, skv_backe
     skv_cuda_fill_linear(&be->base);
     skv_cuda_fill_steps(&be->base);
     skv_cuda_fill_attention(&be->base);
+    skv_cuda_fill_experts(&be->base);
     skv_cuda_fill_picks(&be->base);
     const skv_status status = open_device(be, options, err);
     if (status != SKV_OK) {

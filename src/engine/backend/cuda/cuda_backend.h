@@ -19,6 +19,16 @@ typedef struct skv_cuda_blocks {
     size_t n_decode, n_prompt; /* those of attention_decode come first */
 } skv_cuda_blocks;
 
+/* The experts of rows, by the last `route`: of the device, in its working memory. */
+typedef struct skv_cuda_routes {
+    size_t n_rows, n_pairs, n_terms; /* terms of a row: with the shared expert */
+    uint32_t *chosen;                /* [n_pairs] */
+    uint32_t *rows;                  /* [n_pairs]: of the pair at each place */
+    uint32_t *places;                /* [n_rows, n_terms] */
+    float *weights;                  /* [n_rows, n_terms] */
+    uint32_t *first;                 /* [experts + 1]: places of each */
+} skv_cuda_routes;
+
 typedef struct skv_cuda_backend {
     skv_backend base; /* first: a skv_backend * is this */
     skv_cuda_device device;
@@ -49,6 +59,7 @@ typedef struct skv_cuda_backend {
     skv_round_int4_fn *round_int4;
     bool no_fp8;               /* cuBLASLt has refused a product of e4m3 */
     skv_cuda_blocks blocks_of; /* those in `blocks`; step NULL: none */
+    skv_cuda_routes routes;
 } skv_cuda_backend;
 
 enum { SKV_CUDA_PICKS = 8 }; /* rows of logits that the host has at a time */
@@ -102,8 +113,15 @@ struct skv_linear {
     float *bias;        /* [N] of the device: owned */
     uint32_t type;      /* SKV_CUDA_BF16 or SKV_CUDA_F32 */
     bool has_bias;
+    bool paired; /* gate, then up */
     size_t N, K, ld, n_parts, n_runs;
     size_t *first; /* [n_parts + 1] owned: rows of part i are [first[i], first[i + 1]) */
+};
+
+struct skv_experts {
+    const skv_linear *w; /* one of them: all have its shape. Borrowed */
+    skv_cuda_expert *at; /* of the device: owned, [n] */
+    size_t n;
 };
 
 struct skv_embedding {
@@ -188,6 +206,7 @@ void skv_cuda_fill_rows(skv_backend *table);
 void skv_cuda_fill_linear(skv_backend *table);
 void skv_cuda_fill_steps(skv_backend *table);
 void skv_cuda_fill_attention(skv_backend *table);
+void skv_cuda_fill_experts(skv_backend *table);
 void skv_cuda_fill_picks(skv_backend *table);
 
 /** y [n_rows, n] = norm(x[list[i]]), and n_zeros zeros after each; list NULL: i. Scales of e4m3 are
@@ -198,6 +217,10 @@ void skv_cuda_norm_to(skv_cuda_backend *be, skv_cuda_rows y, skv_rows x, size_t 
 void skv_cuda_move(skv_cuda_backend *be, skv_cuda_move_args args, size_t n_rows, size_t n);
 /** So many gated products of each row. */
 void skv_cuda_glu(skv_cuda_backend *be, skv_cuda_glu_args args, size_t n_rows, size_t n);
+
+/** Lays the lists of `routes` out from `base` (NULL: only counts); returns their bytes. */
+size_t skv_cuda_lay_out_routes(skv_cuda_routes *routes, const skv_backend_limits *limits,
+                               unsigned char *base);
 
 /** Whether there are kernels of attention for such heads. */
 bool skv_cuda_has_heads_of(size_t head_dim);

@@ -58,6 +58,7 @@ static skv_status linear_create(skv_backend *be, const skv_linear_spec *spec, sk
     w->ld = skv_cuda_weights_ld(spec->type, spec->K);
     w->type = spec->type == SKV_WEIGHT_F32 ? SKV_CUDA_F32 : SKV_CUDA_BF16;
     w->n_parts = spec->n_parts;
+    w->paired = spec->paired;
     w->first = skv_alloc_zero(spec->n_parts + 1, sizeof *w->first);
     skv_status status = SKV_OK;
     if (!w->first) status = skv_fail(err, SKV_MEMORY, "weights: out of memory");

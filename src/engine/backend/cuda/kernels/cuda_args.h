@@ -58,7 +58,7 @@ typedef struct skv_cuda_move_args {
     float factor;
 } skv_cuda_move_args;
 
-enum { SKV_CUDA_SILU, SKV_CUDA_GELU, SKV_CUDA_CLAMPED, SKV_CUDA_RELU2 };
+enum { SKV_CUDA_SILU, SKV_CUDA_GELU, SKV_CUDA_CLAMPED, SKV_CUDA_RELU2, SKV_CUDA_NO_ACT };
 
 /* y[i] = act(x[i, 0..n)) * x[i, n..2n); RELU2: max(x[i, 0..n), 0)^2 */
 typedef struct skv_cuda_glu_args {
@@ -117,6 +117,60 @@ typedef struct skv_cuda_unpack_args {
     skv_cuda_codes w;
     uint32_t K; /* a multiple of 32 */
 } skv_cuda_unpack_args;
+
+/* ---- mixtures of experts ---- */
+
+/* The experts of rows, as skv_route_args has them; the grid has as many rows. */
+typedef struct skv_cuda_route_args {
+    const float *logits;              /* [n_rows, ld] */
+    const float *bias, *expert_scale; /* [n_experts] or NULL */
+    uint32_t *chosen;                 /* [n_rows, n_active] */
+    uint32_t *places;                 /* [n_rows, n_terms]: of the shared expert alone */
+    float *weights;                   /* [n_rows, n_terms] */
+    uint32_t ld, n_experts, n_active, n_terms;
+    uint32_t sigmoid, renormalise, shared_gate;
+    float eps, scale;
+} skv_cuda_route_args;
+
+/* Pairs sorted by expert, then by row; the grid has as many experts. */
+typedef struct skv_cuda_sort_args {
+    const uint32_t *chosen; /* [n_pairs] */
+    uint32_t *first;        /* [n_experts + 1]: where the pairs of each begin */
+    uint32_t *rows;         /* [n_pairs]: of each place its row */
+    uint32_t *places;       /* [n_rows, n_terms] */
+    uint32_t n_pairs, n_active, n_terms;
+} skv_cuda_sort_args;
+
+/* The matrix of an expert. */
+typedef struct skv_cuda_expert {
+    const uint16_t *at; /* [N, K] bf16 */
+    const float *bias;  /* [N] or NULL */
+} skv_cuda_expert;
+
+/* y[place] = act(x[row of place] W^T) of the pairs at places [begin, end). */
+typedef struct skv_cuda_experts_args {
+    skv_cuda_rows y;
+    const uint16_t *x;        /* bf16, rows at multiples of 16 bytes */
+    const uint32_t *rows;     /* [n_pairs]: x has a row for each row; NULL: one for each place */
+    const skv_cuda_expert *w; /* [n_experts] */
+    const uint32_t *first;    /* [n_experts + 1] */
+    uint32_t n_experts, begin, end;
+    uint32_t x_first; /* the place that x begins with, without `rows` */
+    uint32_t ld_x, ld_w, N;
+    uint32_t K;       /* a multiple of 8 */
+    uint32_t paired;  /* rows of W: N / 2 of gate, then as many of up */
+    uint32_t by_pair; /* tile i begins at pair i: where there are fewer pairs than experts */
+    uint32_t act;     /* SKV_CUDA_SILU, .. */
+    float limit, alpha;
+} skv_cuda_experts_args;
+
+/* x[i] += the sum of weights[i, t] y[places[i, t]], or it is that. */
+typedef struct skv_cuda_mix_args {
+    skv_cuda_rows x, y;
+    const uint32_t *places; /* [n_rows, n_terms] */
+    const float *weights;   /* [n_rows, n_terms] */
+    uint32_t n, n_terms, store;
+} skv_cuda_mix_args;
 
 /* ---- keys and values ---- */
 
@@ -258,6 +312,11 @@ typedef struct skv_cuda_turn_args {
     X(skv_argmax_rows, skv_cuda_argmax_args, 256)                                                  \
     X(skv_multiply_few, skv_cuda_few_args, 128)                                                    \
     X(skv_unpack_rows, skv_cuda_unpack_args, 128)                                                  \
+    X(skv_route_rows, skv_cuda_route_args, 32)                                                     \
+    X(skv_sort_pairs, skv_cuda_sort_args, 256)                                                     \
+    X(skv_experts_16, skv_cuda_experts_args, 128)                                                  \
+    X(skv_experts_64, skv_cuda_experts_args, 128)                                                  \
+    X(skv_mix_rows, skv_cuda_mix_args, 128)                                                        \
     X(skv_place_heads, skv_cuda_place_args, 128)                                                   \
     X(skv_attention_merge, skv_cuda_attention_args, 128)                                           \
     X(skv_vote_norms, skv_cuda_votes_args, 128)                                                    \
@@ -283,6 +342,7 @@ typedef enum skv_cuda_kernel {
 
 enum {
     SKV_CUDA_ROWS_SHARED = 64, /* bytes of shared memory of kernels of rows and votes' reductions */
+    SKV_CUDA_EXPERT_STAGES = 4,
     SKV_CUDA_DECODE_ROWS = 16, /* pairs of a block of attention_decode */
     SKV_CUDA_FEW = 32,         /* most rows of x of multiply_few */
     SKV_CUDA_FEW_COLUMNS = 16, /* columns of y that a block of it computes */
@@ -314,6 +374,12 @@ static inline uint32_t skv_cuda_decode_shared(uint32_t head_dim, uint32_t type)
     const uint32_t run = type == SKV_CUDA_KV_BF16 ? 4 * stages * tile
                                                   : 4 * (tile + stages * (2 * 16 * head_dim + 32));
     return run > merge ? run : merge;
+}
+
+/* Of a product of experts with tiles of m rows. */
+static inline uint32_t skv_cuda_experts_shared(uint32_t m)
+{
+    return SKV_CUDA_EXPERT_STAGES * (m + 64) * 128;
 }
 
 /* A token's query heads of one KV head, as f32, and room for reductions. */
