@@ -69,7 +69,7 @@ skv_status cli_memory_plan(const char *path, const cli_options *options, const s
                            cli_memory *out, skv_error *err)
 {
     static const skv_weights types[] = {SKV_WEIGHTS_F32, SKV_WEIGHTS_FILE, SKV_WEIGHTS_BF16,
-                                        SKV_WEIGHTS_INT8, SKV_WEIGHTS_INT4};
+                                        SKV_WEIGHTS_FP8, SKV_WEIGHTS_INT8, SKV_WEIGHTS_INT4};
     const skv_engine_options engine = engine_options(path, options);
     skv_memory_plan own;
     *out = (cli_memory){.i_own = SIZE_MAX, .context = info->context};

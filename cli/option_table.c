@@ -498,10 +498,12 @@ static const cli_option rows[] = {
     OPTION(
         RUNS |
             ON(TUNE) | ON(TRANSFORM),
-        "--weights", "auto|file|bf16|int8|int4|f32", PARSED, weights, .parse = cli_parse_weights,
+        "--weights", "auto|file|bf16|int8|int4|f32|fp8", PARSED, weights,
+        .parse = cli_parse_weights,
         .help =
             "type of the weights; file: quantised matrices with the codes of the file; int4: the "
-            "same, and all others in 4 bits; auto: file for quantised files, f32 for f32 "
+            "same, and all others in 4 bits; fp8: on a GPU alone; auto: file for quantised files, "
+            "f32 for f32 "
             "files, else bf16"),
     OPTION(RUNS | ON(TUNE) | ON(INFO) | ON(DOCTOR), "--kv", "auto|bf16|f32|int8|fp8", PARSED, kv,
            .parse = cli_parse_kv,

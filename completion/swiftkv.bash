@@ -127,7 +127,7 @@ _swiftkv_values() {
         | *:--recipe | *:--auxiliary) echo 'FILES' ;;
     *:--role) echo 'answer read' ;;
     *:--kv) echo 'auto bf16 f32 int8 fp8' ;;
-    *:--weights) echo 'auto file bf16 int8 int4 f32' ;;
+    *:--weights) echo 'auto file bf16 int8 int4 f32 fp8' ;;
     *:--prefill) echo 'auto full swiftkv swiftkv-full teacher kvpred merged' ;;
     *:--reasoning-format) echo 'auto none think' ;;
     *:--reranker) echo 'auto yes no' ;;

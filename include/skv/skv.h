@@ -42,7 +42,9 @@ typedef enum skv_weights {
     SKV_WEIGHTS_BF16,
     SKV_WEIGHTS_INT8, /* one scale per output row and group of 128 inputs */
     SKV_WEIGHTS_INT4, /* as FILE, and the others rounded to 4 bits, one scale per 32 inputs */
-    SKV_WEIGHTS_FILE  /* quantised matrices with the codes of the file, the others bf16 */
+    SKV_WEIGHTS_FILE, /* quantised matrices with the codes of the file, the others bf16 */
+    /* e4m3, with the scales of the file, or one per output row; on a GPU alone */
+    SKV_WEIGHTS_FP8
 } skv_weights;
 
 /* The type of the KV cache. AUTO: f32 if the weights are f32 or heads are shorter than 32, since

@@ -56,7 +56,7 @@ class Engine:
     ) -> "Engine":
         """Opens a folder, a GGUF file, "preset:NAME", or "org/name" of the Hugging Face cache.
 
-        weights: "f32", "bf16", "int8", "int4", "file". prefill: "full", "swiftkv", "teacher",
+        weights: "f32", "bf16", "int8", "int4", "file", on a GPU "fp8". prefill: "full", "swiftkv", "teacher",
         "kvpred" and others. kv: "f32", "bf16", "fp8", "int8". `options` are the other members of
         skv_engine_options (include/skv/skv.h): kv_tokens, kv_sequences, kv_checkpoints, step_tokens,
         cpu, device, no_skip,

@@ -78,6 +78,7 @@ static const struct {
     [SKV_AXIS_LORA] = {"--lora", switches, COUNT(switches)},
     [SKV_AXIS_SPECULATE] = {"--speculate", drafts, COUNT(drafts)},
     [SKV_AXIS_KV] = {"--kv", NULL, SKV_KV_INT8 + 1},
+    /* Without those that the processor does not have: fp8, of which no rule tells anything. */
     [SKV_AXIS_WEIGHTS] = {"--weights", NULL, SKV_WEIGHTS_FILE + 1},
     [SKV_AXIS_DEVICE] = {"--device", devices, COUNT(devices)},
     [SKV_AXIS_WHERE] = {"where", places, COUNT(places)},

@@ -139,6 +139,7 @@ static skv_weight_type weight_type(skv_weights weights)
     case SKV_WEIGHTS_F32: return SKV_WEIGHT_F32;
     case SKV_WEIGHTS_INT8: return SKV_WEIGHT_I8;
     case SKV_WEIGHTS_INT4: return SKV_WEIGHT_QUANT;
+    case SKV_WEIGHTS_FP8: return SKV_WEIGHT_FP8;
     default: return SKV_WEIGHT_BF16;
     }
 }
@@ -219,17 +220,29 @@ static void sum_over_ranks(void *ranks, float *x, size_t n)
     skv_ranks_sum(ranks, x, n);
 }
 
+static bool unpacks(const skv_load_options *load)
+{
+    const bool floats = load->type == SKV_WEIGHT_F32 || load->type == SKV_WEIGHT_BF16;
+    return !floats || load->keep_codes;
+}
+
 static skv_backend_limits backend_limits(const skv_engine *e)
 {
+    const skv_load_options own = load_options(e);
     skv_backend_limits limits = {.max_rows = e->options.step_tokens,
                                  .max_group = 1,
                                  .max_kv_rows = e->options.context,
                                  .sum = e->ranks ? sum_over_ranks : NULL,
                                  .sum_ctx = e->ranks,
-                                 .batch_invariant = e->options.batch_invariant};
+                                 .batch_invariant = e->options.batch_invariant,
+                                 .unpacks = unpacks(&own)};
     add_limits(&limits, e->config);
     if (e->kvpred.on) add_limits(&limits, e->kvpred.auxiliary.config);
-    if (e->draft.model.config) add_limits(&limits, e->draft.model.config);
+    if (e->draft.model.config) {
+        const skv_load_options drafts = draft_load_options(e);
+        limits.unpacks |= unpacks(&drafts);
+        add_limits(&limits, e->draft.model.config);
+    }
     return limits;
 }
 

@@ -5,7 +5,7 @@
 #include "base/size.h"
 #include "skv/skv.h"
 
-static const char *const weights_names[] = {"auto", "f32", "bf16", "int8", "int4", "file"};
+static const char *const weights_names[] = {"auto", "f32", "bf16", "int8", "int4", "file", "fp8"};
 static const char *const kv_names[] = {"auto", "f32", "bf16", "fp8", "int8"};
 static const char *const prefill_names[] = {"auto",    "full",   "swiftkv", "swiftkv-full",
                                             "teacher", "kvpred", "merged"};

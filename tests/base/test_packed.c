@@ -13,8 +13,11 @@
 
 #include <cmocka.h>
 
+#include "base/size.h"
 #include "format/coded.h"
 #include "format/safetensors.h"
+#include "format/source.h"
+#include "kernels/kv_page.h"
 
 static const char *const names[] = {"a", "b", "c", "d"};
 
@@ -60,6 +63,55 @@ static void values_are_the_packages(void **state)
         free(expected);
     }
     skv_safetensors_close(file);
+}
+
+/* Codes of e4m3 times their scales are the rows. Returns whether columns from `column0` on, n of
+ * them, have codes that can be kept. */
+static bool same_fp8(const skv_tensor *t, size_t column0, size_t n)
+{
+    const size_t N = skv_tensor_rows(t), group = skv_tensor_fp8_group(t, column0, n);
+    if (group == 0) return false;
+    const size_t G = skv_ceil_div(n, group);
+    float *want = calloc(N * n, sizeof *want), *scales = calloc(N * G, sizeof *scales);
+    uint8_t *codes = calloc(N * n, 1);
+    skv_tensor_read_part(t, 0, N, column0, n, want);
+    skv_tensor_read_fp8(t, 0, N, column0, n, codes, scales);
+    for (size_t i = 0; i < N * n; i++) {
+        const float value = skv_fp8_decode(codes[i]) * scales[i / n * G + i % n / group];
+        assert_true(value == want[i]);
+    }
+    free(want);
+    free(scales);
+    free(codes);
+    return true;
+}
+
+/* Scales of a tensor, of rows, of blocks, which can be too short to keep (16 by 16). */
+static void codes_of_fp8_are_the_rows(void **state)
+{
+    static const struct {
+        const char *model;
+        bool kept;
+    } models[] = {{"fp8-tensor", true}, {"fp8-row-swiftkv", true}, {"fp8-fbgemm", true},
+                  {"fp8-block", false}, {"fp8-scalar", true},      {"fp8-block-fused", true},
+                  {"awq", false}};
+    (void)state;
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+        char path[512];
+        skv_source *source;
+        skv_error err;
+        size_t n_kept = 0;
+        (void)snprintf(path, sizeof path, SKV_TEST_DATA "/models/%s", models[m].model);
+        if (skv_source_open(path, &source, &err) != SKV_OK) fail_msg("%s", err.text);
+        for (size_t i = 0; i < skv_source_count(source); i++) {
+            const skv_tensor *t = skv_source_at(source, i);
+            if (t->n_dims != 2) continue;
+            n_kept += same_fp8(t, 0, skv_tensor_columns(t));
+            if (skv_tensor_divides(t, 16)) n_kept += same_fp8(t, 16, skv_tensor_columns(t) - 16);
+        }
+        if (models[m].kept != (n_kept > 0)) fail_msg("%s: %zu parts", models[m].model, n_kept);
+        skv_source_close(source);
+    }
 }
 
 typedef struct bad_case {
@@ -114,6 +166,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_the_packages),
+        cmocka_unit_test(codes_of_fp8_are_the_rows),
         cmocka_unit_test(parts_that_do_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

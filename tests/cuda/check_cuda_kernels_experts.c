@@ -294,40 +294,10 @@ static void check_mix(cuda_case *c)
     cuda_near(c, cuda_fetch_rows(c, &x), want, r.n_rows * n, 1e-5);
 }
 
-static void check_router(cuda_case *c)
-{
-    const size_t n_rows = 1 + cuda_below(c, 20), N = 1 + cuda_below(c, 9),
-                 K = 1 + cuda_below(c, 90);
-    const cuda_rows x = cuda_random_rows(c, SKV_CUDA_F32, true, n_rows, K, 1);
-    const cuda_rows y = cuda_new_rows(c, SKV_CUDA_F32, cuda_one_in(c, 2), n_rows, N);
-    const float *w = cuda_normals(c, N * x.at.ld, 1);
-    const float *bias = cuda_one_in(c, 2) ? cuda_normals(c, N, 1) : NULL;
-    double *want = cuda_host(c, n_rows * N * sizeof *want);
-    for (size_t i = 0; i < n_rows * N; i++) {
-        want[i] = bias ? (double)bias[i % N] : 0;
-        for (size_t k = 0; k < K; k++) {
-            want[i] += (double)x.host[i / N * K + k] * (double)w[i % N * x.at.ld + k];
-        }
-    }
-    const skv_cuda_f32_args a = {.y = y.at,
-                                 .x = x.at.at,
-                                 .w = cuda_upload(c, w, N * x.at.ld * 4),
-                                 .bias = bias ? cuda_upload(c, bias, N * 4) : NULL,
-                                 .n_rows = (uint32_t)n_rows,
-                                 .N = (uint32_t)N,
-                                 .K = (uint32_t)K,
-                                 .ld = x.at.ld};
-    const device_grid grid = {(uint32_t)skv_ceil_div(N, 4), (uint32_t)skv_ceil_div(n_rows, 8), 1,
-                              0};
-    device_launch(SKV_CUDA_skv_multiply_f32, grid, &a);
-    cuda_near(c, cuda_fetch_rows(c, &y), want, n_rows * N, 1e-5);
-}
-
 void check_cuda_experts(cuda_case *c)
 {
-    static void (*const checks[])(cuda_case *) = {check_choice, check_product, check_router,
-                                                  check_mix};
-    static const char *const names[] = {"experts", "products of experts", "router", "mix"};
+    static void (*const checks[])(cuda_case *) = {check_choice, check_product, check_mix};
+    static const char *const names[] = {"experts", "products of experts", "mix"};
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
         for (int j = 0; j < CASES; j++) {
             c->what = names[i];

@@ -94,6 +94,8 @@ void check_cuda_rows(cuda_case *c);
 void check_cuda_place(cuda_case *c);
 void check_cuda_attention(cuda_case *c);
 void check_cuda_votes(cuda_case *c);
+void check_cuda_codes(cuda_case *c);
+void check_cuda_pages(cuda_case *c);
 void check_cuda_experts(cuda_case *c);
 
 #endif

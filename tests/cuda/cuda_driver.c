@@ -39,10 +39,12 @@ static void check_product(cuda_case *c, skv_cuda_blas *blas)
     while (w.at.ld != s.K) w = cuda_random_rows(c, SKV_CUDA_BF16, true, s.N, s.K, 1);
     const double *want = product_in_double(c, &x, &w, add ? y.host : NULL);
     s.ld_x = x.at.ld;
+    s.ld_w = w.at.ld;
+    s.type = SKV_BLAS_BF16;
     s.ld_y = y.at.ld;
+    const skv_cuda_operands operands = {.y = y.at.at, .x = x.at.at, .w = w.at.at};
     skv_error err = {.text = ""};
-    const skv_status status =
-        skv_cuda_multiply(blas, s, y.at.at, x.at.at, w.at.at, device_stream(), &err);
+    const skv_status status = skv_cuda_multiply(blas, s, &operands, device_stream(), &err);
     cuda_none(c, err.text, status != SKV_OK);
     cuda_near(c, cuda_fetch_rows(c, &y), want, s.M * s.N, f32 ? 1e-5 : 4e-3);
 }
@@ -65,9 +67,9 @@ static void check_products(cuda_case *c)
 
 int main(void)
 {
-    static void (*const checks[])(cuda_case *) = {check_cuda_rows,      check_cuda_place,
-                                                  check_cuda_attention, check_cuda_votes,
-                                                  check_cuda_experts,   check_products};
+    static void (*const checks[])(cuda_case *) = {
+        check_cuda_rows,  check_cuda_place, check_cuda_attention, check_cuda_votes,
+        check_cuda_codes, check_cuda_pages, check_cuda_experts,   check_products};
     int n_failed = 0;
     device_open();
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {

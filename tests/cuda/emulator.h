@@ -168,6 +168,13 @@ SKV_DEVICE void skv_store16(void *p, skv_u4 x)
     *(skv_u4 *)p = x;
 }
 
+SKV_DEVICE void skv_load8bytes(const void *p, uint32_t *x, uint32_t *y)
+{
+    emu_aligned(p, 8);
+    *x = ((const uint32_t *)p)[0];
+    *y = ((const uint32_t *)p)[1];
+}
+
 SKV_DEVICE void skv_store8(void *p, uint32_t x, uint32_t y)
 {
     emu_aligned(p, 8);

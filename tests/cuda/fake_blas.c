@@ -1,7 +1,9 @@
 /*
- * libcublasLt.so.13 for machines without a GPU: what cuda_blas.h declares, for bf16, in plain C. It
- * refuses what cuBLASLt would: rows that are not aligned, a matrix that is shorter than its rows, a
- * product by another shape than the one that was asked for. What is left at the end is a fault.
+ * libcublasLt.so.13 for machines without a GPU: what cuda_blas.h declares, for bf16, f32 and e4m3
+ * with a scale for each row, in plain C. It refuses what cuBLASLt would: rows that are not aligned,
+ * e4m3 without whole groups of 16, a matrix that is shorter than its rows, a product by another
+ * shape than the one that was asked for. With SKV_FAKE_NO_FP8 it is one that has no products of
+ * e4m3. What is left at the end is a fault.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -9,6 +11,7 @@
 
 #include "backend/cuda/cuda_blas.h"
 #include "base/float16.h"
+#include "kernels/kv_page.h"
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
@@ -19,6 +22,13 @@ typedef struct layout {
     uint64_t n, n_vectors; /* numbers of a vector, and vectors: columns */
     int64_t ld;
 } layout;
+
+/* A product's description. */
+typedef struct description {
+    int transposed;
+    int32_t modes[2];       /* of the scales of A and B */
+    const float *scales[2]; /* the device's */
+} description;
 
 static int n_left;
 
@@ -56,11 +66,10 @@ int cublasLtDestroy(skv_blas_handle handle)
     return free_thing(handle);
 }
 
-/* Its contents: whether A is transposed. */
 int cublasLtMatmulDescCreate(skv_blas_desc *out, int compute, int scale)
 {
     if (compute != SKV_BLAS_COMPUTE_F32 || scale != SKV_BLAS_F32) return INVALID;
-    *out = new_thing(sizeof(int));
+    *out = new_thing(sizeof(description));
     return 0;
 }
 
@@ -71,9 +80,19 @@ int cublasLtMatmulDescDestroy(skv_blas_desc desc)
 
 int cublasLtMatmulDescSetAttribute(skv_blas_desc desc, int attribute, const void *value, size_t n)
 {
-    if (attribute != SKV_BLAS_DESC_TRANS_A || n != sizeof(int)) return INVALID;
-    *(int *)desc = *(const int *)value;
-    return 0;
+    description *d = desc;
+    switch (attribute) {
+    case SKV_BLAS_DESC_TRANS_A: d->transposed = *(const int *)value; return n == 4 ? 0 : INVALID;
+    case SKV_BLAS_DESC_SCALE_MODE:
+    case SKV_BLAS_DESC_SCALE_MODE + 1:
+        d->modes[attribute - SKV_BLAS_DESC_SCALE_MODE] = *(const int32_t *)value;
+        return n == 4 ? 0 : INVALID;
+    case SKV_BLAS_DESC_SCALE:
+    case SKV_BLAS_DESC_SCALE + 1:
+        d->scales[attribute - SKV_BLAS_DESC_SCALE] = *(const float *const *)value;
+        return n == sizeof(void *) ? 0 : INVALID;
+    default: return INVALID;
+    }
 }
 
 int cublasLtMatrixLayoutCreate(skv_blas_layout *out, int type, uint64_t n, uint64_t n_vectors,
@@ -109,12 +128,25 @@ int cublasLtMatmulPreferenceSetAttribute(skv_blas_preference preference, int att
     return preference && value && n == wanted ? 0 : INVALID;
 }
 
-static bool is_product(const layout *a, const layout *b, const layout *d)
+static int64_t size_of(int type)
 {
-    const int64_t size = d->type == SKV_BLAS_F32 ? 4 : 2;
-    return a->type == SKV_BLAS_BF16 && b->type == SKV_BLAS_BF16 && a->n == b->n &&
-           a->n_vectors == d->n && b->n_vectors == d->n_vectors && a->ld * 2 % 16 == 0 &&
-           b->ld * 2 % 16 == 0 && d->ld * size % 16 == 0;
+    return type == SKV_BLAS_F32 ? 4 : type == SKV_BLAS_E4M3 ? 1 : 2;
+}
+
+static bool is_product(const description *desc, const layout *a, const layout *b, const layout *d)
+{
+    const int64_t size = size_of(a->type);
+    if (a->type == SKV_BLAS_E4M3) {
+        const bool scaled =
+            desc->modes[0] == SKV_BLAS_SCALE_EACH && desc->modes[1] == desc->modes[0];
+        if (getenv("SKV_FAKE_NO_FP8") || !scaled || a->n % 16 != 0 || a->n_vectors % 16 != 0) {
+            return false;
+        }
+    }
+    if (a->type == SKV_BLAS_F32 && d->type != SKV_BLAS_F32) return false;
+    return desc->transposed == SKV_BLAS_TRANSPOSED && a->type == b->type && a->n == b->n &&
+           a->n_vectors == d->n && b->n_vectors == d->n_vectors && a->ld * size % 16 == 0 &&
+           b->ld * size % 16 == 0 && d->ld * size_of(d->type) % 16 == 0;
 }
 
 /* The algorithm remembers the shape it was chosen for. */
@@ -125,14 +157,16 @@ int cublasLtMatmulAlgoGetHeuristic(skv_blas_handle handle, skv_blas_desc desc, s
 {
     const layout *la = a, *lb = b;
     if (!handle || !desc || c != d || !preference || n < 1) return INVALID;
-    if (*(int *)desc != SKV_BLAS_TRANSPOSED || !is_product(a, b, d)) return SKV_BLAS_NOT_SUPPORTED;
+    if (!is_product(desc, a, b, d)) return SKV_BLAS_NOT_SUPPORTED;
     *out = (skv_blas_found){.algorithm = {{la->n, la->n_vectors, lb->n_vectors}}};
     *n_found = 1;
     return 0;
 }
 
-static float at_bf16(const void *at, uint64_t i)
+static float number(int type, const void *at, uint64_t i)
 {
+    if (type == SKV_BLAS_F32) return ((const float *)at)[i];
+    if (type == SKV_BLAS_E4M3) return skv_fp8_decode(((const uint8_t *)at)[i]);
     return skv_float_of_bf16(((const uint16_t *)at)[i]);
 }
 
@@ -143,9 +177,12 @@ int cublasLtMatmul(skv_blas_handle handle, skv_blas_desc desc, const void *alpha
                    skv_cu_stream stream)
 {
     const layout *w = a, *x = b, *y = d;
+    const description *how = desc;
+    const bool scaled = w->type == SKV_BLAS_E4M3;
     const bool aligned = ((uintptr_t)A | (uintptr_t)B | (uintptr_t)D) % 16 == 0;
     const float factor = *(const float *)beta;
     if (!handle || !desc || !workspace || n_workspace == 0 || !stream) return INVALID;
+    if (scaled && (!how->scales[0] || !how->scales[1])) return INVALID;
     if (!aligned || C != D || c != d || *(const float *)alpha != 1) return INVALID;
     if (algorithm->data[0] != w->n || algorithm->data[1] != w->n_vectors ||
         algorithm->data[2] != x->n_vectors) {
@@ -156,8 +193,10 @@ int cublasLtMatmul(skv_blas_handle handle, skv_blas_desc desc, const void *alpha
         const uint64_t to = row * (uint64_t)y->ld + column;
         float sum = 0;
         for (uint64_t k = 0; k < w->n; k++) {
-            sum += at_bf16(A, column * (uint64_t)w->ld + k) * at_bf16(B, row * (uint64_t)x->ld + k);
+            sum += number(w->type, A, column * (uint64_t)w->ld + k) *
+                   number(x->type, B, row * (uint64_t)x->ld + k);
         }
+        if (scaled) sum *= how->scales[0][column] * how->scales[1][row];
         if (y->type == SKV_BLAS_BF16) {
             ((uint16_t *)D)[to] = skv_bf16_of_float(sum);
         } else {

@@ -1,8 +1,9 @@
 /*
  * libcuda.so.1 for machines without a GPU: what cuda_api.h declares, on the emulated one. Work that
- * is put in a stream is done at once. It refuses what a driver would: a thread without a context,
- * copies beyond an allocation, memory that is freed twice, launches that no card takes. What is not
- * freed by the end is a fault.
+ * is put in a stream is done at once, but for copies from pinned memory: these are done as late as
+ * a driver may, before other work of the stream or when the host waits for them. It refuses what a
+ * driver would: a thread without a context, copies beyond an allocation, memory that is freed
+ * twice, launches that no card takes. What is not freed by the end is a fault.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -21,6 +22,8 @@ enum {
     INVALID_CONTEXT = 201,
     NOT_FOUND = 500,
     BLOCKS = 4096,
+    COPIES = 64,
+    PINNED = 256,
     GRID_MAX = 65535
 };
 
@@ -29,24 +32,39 @@ typedef struct block {
     size_t n_bytes;
 } block;
 
+/* A copy from pinned memory on its way. */
+typedef struct copy {
+    unsigned char *to;
+    const unsigned char *from;
+    size_t n;
+    unsigned long long number;
+} copy;
+
+/* The contents of an event: copies up to this number, as it was recorded. */
+typedef struct event {
+    unsigned long long number;
+} event;
+
 static struct {
-    block blocks[BLOCKS];
-    size_t n_blocks, n_pinned;
-    int n_contexts, n_modules, n_streams;
+    block blocks[BLOCKS], pinned[PINNED];
+    copy copies[COPIES]; /* in order */
+    unsigned long long n_begun;
+    size_t n_blocks, n_pinned, n_copies;
+    int n_contexts, n_modules, n_streams, n_events;
 } device;
 static _Thread_local bool has_context;
 
 __attribute__((destructor)) static void check_end(void)
 {
     if (device.n_blocks + device.n_pinned == 0 && device.n_contexts == 0 && device.n_modules == 0 &&
-        device.n_streams == 0) {
+        device.n_streams + device.n_events == 0) {
         return;
     }
     (void)fprintf(stderr,
-                  "fake driver: %zu blocks, %zu of the host, %d contexts, %d modules, %d streams "
-                  "are left\n",
+                  "fake driver: %zu blocks, %zu of the host, %d contexts, %d modules, %d streams, "
+                  "%d events are left\n",
                   device.n_blocks, device.n_pinned, device.n_contexts, device.n_modules,
-                  device.n_streams);
+                  device.n_streams, device.n_events);
     abort();
 }
 
@@ -54,6 +72,26 @@ __attribute__((destructor)) static void check_end(void)
 static void *something(void)
 {
     return &device;
+}
+
+/* Copies up to this number arrive. */
+static void arrive(unsigned long long number)
+{
+    size_t n = 0;
+    for (; n < device.n_copies && device.copies[n].number <= number; n++) {
+        memcpy(device.copies[n].to, device.copies[n].from, device.copies[n].n);
+    }
+    device.n_copies -= n;
+    memmove(device.copies, device.copies + n, device.n_copies * sizeof *device.copies);
+}
+
+static bool is_pinned(const unsigned char *from)
+{
+    for (size_t i = 0; i < device.n_pinned; i++) {
+        const block *b = &device.pinned[i];
+        if (from >= b->at && from < b->at + b->n_bytes) return true;
+    }
+    return false;
 }
 
 /* Memory [at, at + n) within a block, or NULL. */
@@ -184,18 +222,22 @@ skv_cu_result cuMemGetInfo_v2(size_t *available, size_t *all)
 skv_cu_result cuMemAllocHost_v2(void **out, size_t n_bytes)
 {
     if (!has_context || n_bytes == 0) return INVALID_VALUE;
-    *out = calloc(1, n_bytes);
+    *out = device.n_pinned < PINNED ? calloc(1, n_bytes) : NULL;
     if (!*out) return OUT_OF_MEMORY;
-    device.n_pinned++;
+    device.pinned[device.n_pinned++] = (block){.at = *out, .n_bytes = n_bytes};
     return SUCCESS;
 }
 
 skv_cu_result cuMemFreeHost(void *at)
 {
-    if (!has_context || !at || device.n_pinned == 0) return INVALID_VALUE;
-    free(at);
-    device.n_pinned--;
-    return SUCCESS;
+    for (size_t i = 0; has_context && i < device.n_pinned; i++) {
+        if (device.pinned[i].at != at) continue;
+        arrive(device.n_begun);
+        free(at);
+        device.pinned[i] = device.pinned[--device.n_pinned];
+        return SUCCESS;
+    }
+    return INVALID_VALUE;
 }
 
 skv_cu_result cuMemcpyHtoDAsync_v2(skv_cu_address to, const void *from, size_t n,
@@ -203,7 +245,13 @@ skv_cu_result cuMemcpyHtoDAsync_v2(skv_cu_address to, const void *from, size_t n
 {
     unsigned char *at = within(to, n);
     if (!at || !stream) return INVALID_VALUE;
-    memcpy(at, from, n);
+    if (!is_pinned(from) || device.n_copies == COPIES) arrive(device.n_begun);
+    device.n_begun++;
+    if (is_pinned(from)) {
+        device.copies[device.n_copies++] = (copy){at, from, n, device.n_begun};
+    } else {
+        memcpy(at, from, n);
+    }
     return SUCCESS;
 }
 
@@ -211,6 +259,7 @@ skv_cu_result cuMemcpyDtoHAsync_v2(void *to, skv_cu_address from, size_t n, skv_
 {
     const unsigned char *at = within(from, n);
     if (!at || !stream) return INVALID_VALUE;
+    arrive(device.n_begun);
     memcpy(to, at, n);
     return SUCCESS;
 }
@@ -221,6 +270,7 @@ skv_cu_result cuMemcpyDtoDAsync_v2(skv_cu_address to, skv_cu_address from, size_
     unsigned char *at = within(to, n);
     const unsigned char *source = within(from, n);
     if (!at || !source || !stream || (at < source + n && source < at + n)) return INVALID_VALUE;
+    arrive(device.n_begun);
     memcpy(at, source, n);
     return SUCCESS;
 }
@@ -229,6 +279,7 @@ skv_cu_result cuMemsetD8Async(skv_cu_address to, unsigned char byte, size_t n, s
 {
     unsigned char *at = within(to, n);
     if (!at || !stream) return INVALID_VALUE;
+    arrive(device.n_begun);
     memset(at, byte, n);
     return SUCCESS;
 }
@@ -250,7 +301,41 @@ skv_cu_result cuStreamDestroy_v2(skv_cu_stream stream)
 
 skv_cu_result cuStreamSynchronize(skv_cu_stream stream)
 {
+    arrive(device.n_begun);
     return has_context && stream ? SUCCESS : INVALID_VALUE;
+}
+
+/* ---- events ---- */
+
+skv_cu_result cuEventCreate(skv_cu_event *out, unsigned flags)
+{
+    if (!has_context || flags != SKV_CU_EVENT_UNTIMED) return INVALID_VALUE;
+    *out = calloc(1, sizeof(event));
+    if (!*out) return OUT_OF_MEMORY;
+    device.n_events++;
+    return SUCCESS;
+}
+
+skv_cu_result cuEventDestroy_v2(skv_cu_event at)
+{
+    if (!has_context || !at) return INVALID_VALUE;
+    free(at);
+    device.n_events--;
+    return SUCCESS;
+}
+
+skv_cu_result cuEventRecord(skv_cu_event at, skv_cu_stream stream)
+{
+    if (!has_context || !at || !stream) return INVALID_VALUE;
+    ((event *)(void *)at)->number = device.n_begun;
+    return SUCCESS;
+}
+
+skv_cu_result cuEventSynchronize(skv_cu_event at)
+{
+    if (!has_context || !at) return INVALID_VALUE;
+    arrive(((event *)(void *)at)->number);
+    return SUCCESS;
 }
 
 skv_cu_result cuLaunchKernel(skv_cu_function function, unsigned x, unsigned y, unsigned z,
@@ -262,6 +347,7 @@ skv_cu_result cuLaunchKernel(skv_cu_function function, unsigned x, unsigned y, u
     if (!has_context || !kernel || !stream || !args || extra || !grid) return INVALID_VALUE;
     if (threads != kernel->threads || threads_y != 1 || threads_z != 1) return INVALID_VALUE;
     if (shared > SKV_CUDA_SHARED_MAX) return INVALID_VALUE;
+    arrive(device.n_begun);
     emu_launch(kernel->run, args[0], (emu_index){x, y, z}, threads, shared);
     return SUCCESS;
 }

@@ -2,8 +2,9 @@
  * The CUDA back end on the emulated GPU, by way of fake_driver.c and fake_blas.c: its operations
  * against plain C, its models against the oracle and the processor, and what it refuses. With a GPU
  * and kernels that nvcc has compiled (SKV_CUDA_IMAGE) it runs there. `missing` as an argument: what
- * it says without a driver.
+ * it says without a driver. Another one: the tests whose names it matches.
  */
+#include <jansson.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -32,6 +33,33 @@ const void *__wrap_skv_cuda_image(void)
     return image;
 }
 
+static void read_ones(const void *ctx, size_t row0, size_t n, float *out)
+{
+    (void)ctx;
+    (void)row0;
+    for (size_t i = 0; i < n * 32; i++) out[i] = 1;
+}
+
+/* The second of two experts. */
+static void refuses_expert(skv_backend *be, skv_weight_type type, const char *what)
+{
+    const skv_row_source ones = {.read = read_ones, .n_rows = 1};
+    skv_linear *w[2];
+    skv_experts *experts;
+    skv_error err;
+    char want[80];
+    for (size_t i = 0; i < 2; i++) {
+        const skv_linear_spec spec = {i ? type : SKV_WEIGHT_BF16, &ones, 1, 32, false};
+        if (be->linear_create(be, &spec, &w[i], &err) != SKV_OK) fail_msg("%s", err.text);
+    }
+    const skv_linear *const list[2] = {w[0], w[1]};
+    (void)snprintf(want, sizeof want, "device cuda: weights of expert 1 are %s, expected bf16",
+                   what);
+    assert_int_equal(be->experts_create(be, list, 2, &experts, &err), SKV_UNSUPPORTED);
+    assert_string_equal(err.text, want);
+    for (size_t i = 0; i < 2; i++) be->linear_free(be, w[i]);
+}
+
 static void its_operations_are_right(void **state)
 {
     (void)state;
@@ -44,6 +72,9 @@ static void its_operations_are_right(void **state)
     if (skv_backend_create(&options, &be, &err) != SKV_OK) fail_msg("%s", err.text);
     assert_string_equal(be->name, "cuda");
     assert_int_equal(skv_check_backend(be, 5, stdout), 0);
+    refuses_expert(be, SKV_WEIGHT_F32, "f32");
+    refuses_expert(be, SKV_WEIGHT_I8, "codes");
+    refuses_expert(be, SKV_WEIGHT_FP8, "codes");
     be->free(be);
     skv_pool_free(pool);
 }
@@ -163,6 +194,156 @@ static void its_models_are_those_of_the_oracle(void **state)
     golden_free_all(all, n);
 }
 
+/* ---- weights ---- */
+
+/* Weights of a type on a model, and how far they may be from the oracle, as a part of the distance
+ * that the processor has with weights of another type or the same. */
+typedef struct weights_case {
+    const char *model;
+    skv_weights weights, on_cpu;
+    double most;
+    bool again; /* without products of e4m3 too */
+} weights_case;
+
+/* A number of e4m3 is off by 2.6 % of itself, one of int8 by 0.5 % of what is usual in its group:
+ * five times as much, of weights and, where there are many rows, of rows. Rows beside weights of
+ * f32 are f32, so that only what lies between products is bf16. */
+static const weights_case weights_cases[] = {
+    {"int4-64", SKV_WEIGHTS_FILE, SKV_WEIGHTS_FILE, 2.5, false},
+    {"int4-zeros", SKV_WEIGHTS_FILE, SKV_WEIGHTS_FILE, 2.5, false},
+    {"llama-gguf", SKV_WEIGHTS_FILE, SKV_WEIGHTS_FILE, 2.5, false},
+    {"qwen3-v4", SKV_WEIGHTS_INT8, SKV_WEIGHTS_INT8, 2.5, false},
+    {"qwen3-v4", SKV_WEIGHTS_INT4, SKV_WEIGHTS_INT4, 2.5, false},
+    {"qwen3-v4", SKV_WEIGHTS_FP8, SKV_WEIGHTS_INT8, 6, true},
+    {"llama3-v4", SKV_WEIGHTS_FP8, SKV_WEIGHTS_INT8, 6, false},
+    {"qwen3-v4", SKV_WEIGHTS_F32, SKV_WEIGHTS_BF16, 1.5, false},
+};
+
+static const golden *find_golden(const golden *all, size_t n, const char *name)
+{
+    size_t i = 0;
+    while (i < n && strcmp(all[i].name, name) != 0) i++;
+    if (i == n) fail_msg("%s: there is no such model", name);
+    return &all[i];
+}
+
+static double distance_of(const golden *g, const char *device, skv_weights weights)
+{
+    skv_engine_options options = options_on(device);
+    distance d = {.n = 0};
+    options.weights = weights;
+    options.context = CONTEXT;
+    return add_all(&d, g, open_or_fail(g->path, &options));
+}
+
+/* Without products of e4m3 rows stay bf16. */
+static void check_without_e4m3(const golden *g, double rounded, double most)
+{
+    assert_int_equal(setenv("SKV_FAKE_NO_FP8", "1", 1), 0);
+    const double kept = distance_of(g, "cuda", SKV_WEIGHTS_FP8);
+    assert_int_equal(unsetenv("SKV_FAKE_NO_FP8"), 0);
+    print_message("%-16s with rows of e4m3 %.4f, without %.4f\n", g->name, rounded, kept);
+    assert_true(kept != rounded && kept < most);
+}
+
+static void its_weights_are_near(void **state)
+{
+    size_t n, n_wrong = 0;
+    golden *all = golden_load_all(&n);
+    (void)state;
+    for (size_t i = 0; i < sizeof weights_cases / sizeof *weights_cases; i++) {
+        const weights_case *w = &weights_cases[i];
+        const golden *g = find_golden(all, n, w->model);
+        const double far = distance_of(g, "cuda", w->weights);
+        const double near = distance_of(g, "cpu", w->on_cpu);
+        const bool wrong = !(far < w->most * near);
+        print_message("%-16s %-5s %.4f, the processor's %s %.4f%s\n", w->model,
+                      skv_weights_name(w->weights), far, skv_weights_name(w->on_cpu), near,
+                      wrong ? " <-" : "");
+        n_wrong += wrong;
+        if (w->again) check_without_e4m3(g, far, w->most * near);
+    }
+    assert_int_equal(n_wrong, 0);
+    golden_free_all(all, n);
+}
+
+/* ---- adapters ---- */
+
+/* The square of what a step's log-probabilities are off, of all ids behind the last token. */
+typedef struct last_row {
+    const json_t *want; /* [vocab] */
+    double squares;
+    size_t vocab;
+} last_row;
+
+static void compare_last(void *user, size_t i_span, size_t i_token, const float *logits)
+{
+    last_row *row = user;
+    double sum = 0;
+    (void)i_span;
+    (void)i_token;
+    for (size_t v = 0; v < row->vocab; v++) sum += exp((double)logits[v] - (double)logits[0]);
+    for (size_t v = 0; v < row->vocab; v++) {
+        const double p = (double)logits[v] - (double)logits[0] - log(sum);
+        const double off = p - json_real_value(json_array_get(row->want, v));
+        row->squares += off * off;
+    }
+}
+
+/* Of a case of golden.json; infinite where the device refuses the model. */
+static double adapted_distance(const json_t *c, const char *device)
+{
+    char path[600], list[600];
+    int32_t ids[LONGEST];
+    const json_t *tokens = json_object_get(c, "ids");
+    skv_engine_options o = options_on(device);
+    skv_engine *engine;
+    skv_error err;
+    for (size_t i = 0; i < json_array_size(tokens); i++) {
+        ids[i] = (int32_t)json_integer_value(json_array_get(tokens, i));
+    }
+    (void)snprintf(path, sizeof path, MODELS "%s", json_string_value(json_object_get(c, "model")));
+    (void)snprintf(list, sizeof list, "a=" SKV_TEST_DATA "/lora/%s",
+                   json_string_value(json_object_get(c, "adapter")));
+    o.adapters = list;
+    o.context = CONTEXT;
+    if (skv_engine_open(path, &o, &engine, &err) != SKV_OK) {
+        assert_int_equal(strncmp(err.text, "device cuda: attention heads", 28), 0);
+        return (double)INFINITY;
+    }
+    last_row row = {.want = json_object_get(c, "last"), .vocab = skv_engine_vocab(engine)};
+    skv_sequence *s = new_sequence(engine);
+    const skv_span span = {s, ids, json_array_size(tokens), SKV_WANT_LAST};
+    assert_int_equal(skv_sequence_set_adapters(s, &(skv_adapter_use){"a", 1}, 1, &err), SKV_OK);
+    assert_int_equal(skv_step(engine, &span, 1, compare_last, &row, &err), SKV_OK);
+    skv_sequence_free(s);
+    skv_engine_close(engine);
+    return sqrt(row.squares / (double)row.vocab);
+}
+
+static void its_adapters_are_near(void **state)
+{
+    json_error_t json_err;
+    json_t *file = json_load_file(SKV_TEST_DATA "/lora/golden.json", 0, &json_err);
+    const json_t *cases = json_object_get(file, "cases");
+    size_t n = 0, n_wrong = 0;
+    (void)state;
+    for (size_t i = 0; i < json_array_size(cases); i++) {
+        const json_t *c = json_array_get(cases, i);
+        const double far = adapted_distance(c, "cuda");
+        if (isinf(far)) continue;
+        const double near = adapted_distance(c, "cpu");
+        const bool wrong = !(far < 2.5 * near);
+        print_message("%-16s %.4f, the processor %.4f%s\n",
+                      json_string_value(json_object_get(c, "adapter")), far, near,
+                      wrong ? " <-" : "");
+        n_wrong += wrong;
+        n++;
+    }
+    assert_true(n >= 2 && n_wrong == 0);
+    json_decref(file);
+}
+
 /* ---- methods ---- */
 
 typedef struct method {
@@ -249,10 +430,21 @@ static void what_it_lacks_is_refused(void **state)
     skv_engine_options o = plain;
     skv_error err;
     (void)state;
+    for (int i = SKV_WEIGHTS_F32; i <= SKV_WEIGHTS_FP8; i++) {
+        o.weights = (skv_weights)i;
+        if (o.weights == SKV_WEIGHTS_BF16) continue;
+        refuses(MODELS "gpt-oss", &o, "device cuda: weights of mixtures of experts are bf16 there");
+    }
+    o = plain;
     refuses(MODELS "qwen3-5", &o, "device cuda: layers with states");
     refuses(MODELS "llama3-v5", &o, "device cuda: attention heads of 12, expected 16, 32");
-    o.weights = SKV_WEIGHTS_F32;
-    refuses(MODELS "llama3-v4", &o, "device cuda: weights are bf16 there (--weights bf16)");
+    o.weights = SKV_WEIGHTS_INT4;
+    o.f32_activations = true;
+    refuses(MODELS "llama3-v4", &o, "device cuda: codes meet rows of bf16 there, none of f32");
+    o = plain;
+    o.device = "cpu";
+    o.weights = SKV_WEIGHTS_FP8;
+    refuses(MODELS "llama3-v4", &o, "device cpu: no weights of fp8 ");
     o = plain;
     o.kv = SKV_KV_F32;
     refuses(MODELS "llama3-v4", &o, "device cuda: no keys and values of f32");
@@ -305,12 +497,15 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(its_operations_are_right),
         cmocka_unit_test(its_models_are_those_of_the_oracle),
+        cmocka_unit_test(its_weights_are_near),
+        cmocka_unit_test(its_adapters_are_near),
         cmocka_unit_test(its_methods_are_near),
         cmocka_unit_test(what_it_lacks_is_refused),
         cmocka_unit_test(its_memory_is_counted),
     };
     const struct CMUnitTest missing[] = {cmocka_unit_test(a_missing_driver_is_told)};
     void *loaded = image = device_image();
+    if (argc > 1) cmocka_set_test_filter(strcmp(argv[1], "missing") == 0 ? "*" : argv[1]);
     const bool all = argc < 2 || strcmp(argv[1], "missing") != 0;
     const int n_failed = all ? cmocka_run_group_tests_name("CUDA", tests, NULL, NULL)
                              : cmocka_run_group_tests_name("no CUDA", missing, NULL, NULL);

@@ -41,10 +41,22 @@ static void test_votes(void **state)
     assert_int_equal(cuda_run(check_cuda_votes, 400), 0);
 }
 
+static void test_codes(void **state)
+{
+    (void)state;
+    assert_int_equal(cuda_run(check_cuda_codes, 500), 0);
+}
+
+static void test_pages(void **state)
+{
+    (void)state;
+    assert_int_equal(cuda_run(check_cuda_pages, 600), 0);
+}
+
 static void test_experts(void **state)
 {
     (void)state;
-    assert_int_equal(cuda_run(check_cuda_experts, 500), 0);
+    assert_int_equal(cuda_run(check_cuda_experts, 700), 0);
     assert_int_equal(device_bank_conflicts(), 0);
 }
 
@@ -53,6 +65,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),      cmocka_unit_test(test_place),
         cmocka_unit_test(test_attention), cmocka_unit_test(test_votes),
+        cmocka_unit_test(test_codes),     cmocka_unit_test(test_pages),
         cmocka_unit_test(test_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

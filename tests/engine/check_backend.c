@@ -435,6 +435,7 @@ void check_normed(const skv_norm *norm, const float *weight, const float *x, siz
 
 /* What the checks need, of a back end that has everything. */
 static const skv_backend_limits all_limits = {
+    .unpacks = true,
     .max_rows = CHECK_ROWS,
     .max_K = CHECK_K,
     .max_heads = CHECK_HEADS,
@@ -447,10 +448,19 @@ static const skv_backend_limits all_limits = {
 
 bool check_fits(const backend_check *c, skv_backend_shape shape)
 {
-    const skv_backend_limits limits = c->limits;
+    skv_backend_limits limits = c->limits;
     skv_error err;
+    limits.max_experts = limits.max_active = 0;
     if (!shape.limits) shape.limits = &limits;
     return c->be->fits(c->be, &shape, &err) == SKV_OK;
+}
+
+bool check_fits_experts(const backend_check *c, skv_weight_type weights)
+{
+    skv_backend_limits limits = c->limits;
+    limits.max_experts = CHECK_EXPERTS;
+    limits.max_active = CHECK_ACTIVE;
+    return check_fits(c, (skv_backend_shape){.limits = &limits, .weights = weights, .kv = c->kv});
 }
 
 skv_weight_type check_weights(const backend_check *c)
@@ -481,15 +491,15 @@ static void find_parts(backend_check *c)
 {
     skv_backend_shape shape = {.weights = c->weights, .kv = c->kv};
     skv_backend_limits limits = all_limits;
-    limits.max_experts = CHECK_EXPERTS;
-    limits.max_active = CHECK_ACTIVE;
+    for (int w = 0; w <= SKV_WEIGHT_QUANT_F32; w++) {
+        c->has_experts = c->has_experts || check_fits_experts(c, (skv_weight_type)w);
+    }
     shape.limits = &limits;
-    c->has_experts = check_fits(c, shape);
-    if (!c->has_experts) limits = all_limits;
     limits.state_key_dim = limits.state_value_dim = CHECK_STATE_DIM;
     shape.states = true;
     c->has_states = check_fits(c, shape);
     if (!c->has_states) limits.state_key_dim = limits.state_value_dim = 0;
+    if (c->has_experts) limits.max_experts = CHECK_EXPERTS, limits.max_active = CHECK_ACTIVE;
     c->limits = limits;
 }
 

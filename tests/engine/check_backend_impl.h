@@ -92,8 +92,10 @@ bool check_number(backend_check *c, size_t i, size_t n, double got, double want,
 void check_same(backend_check *c, const void *got, const void *want, size_t n_bytes);
 
 skv_backend *check_backend_of(const backend_check *c);
-/* Whether the back end has such a shape, whose limits are those of the checks. */
+/* Whether the back end has such a shape without experts, whose limits are those of the checks. */
 bool check_fits(const backend_check *c, skv_backend_shape shape);
+/* Whether experts may have such weights. */
+bool check_fits_experts(const backend_check *c, skv_weight_type weights);
 /* Weights, and keys and values, that it has. */
 skv_weight_type check_weights(const backend_check *c);
 skv_kv_type check_kv(const backend_check *c);

@@ -19,6 +19,9 @@ typedef struct matrix {
     float *amax;          /* [N] the largest magnitude of each row */
     skv_quant_rows codes; /* QUANT */
     const skv_quant_form *form;
+    uint8_t *fp8; /* FP8: codes [N, K] of a file, with scales [N, ceil(K / fp8_group)]; or NULL */
+    float *fp8_scales;
+    size_t fp8_group;
     skv_linear *packed;
 } matrix;
 
@@ -42,6 +45,14 @@ static void read_codes(const void *ctx, size_t row0, size_t n, skv_quant_rows *o
     memcpy(out->codes, from->codes + at * from->K, n * from->K);
     memcpy(out->scales, from->scales + at * n_spans, n * n_spans * sizeof *out->scales);
     memcpy(out->mins, from->mins + at * n_spans, n * n_spans * sizeof *out->mins);
+}
+
+static void read_fp8(const void *ctx, size_t row0, size_t n, uint8_t *codes, float *scales)
+{
+    const matrix_part *p = ctx;
+    const size_t at = p->row0 + row0, K = p->m->K, n_groups = skv_ceil_div(K, p->m->fp8_group);
+    memcpy(codes, p->m->fp8 + at * K, n * K);
+    memcpy(scales, p->m->fp8_scales + at * n_groups, n * n_groups * sizeof *scales);
 }
 
 /* ---- numbers ---- */
@@ -76,6 +87,23 @@ static void fill_codes(backend_check *c, matrix *m)
     for (size_t j = 0; j < m->N; j++) skv_quant_row_to_f32(&m->codes, m->form, j, m->w + j * m->K);
 }
 
+static void fill_fp8(backend_check *c, matrix *m)
+{
+    static const size_t groups[] = {32, 64, 128, SIZE_MAX};
+    m->fp8_group = skv_min_size(groups[check_below(c, 4)], m->K);
+    const size_t n_groups = skv_ceil_div(m->K, m->fp8_group);
+    m->fp8 = check_host(c, m->N * m->K);
+    m->fp8_scales = check_host(c, m->N * n_groups * sizeof *m->fp8_scales);
+    for (size_t i = 0; i < m->N * n_groups; i++) {
+        m->fp8_scales[i] = (float)(0.01 * (0.5 + fabs(check_normal(c))));
+    }
+    for (size_t i = 0; i < m->N * m->K; i++) {
+        m->fp8[i] = skv_fp8_encode((float)(8 * check_normal(c)));
+        m->w[i] = skv_fp8_decode(m->fp8[i]) *
+                  m->fp8_scales[i / m->K * n_groups + i % m->K / m->fp8_group];
+    }
+}
+
 /* Packs a matrix of this form whose numbers are new. */
 static void pack(backend_check *c, matrix *m)
 {
@@ -86,8 +114,11 @@ static void pack(backend_check *c, matrix *m)
     m->amax = check_host(c, m->N * sizeof *m->amax);
     m->bias = check_one_in(c, 2) ? check_host(c, m->N * sizeof *m->bias) : NULL;
     m->form = NULL;
+    m->fp8 = NULL;
     if (skv_weight_is_quant(m->type)) {
         fill_codes(c, m);
+    } else if (m->type == SKV_WEIGHT_FP8 && check_one_in(c, 2)) {
+        fill_fp8(c, m);
     } else {
         for (size_t j = 0; j < m->N; j++) {
             fill(c, m->w + j * m->K, m->K, 1 / sqrt((double)m->K), m->exact);
@@ -104,7 +135,9 @@ static void pack(backend_check *c, matrix *m)
                                       .n_rows = m->rows[i],
                                       .bias = m->bias ? m->bias + row0 : NULL,
                                       .form = m->form,
-                                      .read_codes = m->form ? read_codes : NULL};
+                                      .read_codes = m->form ? read_codes : NULL,
+                                      .fp8_group = m->fp8 ? m->fp8_group : 0,
+                                      .read_fp8 = m->fp8 ? read_fp8 : NULL};
     }
     const skv_linear_spec spec = {m->type, sources, m->n_parts, m->K, m->paired};
     skv_error err;
@@ -114,12 +147,18 @@ static void pack(backend_check *c, matrix *m)
     }
 }
 
-static matrix draw_matrix(backend_check *c)
+static bool has_weights(backend_check *c, skv_weight_type type, bool expert)
+{
+    return expert ? check_fits_experts(c, type)
+                  : check_fits(c, (skv_backend_shape){.weights = type, .kv = check_kv(c)});
+}
+
+static matrix draw_matrix(backend_check *c, bool expert)
 {
     matrix m = {.w = NULL};
     do {
-        m.type = (skv_weight_type)check_below(c, SKV_WEIGHT_QUANT_F32 + 1);
-    } while (!check_fits(c, (skv_backend_shape){.weights = m.type, .kv = check_kv(c)}));
+        m.type = (skv_weight_type)check_below(c, SKV_WEIGHT_FP8 + 1);
+    } while (!has_weights(c, m.type, expert));
     m.paired = check_one_in(c, 3);
     m.exact = check_one_in(c, 2);
     m.K = check_between(c, 1, CHECK_K);
@@ -179,7 +218,9 @@ static sum dot(const matrix *m, const double *x, const double *size, double x_am
         halves += fabs(x[k]) * (double)m->amax[j] + fabs(w) * x_amax;
     }
     double error = normed + (double)(m->K + 4) * CHECK_F32 * terms;
-    if (m->exact)
+    if (m->type == SKV_WEIGHT_FP8) /* of both: 4 bits, and a step of the least scale */
+        error += 2.1 * 0x1p-4 * terms + 0x1p-18 * halves;
+    else if (m->exact)
         error += (skv_weight_is_quant(m->type) || m->type == SKV_WEIGHT_I8 ? 1e-4 : 0) * terms;
     /* Half a unit of each operand: bfloat16, or a 255th of a row's range. */
     else if (m->type == SKV_WEIGHT_BF16)
@@ -261,10 +302,10 @@ static skv_linear_args draw_args(backend_check *c, const matrix *m, const inputs
 
 void check_linear(backend_check *c)
 {
-    static const char *const names[] = {"linear f32", "linear bf16", "linear int8", "linear quant",
-                                        "linear quant, f32"};
+    static const char *const names[] = {"linear f32",   "linear bf16",       "linear int8",
+                                        "linear quant", "linear quant, f32", "linear fp8"};
     skv_backend *be = check_backend_of(c);
-    matrix m = draw_matrix(c);
+    matrix m = draw_matrix(c, false);
     check_begin(c, names[m.type]);
     pack(c, &m);
     if (!m.packed) return;
@@ -474,7 +515,7 @@ void check_experts(backend_check *c)
 {
     skv_backend *be = check_backend_of(c);
     const size_t E = check_between(c, 1, CHECK_EXPERTS);
-    matrix m[CHECK_EXPERTS] = {draw_matrix(c)};
+    matrix m[CHECK_EXPERTS] = {draw_matrix(c, true)};
     const skv_linear *packed[CHECK_EXPERTS];
     skv_experts *experts = NULL;
     skv_error err;
@@ -509,7 +550,7 @@ void check_experts(backend_check *c)
 void check_saved_rows(backend_check *c)
 {
     skv_backend *be = check_backend_of(c);
-    matrix m = draw_matrix(c);
+    matrix m = draw_matrix(c, false);
     check_begin(c, "save_rows and load_rows");
     pack(c, &m);
     if (!m.packed) return;

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KERNELS = "src/engine/backend/cuda/kernels"
 PROMPT, DECODE, ATTENTION = "attention_prompt.inc", "attention_decode.inc", "attention.inc"
 ROWS, PLACE, VOTES, ARGS = "rows.inc", "place.inc", "votes.inc", "cuda_args.h"
-EXPERTS = "experts.inc"
+CODES, PAGES, EXPERTS = "codes.inc", "pages.inc", "experts.inc"
 SIZES = {"80", "256"}  # rows of tiles with room between them, and tiles of half a page
 ARRIVED = "skv_sync(); /* the tile is there, and the other stage is free */"
 BUGS = [  # (the fault, the file, what is replaced, by what)
@@ -59,6 +59,24 @@ BUGS = [  # (the fault, the file, what is replaced, by what)
     ("votes read queries before they are there", VOTES, "n_group, q);\n        skv_sync();", "n_group, q);"),
     ("votes overwrite queries that are read", VOTES, "        skv_sync();\n        vote_queries", "        vote_queries"),
     ("votes of the first token's window", VOTES, "a->first + j + 1", "a->first + 1"),
+    ("levels are read before they are there", CODES, "& 0xffu);\n    skv_sync();", "& 0xffu);"),
+    ("sums of warps are read without a barrier", CODES, "    skv_sync();\n    for (uint32_t i = threadIdx.x; i < a.M",
+     "    for (uint32_t i = threadIdx.x; i < a.M"),
+    ("the second product has the first one's columns", CODES, "x.at[i], x.at[i + 1]", "x.at[0], x.at[1]"),
+    ("the scale of the group before", CODES, "(k >> w->scale_shift)", "((k - (k > 0)) >> w->scale_shift)"),
+    ("mins without their fine factor", CODES, "min *= -(float)w->fine_min[place]", "min = -min"),
+    ("nibbles in the other order", CODES, "eight >> 4 * j & 15u", "eight >> 4 * (j ^ 1) & 15u"),
+    ("rows of x beyond the last are read", CODES, "if (m < a->M) x =", "x ="),
+    ("columns beyond the last are written", CODES, "if (n >= a.N) continue;", ""),
+    ("rows of codes beyond the last are read", CODES, "n0 + row + 8 < last ? n0 + row + 8 : last", "n0 + row + 8"),
+    ("shared memory of sums is too small", ARGS, "SKV_CUDA_FEW_SHARED = 64 + 4", "SKV_CUDA_FEW_SHARED = 64 + 3"),
+    ("rows that stay come from the page before", PAGES, "job.from[row / SKV_CUDA_PAGE_ROWS]",
+     "job.from[(row - (row > 0)) / SKV_CUDA_PAGE_ROWS]"),
+    ("scales of rows that stay are left", PAGES, "to[half + at] = from[half + old];", ""),
+    ("the scales of values are those of keys", PAGES, "(2 * job.head_dim + scale)", "(2 * job.head_dim)"),
+    ("a row that turns keeps its value's scale", PAGES, "to[scales + row] = from[scales + old];", ""),
+    ("a row that turns goes to the first page", PAGES, "a.to[row / SKV_CUDA_PAGE_ROWS]", "a.to[0]"),
+    ("rows that do not move are turned", PAGES, "if (!a.moves[i])", "if (0)"),
     ("an expert is chosen twice", EXPERTS, "if (at % 32 == threadIdx.x) left[at] = 0;", ""),
     ("of equal experts the last is chosen", EXPERTS, "other == most && other_at < at", "other == most && other_at > at"),
     ("counts of pairs without a barrier", EXPERTS, "= own;\n    skv_sync();", "= own;"),

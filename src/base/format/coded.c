@@ -250,6 +250,26 @@ void skv_coded_read_codes(const skv_tensor *t, size_t row, size_t column0, skv_q
     }
 }
 
+size_t skv_coded_fp8_group(const skv_tensor *t, size_t column0, size_t n_columns)
+{
+    const skv_tensor_coded *c = &t->coded;
+    const size_t group = c->block_columns;
+    if (c->layout != SKV_CODES_FP8 || c->groups.data || group == 0) return 0;
+    if (column0 / group == (column0 + n_columns - 1) / group) return n_columns;
+    const bool is_power = (group & (group - 1)) == 0;
+    return is_power && group >= SKV_QUANT_GROUP && column0 % group == 0 ? group : 0;
+}
+
+void skv_coded_read_fp8(const skv_tensor *t, size_t row, size_t column0, size_t n_columns,
+                        uint8_t *codes, float *scales)
+{
+    const size_t group = skv_coded_fp8_group(t, column0, n_columns);
+    memcpy(codes, t->data + row * skv_tensor_columns(t) + column0, n_columns);
+    for (size_t k = 0; k < n_columns; k += group) {
+        scales[k / group] = scale_at(&t->coded, row, group_at(&t->coded, column0 + k));
+    }
+}
+
 bool skv_coded_is_by_column(const skv_tensor *t)
 {
     return t->coded.layout == SKV_CODES_GPTQ || t->coded.layout == SKV_CODES_AWQ;

@@ -69,6 +69,12 @@ void skv_coded_read_rows(const skv_tensor *t, size_t row, size_t n_rows, size_t 
  */
 void skv_coded_read_codes(const skv_tensor *t, size_t row, size_t column0, skv_quant_rows *rows,
                           size_t i, size_t n_rows);
+/** As skv_tensor_fp8_group. */
+size_t skv_coded_fp8_group(const skv_tensor *t, size_t column0, size_t n_columns);
+/** Row `row` of the whole matrix, columns from column0 on: codes [n_columns], and a scale for each
+ * group of them. */
+void skv_coded_read_fp8(const skv_tensor *t, size_t row, size_t column0, size_t n_columns,
+                        uint8_t *codes, float *scales);
 /** As skv_tensor_form_of. */
 const skv_quant_form *skv_coded_form(const skv_tensor *t, size_t column0, size_t n_columns);
 /** Whether the elements of a row are not contiguous. */

@@ -201,6 +201,22 @@ void skv_tensor_read_codes(const skv_tensor *t, size_t row0, size_t column0, skv
     }
 }
 
+size_t skv_tensor_fp8_group(const skv_tensor *t, size_t column0, size_t n_columns)
+{
+    return t->coded.layout ? skv_coded_fp8_group(t, column0, n_columns) : 0;
+}
+
+void skv_tensor_read_fp8(const skv_tensor *t, size_t row0, size_t n, size_t column0,
+                         size_t n_columns, uint8_t *codes, float *scales)
+{
+    const size_t n_groups = skv_ceil_div(n_columns, skv_tensor_fp8_group(t, column0, n_columns));
+    for (size_t i = 0; i < n; i++) {
+        const size_t row = t->coded.row0 + stored_row(t, row0 + i);
+        skv_coded_read_fp8(t, row, column0, n_columns, codes + i * n_columns,
+                           scales + i * n_groups);
+    }
+}
+
 void skv_tensor_forget(const skv_tensor *t)
 {
     if (t->coded.layout) {

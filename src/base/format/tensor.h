@@ -113,6 +113,12 @@ const skv_quant_form *skv_tensor_form(const skv_tensor *t);
 const skv_quant_form *skv_tensor_form_of(const skv_tensor *t, size_t column0, size_t n_columns);
 /** The same part, rows->n of them and rows->K columns, as codes: for tensors that have a form. */
 void skv_tensor_read_codes(const skv_tensor *t, size_t row0, size_t column0, skv_quant_rows *rows);
+/** Of e4m3: how many columns of [column0, column0 + n_columns) share a scale, all of them or a
+ * power of two from 32 on; 0 of others, and where scales lie otherwise. */
+size_t skv_tensor_fp8_group(const skv_tensor *t, size_t column0, size_t n_columns);
+/** The codes [n, n_columns] of these rows, and their scales [n, ceil(n_columns / group)]. */
+void skv_tensor_read_fp8(const skv_tensor *t, size_t row0, size_t n, size_t column0,
+                         size_t n_columns, uint8_t *codes, float *scales);
 /** Lets the system drop the resident pages that hold the tensor. */
 void skv_tensor_forget(const skv_tensor *t);
 /** As above for rows that were just read, if that is worth a system call. */

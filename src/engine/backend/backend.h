@@ -226,8 +226,9 @@ typedef enum skv_weight_type {
     SKV_WEIGHT_F32,
     SKV_WEIGHT_BF16,
     SKV_WEIGHT_I8,
-    SKV_WEIGHT_QUANT,    /* codes as a file holds them, or rounded to skv_quant_form_int4 */
-    SKV_WEIGHT_QUANT_F32 /* the same beside rows of f32: slow, for comparing */
+    SKV_WEIGHT_QUANT,     /* codes as a file holds them, or rounded to skv_quant_form_int4 */
+    SKV_WEIGHT_QUANT_F32, /* the same beside rows of f32: slow, for comparing */
+    SKV_WEIGHT_FP8 /* e4m3, with the file's scales or one for each row: where `fits` has it */
 } skv_weight_type;
 
 static inline bool skv_weight_is_quant(skv_weight_type type)
@@ -254,6 +255,11 @@ typedef struct skv_row_source {
      */
     const skv_quant_form *form;
     void (*read_codes)(const void *ctx, size_t row0, size_t n, skv_quant_rows *out /* [n, K] */);
+    /* Rows that are e4m3 already: columns that share a scale, K or a power of two from 32 on, and
+     * what reads them where weights are FP8. 0: there are none. */
+    size_t fp8_group;
+    void (*read_fp8)(const void *ctx, size_t row0, size_t n, uint8_t *codes /* [n, K] */,
+                     float *scales /* [n, ceil(K / fp8_group)] */);
 } skv_row_source;
 
 /*
@@ -555,6 +561,7 @@ typedef struct skv_backend_limits {
     /* Results of a row do not depend, by one bit, on the rows that are computed beside it. Only
      * with SKV_PROMISE_INVARIANT. */
     bool batch_invariant;
+    bool unpacks; /* some weights are codes: I8, QUANT or FP8 */
 } skv_backend_limits;
 
 /* Promises to the bit. src/engine/combine.c lists the methods that need them. */

@@ -371,15 +371,29 @@ static skv_status visit_products(skv_loader *ld, skv_error *err)
 
 /* ---- the types of products ---- */
 
+/* The tensor of a part whose codes can be kept, or NULL. */
+static const skv_tensor *part_tensor(const skv_loader *ld, const skv_load_part *part)
+{
+    char name[SKV_LOAD_NAME_BYTES + 16];
+    if (!ld->source || part->times != 0) return NULL;
+    (void)snprintf(name, sizeof name, "%s.weight", part->name);
+    return skv_source_find(ld->source, name);
+}
+
 /* The form of a part's codes, NULL where the file holds floats. */
 static const skv_quant_form *part_form(const skv_loader *ld, const skv_load_job *job,
                                        const skv_load_part *part)
 {
-    char name[SKV_LOAD_NAME_BYTES + 16];
-    if (!ld->source || !ld->options->keep_codes || part->times != 0) return NULL;
-    (void)snprintf(name, sizeof name, "%s.weight", part->name);
-    const skv_tensor *t = skv_source_find(ld->source, name);
+    const skv_tensor *t = ld->options->keep_codes ? part_tensor(ld, part) : NULL;
     return t ? skv_tensor_form_of(t, job->n_columns ? job->column0 : 0, job->K) : NULL;
+}
+
+/* Where weights are FP8: the columns of a part that share a scale in the file, or 0. */
+static size_t part_fp8_group(const skv_loader *ld, const skv_load_job *job,
+                             const skv_load_part *part)
+{
+    const skv_tensor *t = part_tensor(ld, part);
+    return t ? skv_tensor_fp8_group(t, job->n_columns ? job->column0 : 0, job->K) : 0;
 }
 
 /* Sets the forms of a product's parts. A product has one type: codes are kept where all its parts
@@ -400,7 +414,12 @@ static skv_weight_type choose_type(const skv_loader *ld, const skv_load_job *job
         type = SKV_WEIGHT_I8;
     if (job->care == SKV_CARE_FLOATS && type != SKV_WEIGHT_F32) type = SKV_WEIGHT_BF16;
     type = job->care == SKV_CARE_F32 ? SKV_WEIGHT_F32 : skv_weight_type_over(type, job->K);
-    for (size_t i = 0; !skv_weight_is_quant(type) && i < job->n_parts; i++) sources[i].form = NULL;
+    for (size_t i = 0; i < job->n_parts; i++) {
+        if (!skv_weight_is_quant(type)) sources[i].form = NULL;
+        if (type == SKV_WEIGHT_FP8) {
+            sources[i].fp8_group = part_fp8_group(ld, job, &job->parts[i]);
+        }
+    }
     return type;
 }
 
@@ -513,7 +532,8 @@ static skv_status load_product(skv_loader *ld, const skv_load_job *job, skv_erro
                                       .ctx = &data[i].matrix,
                                       .n_rows = job->parts[i].n_rows,
                                       .bias = data[i].bias,
-                                      .read_codes = skv_matrix_read_codes};
+                                      .read_codes = skv_matrix_read_codes,
+                                      .read_fp8 = skv_matrix_read_fp8};
         const skv_tensor *t = data[i].matrix.tensor;
         if (t && skv_tensor_is_quantised(t)) sources[i].quantised = t->name;
     }

@@ -43,6 +43,13 @@ void skv_matrix_read_codes(const void *matrix, size_t row0, size_t n, skv_quant_
     skv_tensor_forget_rows(m->tensor, m->row0 + row0, n);
 }
 
+void skv_matrix_read_fp8(const void *matrix, size_t row0, size_t n, uint8_t *codes, float *scales)
+{
+    const skv_matrix *m = matrix;
+    skv_tensor_read_fp8(m->tensor, m->row0 + row0, n, m->column0, m->n_columns, codes, scales);
+    skv_tensor_forget_rows(m->tensor, m->row0 + row0, n);
+}
+
 skv_status skv_matrix_fetch_row(const skv_matrix *m, size_t row, float *out, skv_error *err)
 {
     if (m->tensor) return skv_tensor_fetch_row(m->tensor, row, out, err);

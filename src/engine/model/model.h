@@ -32,6 +32,8 @@ typedef struct skv_matrix {
 void skv_matrix_read(const void *matrix, size_t row0, size_t n, float *out);
 /** Rows [row0, row0 + n) as codes, where the file holds codes. */
 void skv_matrix_read_codes(const void *matrix, size_t row0, size_t n, skv_quant_rows *out);
+/** The same for FP8: skv_row_source.read_fp8. */
+void skv_matrix_read_fp8(const void *matrix, size_t row0, size_t n, uint8_t *codes, float *scales);
 /** out [n_columns] = one row, fetched from its file: for rows that are read while a model runs. */
 SKV_MUST_CHECK skv_status skv_matrix_fetch_row(const skv_matrix *matrix, size_t row, float *out,
                                                skv_error *err);

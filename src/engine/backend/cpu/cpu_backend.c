@@ -98,8 +98,8 @@ static skv_status cpu_reserve(skv_backend *base, const skv_backend_limits *limit
 static skv_status cpu_fits(const skv_backend *base, const skv_backend_shape *shape, skv_error *err)
 {
     (void)base;
-    (void)shape;
-    (void)err;
+    SKV_REQUIRE(shape->weights != SKV_WEIGHT_FP8, err, SKV_UNSUPPORTED,
+                "device cpu: no weights of fp8 (files of fp8 are read as bf16)");
     return SKV_OK;
 }
 

@@ -62,7 +62,8 @@ static const skv_matmul *matmul_of(const skv_cpu_backend *be, skv_weight_type ty
     case SKV_WEIGHT_BF16: return K <= SKV_NARROW_K ? &be->kernels.wide : &be->kernels.bf16;
     case SKV_WEIGHT_QUANT: return &be->kernels.q;
     case SKV_WEIGHT_QUANT_F32: return &be->kernels.q_wide;
-    case SKV_WEIGHT_I8: break;
+    case SKV_WEIGHT_I8:
+    case SKV_WEIGHT_FP8: break; /* cpu_fits refuses FP8 */
     }
     return &be->kernels.i8;
 }

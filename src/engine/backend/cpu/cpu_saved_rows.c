@@ -25,6 +25,7 @@ static row_form form_of(const skv_backend *base, skv_weight_type type, size_t K)
     case SKV_WEIGHT_I8: return (row_form){ROWS_I8, skv_matmul_group(&be->kernels.i8, K)};
     case SKV_WEIGHT_QUANT: return (row_form){ROWS_I8, SKV_QUANT_GROUP};
     case SKV_WEIGHT_F32:
+    case SKV_WEIGHT_FP8:
     case SKV_WEIGHT_QUANT_F32: break;
     }
     return (row_form){ROWS_F32, 0};

@@ -17,6 +17,7 @@ typedef struct CUctx_st *skv_cu_context;
 typedef struct CUmod_st *skv_cu_module;
 typedef struct CUfunc_st *skv_cu_function;
 typedef struct CUstream_st *skv_cu_stream;
+typedef struct CUevent_st *skv_cu_event;
 
 /* Numbers of attributes: of a device, and of a kernel. */
 enum {
@@ -28,6 +29,7 @@ enum {
 
 enum { SKV_CU_OUT_OF_MEMORY = 2 }; /* a result */
 enum { SKV_CU_OWN_STREAM = 1 };    /* does not wait for the default one */
+enum { SKV_CU_EVENT_UNTIMED = 2 };
 
 /* X(member, exported name, arguments) */
 #define SKV_CUDA_FUNCTIONS(X)                                                                      \
@@ -56,6 +58,10 @@ enum { SKV_CU_OWN_STREAM = 1 };    /* does not wait for the default one */
     X(stream_create, "cuStreamCreate", (skv_cu_stream *, unsigned))                                \
     X(stream_destroy, "cuStreamDestroy_v2", (skv_cu_stream))                                       \
     X(stream_wait, "cuStreamSynchronize", (skv_cu_stream))                                         \
+    X(event_create, "cuEventCreate", (skv_cu_event *, unsigned))                                   \
+    X(event_destroy, "cuEventDestroy_v2", (skv_cu_event))                                          \
+    X(event_record, "cuEventRecord", (skv_cu_event, skv_cu_stream))                                \
+    X(event_wait, "cuEventSynchronize", (skv_cu_event))                                            \
     X(launch, "cuLaunchKernel",                                                                    \
       (skv_cu_function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,      \
        skv_cu_stream, void **, void **))

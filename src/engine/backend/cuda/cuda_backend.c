@@ -3,13 +3,15 @@
 
 #include <stdio.h>
 
+#include "backend/cpu/verify.h"
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/cuda_image.h"
 #include "backend/devices.h"
 #include "base/mem.h"
 #include "base/system.h"
 
-enum { ALIGNMENT = 256 };
+/* UNPACKED: numbers of a matrix of codes that are bf16 at a time, 16 MiB. */
+enum { ALIGNMENT = 256, UNPACKED = 8 * 1024 * 1024 };
 
 /* ---- shapes ---- */
 
@@ -19,8 +21,8 @@ static skv_status fits(const skv_backend *be, const skv_backend_shape *shape, sk
     const skv_backend_limits *limits = shape->limits;
     const size_t least = shape->least_head_dim > 0 ? shape->least_head_dim : limits->head_dim;
     (void)be;
-    SKV_REQUIRE(shape->weights == SKV_WEIGHT_BF16, err, SKV_UNSUPPORTED,
-                "device cuda: weights are bf16 there (--weights bf16)");
+    SKV_REQUIRE(shape->weights != SKV_WEIGHT_QUANT_F32, err, SKV_UNSUPPORTED,
+                "device cuda: codes meet rows of bf16 there, none of f32");
     SKV_REQUIRE(shape->kv != SKV_KV_TYPE_F32, err, SKV_UNSUPPORTED,
                 "device cuda: no keys and values of f32 (--kv bf16, fp8 or int8)");
     for (size_t i = 0; i < 2; i++) {
@@ -29,8 +31,8 @@ static skv_status fits(const skv_backend *be, const skv_backend_shape *shape, sk
                     "device cuda: attention heads of %zu, expected 16, 32, 64, 80, 96, 128 or 256",
                     head_dim);
     }
-    SKV_REQUIRE(!shape->adapters, err, SKV_UNSUPPORTED,
-                "device cuda: adapters are not computed there yet");
+    SKV_REQUIRE(limits->max_experts == 0 || shape->weights == SKV_WEIGHT_BF16, err, SKV_UNSUPPORTED,
+                "device cuda: weights of mixtures of experts are bf16 there (--weights bf16)");
     SKV_REQUIRE(!shape->states, err, SKV_UNSUPPORTED,
                 "device cuda: layers with states (hybrid models) are not computed there yet");
     return SKV_OK;
@@ -48,7 +50,7 @@ static skv_bytes available(const skv_backend *base)
 
 /* What there is of each. */
 typedef struct space {
-    size_t rows, operand, product, blocks, part_o, part_ml, norms, moving;
+    size_t rows, operand, unpacked, product, blocks, part_o, part_ml, norms, moving;
 } space;
 
 /* Of a product's results: all rows of a group of matrices, or a row of logits. Queries, keys and
@@ -57,7 +59,8 @@ static space space_for(const skv_backend_limits *l)
 {
     const size_t heads = l->max_heads * l->head_dim, widest = skv_max_size(l->max_K, heads);
     space r = {.rows = skv_max_size(l->max_rows, 1)};
-    r.operand = r.rows * skv_round_up(widest, 8);
+    r.operand = skv_max_size(r.rows, 2) * skv_round_up(widest, 32); /* a row of f32 is two */
+    if (l->unpacks) r.unpacked = skv_max_size(UNPACKED, 8 * skv_round_up(widest, 32));
     r.product = skv_max_size(r.rows * 4 * skv_round_up(widest, 8), skv_round_up(l->vocab, 8));
     r.blocks = r.rows + skv_ceil_div(r.rows * l->max_group, 64);
     r.part_o = SKV_CUDA_PART_PAIRS * l->head_dim;
@@ -96,6 +99,8 @@ static size_t lay_out_device(skv_cuda_backend *be, const space *r, const skv_bac
 {
     size_t used = skv_cuda_lay_out_routes(&be->routes, limits, base);
     TAKE(operand, r->operand);
+    TAKE(operand_scales, r->rows);
+    TAKE(unpacked, r->unpacked);
     TAKE(product, r->product);
     TAKE(zeros, r->rows);
     TAKE(list, r->rows);
@@ -126,12 +131,14 @@ static skv_bytes reserve_bytes(const skv_backend *base, const skv_backend_limits
     skv_cuda_backend counted;
     skv_bytes sum = {.device = lay_out_device(&counted, &r, limits, NULL),
                      .host = lay_out_host(&counted, &r, NULL)};
+    sum.host += (size_t)SKV_CUDA_PIECES * SKV_CUDA_PIECE_BYTES;
     sum = skv_bytes_add(sum, cpu->reserve_bytes(cpu, &picks));
     return limits->vocab > 0 ? skv_bytes_add(sum, cpu->areas_bytes(cpu, &logits, 1)) : sum;
 }
 
 static void release_workspace(skv_cuda_backend *be)
 {
+    skv_cuda_upload_close(&be->upload);
     skv_cuda_delete(&be->device, be->work);
     skv_unmap(be->host_work, be->host_work_bytes);
     be->work = be->host_work = NULL;
@@ -152,8 +159,10 @@ static skv_status take_workspace(skv_cuda_backend *be, skv_error *err)
     (void)lay_out_device(be, &r, &be->limits, be->work);
     (void)lay_out_host(be, &r, be->host_work);
     be->n_operand = r.operand;
+    be->n_unpacked = r.unpacked;
     be->n_product = r.product;
     be->n_moving = r.moving;
+    SKV_TRY(skv_cuda_upload_open(&be->upload, &be->device, err));
     SKV_TRY(be->cpu->reserve(be->cpu, &picks, err));
     if (be->limits.vocab == 0) return SKV_OK;
     return be->cpu->areas_create(be->cpu, &logits, 1, &be->logits, err);
@@ -190,6 +199,9 @@ static skv_status open_device(skv_cuda_backend *be, const skv_backend_options *o
     const void *image = skv_cuda_image();
     SKV_REQUIRE(image, err, SKV_UNSUPPORTED, "%s", SKV_CUDA_NO_KERNELS);
     SKV_TRY(skv_cuda_device_open(&be->device, image, err));
+    skv_kernels kernels;
+    skv_kernels_init(&kernels, options->level, skv_cpu_verified());
+    be->round_int4 = kernels.round_int4;
     return skv_backend_create(&cpu, &be->cpu, err);
 }
 

@@ -4,7 +4,9 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/cuda_device.h"
+#include "backend/cuda/cuda_upload.h"
 #include "base/pool.h"
+#include "kernels/kernels.h"
 
 typedef struct skv_cuda_mapping skv_cuda_mapping;
 
@@ -41,6 +43,8 @@ typedef struct skv_cuda_backend {
     void *work, *host_work; /* of the device, and of the host; in which lie: */
     size_t host_work_bytes;
     uint16_t *operand;       /* [n_operand] bf16: rows of a product, or queries */
+    float *operand_scales;   /* [max_rows]: of rows of e4m3 in `operand` */
+    uint16_t *unpacked;      /* [n_unpacked] bf16: rows of a matrix of codes */
     float *product;          /* [n_product]: results of a product, rows that are f32 for a while */
     uint32_t *zeros, *list;  /* [max_rows] each: zeros, rows that stay */
     skv_cuda_block *blocks;  /* of attention, as many as there can be */
@@ -50,7 +54,10 @@ typedef struct skv_cuda_backend {
     skv_cuda_block *host_blocks;
     unsigned char *host_moving;
     uint32_t *host_list;
-    size_t n_operand, n_product, n_moving;
+    size_t n_operand, n_unpacked, n_product, n_moving;
+    skv_cuda_upload upload; /* from `reserve` on */
+    skv_round_int4_fn *round_int4;
+    bool no_fp8;               /* cuBLASLt has refused a product of e4m3 */
     skv_cuda_blocks blocks_of; /* those in `blocks`; step NULL: none */
     skv_cuda_routes routes;
 } skv_cuda_backend;
@@ -93,13 +100,21 @@ struct skv_table {
     uint32_t *dropped; /* [n_tracks] of the host: owned */
 };
 
+/* Parts of a matrix that follow each other, and whose codes have one form. */
+typedef struct skv_cuda_run {
+    skv_cuda_codes codes;
+    void *block;         /* of the device: owned; the codes lie in it */
+    size_t row0, n_rows; /* of the matrix */
+} skv_cuda_run;
+
 struct skv_linear {
-    uint16_t *at;  /* of the device: owned, [N, ld] bf16, zeros beyond K; NULL: */
-    float *floats; /* [N, ld], the same in f32 (a router): owned */
-    float *bias;   /* [N] of the device: owned */
+    void *at;           /* of the device: owned, [N, ld] of `type`, zeros beyond K; NULL: codes */
+    skv_cuda_run *runs; /* [n_runs] owned; NULL: no codes */
+    float *bias;        /* [N] of the device: owned */
+    uint32_t type;      /* SKV_CUDA_BF16 or SKV_CUDA_F32 */
     bool has_bias;
     bool paired; /* gate, then up */
-    size_t N, K, ld, n_parts;
+    size_t N, K, ld, n_parts, n_runs;
     size_t *first; /* [n_parts + 1] owned: rows of part i are [first[i], first[i + 1]) */
 };
 
@@ -170,6 +185,19 @@ static inline skv_cuda_rows skv_cuda_scratch(void *at, uint32_t type, size_t ld)
     return (skv_cuda_rows){.at = at, .ld = (uint32_t)ld, .type = type, .aligned = ld % 8 == 0};
 }
 
+/* ---- cuda_weights.c: matrices on their way to the device ---- */
+
+/** Bytes of a matrix; SIZE_MAX: more than can be counted. */
+size_t skv_cuda_weights_bytes(const skv_linear_spec *spec);
+/** Takes the memory of w, whose N, K, ld, type and `first` are known, and fills it. */
+SKV_MUST_CHECK skv_status skv_cuda_weights_load(skv_cuda_backend *be, skv_linear *w,
+                                                const skv_linear_spec *spec, skv_error *err);
+/** Columns of a row as it is stored: whole groups. */
+size_t skv_cuda_weights_ld(skv_weight_type type, size_t K);
+/** A table of bf16 [source->n_rows, K] from a source, through pinned memory. */
+SKV_MUST_CHECK skv_status skv_cuda_table_load(skv_cuda_backend *be, const skv_row_source *source,
+                                              size_t K, void *to, skv_error *err);
+
 /* The table's functions, by their names in backend.h. */
 void skv_cuda_fill_areas(skv_backend *table);
 void skv_cuda_fill_pages(skv_backend *table);
@@ -181,11 +209,14 @@ void skv_cuda_fill_attention(skv_backend *table);
 void skv_cuda_fill_experts(skv_backend *table);
 void skv_cuda_fill_picks(skv_backend *table);
 
-/** y [n_rows, n] = norm(x[list[i]]), and n_zeros zeros after each; list NULL: i. */
+/** y [n_rows, n] = norm(x[list[i]]), and n_zeros zeros after each; list NULL: i. Scales of e4m3 are
+ * those of the operand. */
 void skv_cuda_norm_to(skv_cuda_backend *be, skv_cuda_rows y, skv_rows x, size_t n_rows, size_t n,
                       size_t n_zeros, const skv_norm *norm, const uint32_t *list);
 /** Of n_rows rows of n. */
 void skv_cuda_move(skv_cuda_backend *be, skv_cuda_move_args args, size_t n_rows, size_t n);
+/** So many gated products of each row. */
+void skv_cuda_glu(skv_cuda_backend *be, skv_cuda_glu_args args, size_t n_rows, size_t n);
 
 /** Lays the lists of `routes` out from `base` (NULL: only counts); returns their bytes. */
 size_t skv_cuda_lay_out_routes(skv_cuda_routes *routes, const skv_backend_limits *limits,

@@ -64,7 +64,8 @@ void skv_cuda_blas_close(skv_cuda_blas *blas)
 static bool same_shape(const skv_cuda_product_shape *a, const skv_cuda_product_shape *b)
 {
     return a->M == b->M && a->N == b->N && a->K == b->K && a->ld_x == b->ld_x &&
-           a->ld_y == b->ld_y && a->y_is_f32 == b->y_is_f32 && a->add == b->add;
+           a->ld_w == b->ld_w && a->ld_y == b->ld_y && a->type == b->type &&
+           a->y_is_f32 == b->y_is_f32 && a->add == b->add;
 }
 
 /* cuBLASLt's matrices have columns where ours have rows: y^T [N, M] = w x^T, and w is transposed.
@@ -76,8 +77,12 @@ static int describe(const skv_cuda_blas *blas, skv_cuda_plan *plan)
     int bad = blas->desc_create(&plan->desc, SKV_BLAS_COMPUTE_F32, SKV_BLAS_F32);
     if (bad) return bad;
     bad = blas->desc_set(plan->desc, SKV_BLAS_DESC_TRANS_A, &transposed, sizeof transposed);
-    bad = bad ? bad : blas->layout_create(&plan->w, SKV_BLAS_BF16, s->K, s->N, s->K);
-    bad = bad ? bad : blas->layout_create(&plan->x, SKV_BLAS_BF16, s->K, s->M, s->ld_x);
+    for (int i = 0; i < 2 && !bad && s->type == SKV_BLAS_E4M3; i++) {
+        const int32_t mode = SKV_BLAS_SCALE_EACH;
+        bad = blas->desc_set(plan->desc, SKV_BLAS_DESC_SCALE_MODE + i, &mode, sizeof mode);
+    }
+    bad = bad ? bad : blas->layout_create(&plan->w, s->type, s->K, s->N, s->ld_w);
+    bad = bad ? bad : blas->layout_create(&plan->x, s->type, s->K, s->M, s->ld_x);
     return bad ? bad : blas->layout_create(&plan->y, y_type, s->N, s->M, s->ld_y);
 }
 
@@ -128,15 +133,32 @@ static skv_status find_plan(skv_cuda_blas *blas, const skv_cuda_product_shape *s
     return SKV_OK;
 }
 
-skv_status skv_cuda_multiply(skv_cuda_blas *blas, skv_cuda_product_shape shape, void *y,
-                             const void *x, const void *w, skv_cu_stream stream, skv_error *err)
+/* The scales of w, which is A, and of x. */
+static int set_scales(const skv_cuda_blas *blas, const skv_cuda_plan *plan,
+                      const skv_cuda_operands *o)
+{
+    const float *const scales[] = {o->w_scales, o->x_scales};
+    int bad = 0;
+    for (int i = 0; i < 2 && !bad && plan->shape.type == SKV_BLAS_E4M3; i++) {
+        bad = blas->desc_set(plan->desc, SKV_BLAS_DESC_SCALE + i, &scales[i], sizeof scales[i]);
+    }
+    return bad;
+}
+
+skv_status skv_cuda_multiply(skv_cuda_blas *blas, skv_cuda_product_shape shape,
+                             const skv_cuda_operands *operands, skv_cu_stream stream,
+                             skv_error *err)
 {
     const float one = 1, beta = shape.add ? 1 : 0;
     const skv_cuda_plan *p = NULL;
+    void *y = operands->y;
     SKV_TRY(find_plan(blas, &shape, &p, err));
-    const int bad =
-        blas->multiply(blas->handle, p->desc, &one, w, p->w, x, p->x, &beta, y, p->y, y, p->y,
-                       &p->algorithm, (void *)(uintptr_t)blas->workspace, WORKSPACE_BYTES, stream);
+    int bad = set_scales(blas, p, operands);
+    if (!bad) {
+        bad = blas->multiply(blas->handle, p->desc, &one, operands->w, p->w, operands->x, p->x,
+                             &beta, y, p->y, y, p->y, &p->algorithm,
+                             (void *)(uintptr_t)blas->workspace, WORKSPACE_BYTES, stream);
+    }
     SKV_REQUIRE(bad == 0, err, SKV_IO, "a product of %u x %u x %u: cuBLASLt failed (%d)", shape.M,
                 shape.N, shape.K, bad);
     return SKV_OK;

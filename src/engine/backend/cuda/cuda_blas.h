@@ -30,10 +30,14 @@ typedef struct skv_blas_found {
 enum {
     SKV_BLAS_F32 = 0,
     SKV_BLAS_BF16 = 14,
+    SKV_BLAS_E4M3 = 28,
     SKV_BLAS_COMPUTE_F32 = 68,
     SKV_BLAS_TRANSPOSED = 1,
     SKV_BLAS_DESC_TRANS_A = 3,
     SKV_BLAS_DESC_TRANS_B = 4,
+    SKV_BLAS_DESC_SCALE = 17,      /* of A: the device's address; then of B */
+    SKV_BLAS_DESC_SCALE_MODE = 31, /* of A; then of B */
+    SKV_BLAS_SCALE_EACH = 3,       /* a mode: a scale for each row of ours */
     SKV_BLAS_PREFERENCE_WORKSPACE = 1,
     SKV_BLAS_PREFERENCE_ALIGNMENT = 5, /* of A; then B, C and D */
     SKV_BLAS_NOT_SUPPORTED = 15        /* a result */
@@ -61,13 +65,21 @@ enum {
        skv_blas_layout, const void *, const void *, skv_blas_layout, void *, skv_blas_layout,      \
        const skv_blas_algorithm *, void *, size_t, skv_cu_stream))
 
-/* Shape of a product: y[M, N] = x[M, K] w[N, K]^T, or y += it. x and w are bf16, every row at a
- * multiple of 16 bytes. */
+/* Shape of a product: y[M, N] = x[M, K] w[N, K]^T, or y += it. x and w have one type, every row at
+ * a multiple of 16 bytes. */
 typedef struct skv_cuda_product_shape {
-    uint32_t M, N, K, ld_x, ld_y; /* ld: elements */
-    bool y_is_f32;                /* else bf16 */
-    bool add;                     /* f32 alone */
+    uint32_t M, N, K, ld_x, ld_w, ld_y; /* ld: elements */
+    int type;                           /* SKV_BLAS_BF16, F32 or E4M3 */
+    bool y_is_f32;                      /* else bf16 */
+    bool add;                           /* f32 alone */
 } skv_cuda_product_shape;
+
+/* All of the device. */
+typedef struct skv_cuda_operands {
+    void *y;
+    const void *x, *w;
+    const float *x_scales, *w_scales; /* of E4M3: [M], [N] */
+} skv_cuda_operands;
 
 typedef struct skv_cuda_plan skv_cuda_plan;
 
@@ -91,7 +103,7 @@ void skv_cuda_blas_close(skv_cuda_blas *blas);
 
 /** Puts a product into the stream. SKV_UNSUPPORTED: cuBLASLt has no algorithm for the shape. */
 SKV_MUST_CHECK skv_status skv_cuda_multiply(skv_cuda_blas *blas, skv_cuda_product_shape shape,
-                                            void *y, const void *x, const void *w,
-                                            skv_cu_stream stream, skv_error *err);
+                                            const skv_cuda_operands *operands, skv_cu_stream stream,
+                                            skv_error *err);
 
 #endif

@@ -112,6 +112,28 @@ void skv_cuda_host_delete(skv_cuda_device *d, void *at)
     (void)d->api.host_free(at);
 }
 
+skv_status skv_cuda_event_new(skv_cuda_device *d, skv_cu_event *out, skv_error *err)
+{
+    SKV_TRY(skv_cuda_check(&d->api, d->api.context_set(d->context), "GPU 0", err));
+    return skv_cuda_check(&d->api, d->api.event_create(out, SKV_CU_EVENT_UNTIMED),
+                          "an event of GPU 0", err);
+}
+
+void skv_cuda_event_delete(skv_cuda_device *d, skv_cu_event event)
+{
+    if (event && d->api.context_set(d->context) == 0) (void)d->api.event_destroy(event);
+}
+
+void skv_cuda_event_record(skv_cuda_device *d, skv_cu_event event)
+{
+    if (begin(d)) keep(d, d->api.event_record(event, d->stream), "cuEventRecord");
+}
+
+void skv_cuda_event_wait(skv_cuda_device *d, skv_cu_event event)
+{
+    if (begin(d)) keep(d, d->api.event_wait(event), "cuEventSynchronize");
+}
+
 void skv_cuda_memory(const skv_cuda_device *d, size_t *all, size_t *available)
 {
     const bool set = d->api.context_set(d->context) == 0;

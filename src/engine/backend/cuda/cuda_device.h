@@ -44,6 +44,14 @@ SKV_MUST_CHECK skv_status skv_cuda_host_new(skv_cuda_device *device, size_t n_by
                                             skv_error *err);
 /** NULL: nothing happens. */
 void skv_cuda_host_delete(skv_cuda_device *device, void *at);
+/** Events of the stream, for the host to wait for. */
+SKV_MUST_CHECK skv_status skv_cuda_event_new(skv_cuda_device *device, skv_cu_event *out,
+                                             skv_error *err);
+/** NULL: nothing happens. */
+void skv_cuda_event_delete(skv_cuda_device *device, skv_cu_event event);
+/** It happens when everything so far is done. */
+void skv_cuda_event_record(skv_cuda_device *device, skv_cu_event event);
+void skv_cuda_event_wait(skv_cuda_device *device, skv_cu_event event);
 /** What the device has, and how much of it is free; zeros where it does not tell. */
 void skv_cuda_memory(const skv_cuda_device *device, size_t *all, size_t *available);
 

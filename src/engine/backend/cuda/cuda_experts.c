@@ -39,7 +39,11 @@ static skv_status experts_create(skv_backend *base, const skv_linear *const *w, 
 {
     SKV_REQUIRE(n <= EXPERTS_MAX, err, SKV_UNSUPPORTED,
                 "device cuda: %zu experts of a layer, expected at most %d", n, (int)EXPERTS_MAX);
-    SKV_REQUIRE(w[0]->at, err, SKV_UNSUPPORTED, "device cuda: weights of experts are bf16 there");
+    for (size_t i = 0; i < n; i++) {
+        SKV_REQUIRE(w[i]->at && w[i]->type == SKV_CUDA_BF16, err, SKV_UNSUPPORTED,
+                    "device cuda: weights of expert %zu are %s, expected bf16", i,
+                    w[i]->at ? "f32" : "codes");
+    }
     skv_experts *experts = skv_alloc_zero(1, sizeof *experts);
     SKV_REQUIRE(experts, err, SKV_MEMORY, "weights: no memory for %zu experts", n);
     experts->w = w[0];

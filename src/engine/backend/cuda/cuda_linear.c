@@ -1,117 +1,73 @@
 /*
- * Products with weights as bf16: the rows of x, normed, become bf16 in scratch; cuBLASLt
- * multiplies; bias and epilogue follow where y cannot be the product's own target. Gate and up of a
- * paired matrix are stacked.
+ * Products with weights. The rows of x, normed, become the operand in scratch: bf16, f32 beside
+ * weights of f32, or e4m3. cuBLASLt multiplies; bias and epilogue follow where y cannot be the
+ * product's own target. Gate and up of a paired matrix are stacked.
+ *
+ * Weights as codes become bf16 on their way. For few rows a kernel of ours reads the codes. For
+ * many rows some rows of the matrix after others are written down as bf16 and multiplied by
+ * cuBLASLt; those of e4m3 with a scale for each row are multiplied as they are where cuBLASLt can,
+ * by rows of x that become e4m3 too.
  */
-#include <string.h>
-
 #include "backend/cuda/cuda_backend.h"
-#include "base/float16.h"
 #include "base/mem.h"
 
-enum { UNIT = 8, READ_ROWS = 64 }; /* numbers that rows are whole groups of; rows read at once */
-
-/* Rows of all parts and their columns as they are stored. */
-static void sizes_of(const skv_linear_spec *spec, size_t *N, size_t *ld)
-{
-    *N = 0;
-    for (size_t i = 0; i < spec->n_parts; i++) *N += spec->parts[i].n_rows;
-    *ld = skv_round_up(spec->K, UNIT);
-}
+enum { UNIT = 8 }; /* numbers that rows of results are whole groups of */
 
 static skv_bytes linear_bytes(const skv_backend *be, const skv_linear_spec *spec)
 {
-    size_t N, ld, n;
     (void)be;
-    sizes_of(spec, &N, &ld);
-    const size_t size = spec->type == SKV_WEIGHT_F32 ? sizeof(float) : sizeof(uint16_t);
-    const bool good = skv_size_mul(N, ld, &n) && skv_size_mul(n, size, &n) && n < SIZE_MAX / 2;
-    return (skv_bytes){.device = good ? n + N * sizeof(float) : SIZE_MAX};
+    return (skv_bytes){.device = skv_cuda_weights_bytes(spec)};
 }
 
-static void linear_free(skv_backend *be, skv_linear *w)
+static void linear_free(skv_backend *base, skv_linear *w)
 {
+    skv_cuda_device *device = &skv_cuda_of(base)->device;
     if (!w) return;
-    skv_cuda_delete(&skv_cuda_of(be)->device, w->at);
-    skv_cuda_delete(&skv_cuda_of(be)->device, w->floats);
-    skv_cuda_delete(&skv_cuda_of(be)->device, w->bias);
+    skv_cuda_delete(device, w->at);
+    skv_cuda_delete(device, w->bias);
+    for (size_t i = 0; i < w->n_runs; i++) skv_cuda_delete(device, w->runs[i].block);
+    skv_free(w->runs);
     skv_free(w->first);
     skv_free(w);
 }
 
-/* A part's rows to rows [row0, ..) of w, by way of `floats` [READ_ROWS, K] and `rows`, whose ends
- * are zeros. */
-static void put_part(skv_cuda_device *device, skv_linear *w, const skv_row_source *part,
-                     size_t row0, float *floats, uint16_t *rows)
+/* Numbers of the operand that a row takes. */
+static size_t operand_row(const skv_linear *w)
 {
-    for (size_t i = 0; i < part->n_rows; i += READ_ROWS) {
-        const size_t n = skv_min_size(READ_ROWS, part->n_rows - i);
-        part->read(part->ctx, i, n, floats);
-        for (size_t j = 0; w->floats && j < n; j++) {
-            skv_cuda_put(device, w->floats + (row0 + i + j) * w->ld, floats + j * w->K,
-                         w->K * sizeof *floats);
-        }
-        if (w->floats) continue;
-        for (size_t j = 0; j < n * w->K; j++) {
-            rows[j / w->K * w->ld + j % w->K] = skv_bf16_of_float(floats[j]);
-        }
-        skv_cuda_put(device, w->at + (row0 + i) * w->ld, rows, n * w->ld * sizeof *rows);
-    }
-    if (part->bias) {
-        w->has_bias = true;
-        skv_cuda_put(device, w->bias + row0, part->bias, part->n_rows * sizeof *part->bias);
-    }
+    return w->type == SKV_CUDA_F32 ? 2 * w->ld : w->ld;
 }
 
-static skv_status fill(skv_cuda_device *device, skv_linear *w, const skv_linear_spec *spec,
-                       skv_error *err)
+static skv_status check_room(const skv_cuda_backend *be, const skv_linear *w, skv_error *err)
 {
-    void *at = NULL, *bias = NULL;
-    const bool is_f32 = spec->type == SKV_WEIGHT_F32;
-    const size_t size = is_f32 ? sizeof *w->floats : sizeof *w->at;
-    SKV_TRY(skv_cuda_new(device, w->N * w->ld * size, &at, err));
-    if (is_f32) {
-        w->floats = at;
-    } else {
-        w->at = at;
-    }
-    SKV_TRY(skv_cuda_new(device, w->N * sizeof *w->bias, &bias, err));
-    w->bias = bias;
-    float *floats = skv_alloc(READ_ROWS * w->K, sizeof *floats);
-    uint16_t *rows = skv_alloc_zero(READ_ROWS * w->ld, sizeof *rows);
-    skv_status status = SKV_OK;
-    if (!floats || !rows) status = skv_fail(err, SKV_MEMORY, "weights: out of memory");
-    for (size_t i = 0; i < spec->n_parts && status == SKV_OK; i++) {
-        put_part(device, w, &spec->parts[i], w->first[i], floats, rows);
-        w->first[i + 1] = w->first[i] + spec->parts[i].n_rows;
-    }
-    skv_free(floats);
-    skv_free(rows);
-    return status;
+    SKV_REQUIRE(skv_round_up(w->N, UNIT) <= be->n_product && operand_row(w) <= be->n_operand, err,
+                SKV_RANGE, "weights: %zu rows of %zu: a product has room for %zu of %zu", w->N,
+                w->K, be->n_product, be->n_operand);
+    SKV_REQUIRE(w->at || w->n_runs == 0 || w->ld * UNIT <= be->n_unpacked, err, SKV_RANGE,
+                "weights: rows of %zu codes, there is room for %zu", w->K, be->n_unpacked / UNIT);
+    return SKV_OK;
 }
 
 static skv_status linear_create(skv_backend *be, const skv_linear_spec *spec, skv_linear **out,
                                 skv_error *err)
 {
-    SKV_REQUIRE(spec->type == SKV_WEIGHT_BF16 || (spec->type == SKV_WEIGHT_F32 && !spec->paired),
-                err, SKV_UNSUPPORTED, "weights: on this device they are bf16");
-    size_t N, ld;
-    const skv_cuda_backend *of = skv_cuda_of(be);
-    sizes_of(spec, &N, &ld);
-    SKV_REQUIRE(skv_round_up(N, UNIT) <= of->n_product && ld <= of->n_operand, err, SKV_RANGE,
-                "weights: %zu rows of %zu: a product has room for %zu of %zu", N, spec->K,
-                of->n_product, of->n_operand);
+    SKV_REQUIRE(spec->type != SKV_WEIGHT_QUANT_F32, err, SKV_UNSUPPORTED,
+                "weights: on this device codes meet rows of bf16");
     skv_linear *w = skv_alloc_zero(1, sizeof *w);
     SKV_REQUIRE(w, err, SKV_MEMORY, "weights: out of memory");
-    w->N = N;
-    w->ld = ld;
     w->K = spec->K;
+    w->ld = skv_cuda_weights_ld(spec->type, spec->K);
+    w->type = spec->type == SKV_WEIGHT_F32 ? SKV_CUDA_F32 : SKV_CUDA_BF16;
     w->n_parts = spec->n_parts;
     w->paired = spec->paired;
     w->first = skv_alloc_zero(spec->n_parts + 1, sizeof *w->first);
     skv_status status = SKV_OK;
     if (!w->first) status = skv_fail(err, SKV_MEMORY, "weights: out of memory");
-    if (status == SKV_OK) status = fill(&skv_cuda_of(be)->device, w, spec, err);
+    for (size_t i = 0; i < spec->n_parts && status == SKV_OK; i++) {
+        w->N += spec->parts[i].n_rows;
+        w->first[i + 1] = w->N;
+    }
+    if (status == SKV_OK) status = skv_cuda_weights_load(skv_cuda_of(be), w, spec, err);
+    if (status == SKV_OK) status = check_room(skv_cuda_of(be), w, err);
     if (status != SKV_OK) {
         linear_free(be, w);
         return status;
@@ -122,97 +78,246 @@ static skv_status linear_create(skv_backend *be, const skv_linear_spec *spec, sk
 
 /* ---- a product ---- */
 
-static void keep(skv_cuda_device *device, skv_status status)
+/* Rows of x, and rows [first, first + n) of the matrix. */
+typedef struct product {
+    const skv_linear_args *args;
+    const uint32_t *list; /* of x's rows; NULL: the first */
+    size_t first, n;
+    skv_cuda_rows to;   /* y, or c in scratch */
+    bool direct;        /* `to` is y */
+    bool add;           /* y += */
+    bool bias_is_there; /* it has been added */
+} product;
+
+static bool is_plain(const skv_linear_args *a)
 {
-    if (device->failed == SKV_OK) device->failed = status;
+    return a->epilogue == SKV_EPILOGUE_STORE || a->epilogue == SKV_EPILOGUE_ADD;
 }
 
-/* Whether the product itself can write, or add to, y. */
-static bool is_direct(const skv_linear_args *a, const skv_cuda_rows *y)
+static void add_bias(skv_cuda_backend *be, const product *p)
 {
-    const bool plain = a->epilogue == SKV_EPILOGUE_STORE ||
-                       (a->epilogue == SKV_EPILOGUE_ADD && y->type == SKV_CUDA_F32);
-    return plain && !a->w->has_bias && y->aligned;
+    const skv_cuda_rows bias = {.at = p->args->w->bias + p->first, .type = SKV_CUDA_F32};
+    /* a list of zeros: each row gets the same one */
+    skv_cuda_move(be,
+                  (skv_cuda_move_args){
+                      .y = p->to, .x = bias, .rows = be->zeros, .op = SKV_CUDA_ADD, .factor = 1},
+                  p->args->n_rows, p->n);
 }
 
-static void finish(skv_cuda_backend *be, const skv_linear_args *a, skv_cuda_rows c, size_t first,
-                   size_t n)
+/* From `to` in scratch to y. */
+static void finish(skv_cuda_backend *be, const product *p)
 {
+    const skv_linear_args *a = p->args;
     const skv_cuda_rows y = skv_cuda_rows_of(a->y);
-    if (a->w->has_bias) { /* a list of zeros: each row gets the same one */
-        const skv_cuda_rows bias = {.at = a->w->bias + first, .type = SKV_CUDA_F32};
-        skv_cuda_move(be,
-                      (skv_cuda_move_args){
-                          .y = c, .x = bias, .rows = be->zeros, .op = SKV_CUDA_ADD, .factor = 1},
-                      a->n_rows, n);
-    }
-    if (a->epilogue == SKV_EPILOGUE_STORE || a->epilogue == SKV_EPILOGUE_ADD) {
+    if (a->w->has_bias && !p->bias_is_there) add_bias(be, p);
+    if (is_plain(a)) {
         const uint32_t op = a->epilogue == SKV_EPILOGUE_ADD ? SKV_CUDA_ADD : SKV_CUDA_COPY;
-        skv_cuda_move(be, (skv_cuda_move_args){.y = y, .x = c, .op = op, .factor = 1}, a->n_rows,
-                      n);
+        skv_cuda_move(be, (skv_cuda_move_args){.y = y, .x = p->to, .op = op, .factor = 1},
+                      a->n_rows, p->n);
         return;
     }
     static const uint32_t acts[] = {[SKV_EPILOGUE_RELU2] = SKV_CUDA_RELU2,
                                     [SKV_EPILOGUE_SILU_GLU] = SKV_CUDA_SILU,
                                     [SKV_EPILOGUE_GELU_GLU] = SKV_CUDA_GELU,
                                     [SKV_EPILOGUE_CLAMPED] = SKV_CUDA_CLAMPED};
-    const skv_cuda_glu_args args = {.y = y,
-                                    .x = c,
-                                    .n = (uint32_t)(a->epilogue == SKV_EPILOGUE_RELU2 ? n : n / 2),
-                                    .act = acts[a->epilogue],
-                                    .limit = a->limit,
-                                    .alpha = a->alpha};
-    const skv_cuda_grid grid = {.x = (uint32_t)a->n_rows,
-                                .y = (uint32_t)skv_ceil_div(args.n, 256 * 8)};
-    skv_cuda_launch(&be->device, SKV_CUDA_skv_glu_rows, grid, &args);
+    const bool one = a->epilogue == SKV_EPILOGUE_RELU2;
+    skv_cuda_glu(
+        be,
+        (skv_cuda_glu_args){
+            .y = y, .x = p->to, .act = acts[a->epilogue], .limit = a->limit, .alpha = a->alpha},
+        a->n_rows, one ? p->n : p->n / 2);
 }
 
-/* Rows of a product that scratch has room for. */
-static void multiply_rows(skv_cuda_backend *be, const skv_linear_args *a, const uint32_t *list,
-                          size_t first, size_t n)
+/* Columns of rows from element `column` on. */
+static skv_cuda_rows columns_of(skv_cuda_rows rows, size_t column)
 {
-    const skv_linear *w = a->w;
-    const skv_cuda_rows y = skv_cuda_rows_of(a->y);
-    const skv_cuda_rows x = skv_cuda_scratch(be->operand, SKV_CUDA_BF16, w->ld);
-    const skv_cuda_rows c = skv_cuda_scratch(be->product, SKV_CUDA_F32, skv_round_up(n, UNIT));
-    const bool direct = is_direct(a, &y);
+    const size_t size = rows.type == SKV_CUDA_F32 ? 4 : 2;
+    rows.at = (unsigned char *)rows.at + column * size;
+    return rows;
+}
+
+/* The product's rows as the operand, of w's type or e4m3. */
+static void put_operand(skv_cuda_backend *be, const product *p, uint32_t type)
+{
+    const skv_linear *w = p->args->w;
+    const skv_cuda_rows x = skv_cuda_scratch(be->operand, type, w->ld);
+    const size_t n_zeros = type == SKV_CUDA_E4M3 ? 0 : w->ld - w->K;
+    skv_cuda_norm_to(be, x, p->args->x, p->args->n_rows, w->K, n_zeros, &p->args->norm, p->list);
+}
+
+static int blas_type(uint32_t type)
+{
+    return type == SKV_CUDA_F32    ? SKV_BLAS_F32
+           : type == SKV_CUDA_E4M3 ? SKV_BLAS_E4M3
+                                   : SKV_BLAS_BF16;
+}
+
+/* Columns [column, column + n) of `to` by n rows of weights at o.w, of this type and row length. */
+static skv_status multiply(skv_cuda_backend *be, const product *p, uint32_t type, size_t column,
+                           size_t n, skv_cuda_operands o, skv_error *err)
+{
+    const skv_linear *w = p->args->w;
     const skv_cuda_product_shape shape = {
-        .M = (uint32_t)a->n_rows,
+        .M = (uint32_t)p->args->n_rows,
         .N = (uint32_t)n,
-        .K = (uint32_t)w->ld,
+        .K = (uint32_t)(type == SKV_CUDA_E4M3 ? w->K : w->ld),
         .ld_x = (uint32_t)w->ld,
-        .ld_y = direct ? y.ld : c.ld,
-        .y_is_f32 = !direct || y.type == SKV_CUDA_F32,
-        .add = direct && a->epilogue == SKV_EPILOGUE_ADD,
+        .ld_w = (uint32_t)w->ld,
+        .ld_y = p->to.ld,
+        .type = blas_type(type),
+        .y_is_f32 = p->to.type == SKV_CUDA_F32,
+        .add = p->add,
     };
-    skv_cuda_norm_to(be, x, a->x, a->n_rows, w->K, w->ld - w->K, &a->norm, list);
-    if (be->device.failed == SKV_OK) {
-        keep(&be->device,
-             skv_cuda_multiply(&be->device.blas, shape, direct ? y.at : c.at, x.at,
-                               w->at + first * w->ld, be->device.stream, &be->device.error));
-    }
-    if (!direct) finish(be, a, c, first, n);
+    o.y = columns_of(p->to, column).at;
+    o.x = be->operand;
+    if (be->device.failed != SKV_OK) return SKV_OK;
+    return skv_cuda_multiply(&be->device.blas, shape, &o, be->device.stream, err);
 }
 
-/* Rows of a product with a router's weights, in f32. */
-static void multiply_f32(skv_cuda_backend *be, const skv_linear_args *a, const uint32_t *list,
-                         size_t first, size_t n)
+static void multiply_or_fail(skv_cuda_backend *be, const product *p, size_t column, size_t n,
+                             const void *weights)
 {
-    const skv_linear *w = a->w;
-    const skv_cuda_f32_args args = {.y = skv_cuda_rows_of(a->y),
-                                    .x = be->product,
-                                    .w = w->floats + first * w->ld,
-                                    .bias = w->has_bias ? w->bias + first : NULL,
-                                    .n_rows = (uint32_t)a->n_rows,
-                                    .N = (uint32_t)n,
-                                    .K = (uint32_t)w->K,
-                                    .ld = (uint32_t)w->ld};
-    const skv_cuda_grid grid = {.x = (uint32_t)skv_ceil_div(n, 4),
-                                .y = (uint32_t)skv_ceil_div(a->n_rows, 8)};
-    if (a->epilogue != SKV_EPILOGUE_STORE) keep(&be->device, SKV_UNSUPPORTED);
-    skv_cuda_norm_to(be, skv_cuda_scratch(be->product, SKV_CUDA_F32, w->ld), a->x, a->n_rows, w->K,
-                     0, &a->norm, list);
-    if (a->n_rows > 0) skv_cuda_launch(&be->device, SKV_CUDA_skv_multiply_f32, grid, &args);
+    const skv_status status = multiply(be, p, p->args->w->type, column, n,
+                                       (skv_cuda_operands){.w = weights}, &be->device.error);
+    if (be->device.failed == SKV_OK) be->device.failed = status;
+}
+
+/* ---- codes ---- */
+
+/* Rows of a run that a product needs: n from row `row` of it on, which are columns from `column`
+ * on. */
+typedef struct stretch {
+    const skv_cuda_run *run;
+    size_t row, n, column;
+} stretch;
+
+static stretch stretch_of(const product *p, size_t i_run)
+{
+    const skv_cuda_run *run = &p->args->w->runs[i_run];
+    const size_t first = skv_max_size(p->first, run->row0);
+    const size_t end = skv_min_size(p->first + p->n, run->row0 + run->n_rows);
+    return (stretch){run, first - run->row0, end > first ? end - first : 0, first - p->first};
+}
+
+/* The codes from row `row` on. */
+static skv_cuda_codes codes_from(const skv_cuda_codes *codes, size_t row)
+{
+    skv_cuda_codes c = *codes;
+    const size_t size = c.kind == SKV_CUDA_CODES_E4M3 ? 4 : 2;
+    c.codes += row * c.row_bytes;
+    c.scales = (const unsigned char *)c.scales + row * c.n_scales * size;
+    if (c.mins) c.mins += row * c.n_scales;
+    if (c.fine) c.fine += row * c.n_fine;
+    if (c.fine_min) c.fine_min += row * c.n_fine;
+    return c;
+}
+
+static void multiply_few(skv_cuda_backend *be, const product *p, stretch s)
+{
+    const skv_linear *w = p->args->w;
+    const skv_cuda_few_args args = {
+        .y = columns_of(p->to, s.column),
+        .x = be->operand,
+        .bias = w->has_bias ? w->bias + s.run->row0 + s.row : NULL,
+        .w = codes_from(&s.run->codes, s.row),
+        .M = (uint32_t)p->args->n_rows,
+        .N = (uint32_t)s.n,
+        .K = (uint32_t)w->ld,
+        .add = p->add,
+    };
+    const skv_cuda_grid grid = {.x = (uint32_t)skv_ceil_div(s.n, SKV_CUDA_FEW_COLUMNS),
+                                .shared = SKV_CUDA_FEW_SHARED};
+    skv_cuda_launch(&be->device, SKV_CUDA_skv_multiply_few, grid, &args);
+}
+
+static void multiply_unpacked(skv_cuda_backend *be, const product *p, stretch s)
+{
+    const skv_linear *w = p->args->w;
+    const size_t most = be->n_unpacked / w->ld / UNIT * UNIT;
+    for (size_t i = 0; i < s.n; i += most) {
+        const size_t n = skv_min_size(most, s.n - i);
+        const skv_cuda_unpack_args args = {
+            .y = be->unpacked, .w = codes_from(&s.run->codes, s.row + i), .K = (uint32_t)w->ld};
+        const skv_cuda_grid grid = {.x = (uint32_t)n,
+                                    .y = (uint32_t)skv_ceil_div(w->ld, 128 * 8),
+                                    .shared = SKV_CUDA_UNPACK_SHARED};
+        skv_cuda_launch(&be->device, SKV_CUDA_skv_unpack_rows, grid, &args);
+        multiply_or_fail(be, p, s.column + i, n, be->unpacked);
+    }
+}
+
+/* Whether cuBLASLt can be asked to multiply e4m3: it wants whole groups of 16. */
+static bool may_be_e4m3(const skv_cuda_backend *be, const product *p)
+{
+    const skv_linear *w = p->args->w;
+    for (size_t i = 0; i < w->n_runs; i++) {
+        const stretch s = stretch_of(p, i);
+        const skv_cuda_codes *c = &s.run->codes;
+        if (c->kind != SKV_CUDA_CODES_E4M3 || c->n_scales != 1) return false;
+        if (s.n % 16 != 0 || s.column % 16 != 0) return false;
+    }
+    return !be->no_fp8 && w->K % 16 == 0;
+}
+
+/* False: cuBLASLt cannot do it, nor will it. */
+static bool multiply_e4m3(skv_cuda_backend *be, const product *p)
+{
+    put_operand(be, p, SKV_CUDA_E4M3);
+    for (size_t i = 0; i < p->args->w->n_runs; i++) {
+        const stretch s = stretch_of(p, i);
+        if (s.n == 0) continue;
+        const skv_cuda_codes c = codes_from(&s.run->codes, s.row);
+        const skv_cuda_operands o = {
+            .w = c.codes, .x_scales = be->operand_scales, .w_scales = c.scales};
+        skv_error err;
+        const skv_status status = multiply(be, p, SKV_CUDA_E4M3, s.column, s.n, o, &err);
+        be->no_fp8 = be->no_fp8 || (status == SKV_UNSUPPORTED && i == 0);
+        if (be->no_fp8) return false;
+        if (be->device.failed == SKV_OK && status != SKV_OK) {
+            be->device.failed = status;
+            be->device.error = err;
+        }
+    }
+    return true;
+}
+
+/* Whether the product itself can write, or add to, y: by cuBLASLt, or by multiply_few. */
+static bool is_direct(const product *p, const skv_cuda_rows *y, bool few)
+{
+    const skv_linear_args *a = p->args;
+    if (!is_plain(a) || few) return is_plain(a);
+    const bool is_f32 = y->type == SKV_CUDA_F32;
+    const bool fits = is_f32 || (a->epilogue == SKV_EPILOGUE_STORE && a->w->type != SKV_CUDA_F32);
+    return fits && !a->w->has_bias && y->aligned;
+}
+
+/* Rows of x that scratch has room for. */
+static void multiply_rows(skv_cuda_backend *be, product p)
+{
+    const skv_linear *w = p.args->w;
+    const skv_cuda_rows y = skv_cuda_rows_of(p.args->y);
+    const bool few = w->n_runs > 0 && p.args->n_rows <= SKV_CUDA_FEW;
+    p.direct = is_direct(&p, &y, few);
+    p.add = p.direct && p.args->epilogue == SKV_EPILOGUE_ADD;
+    p.to = p.direct ? y : skv_cuda_scratch(be->product, SKV_CUDA_F32, skv_round_up(p.n, UNIT));
+    p.bias_is_there = few;
+    if (w->n_runs == 0 || few || !may_be_e4m3(be, &p) || !multiply_e4m3(be, &p)) {
+        put_operand(be, &p, w->type);
+        if (w->n_runs == 0) {
+            const size_t size = w->type == SKV_CUDA_F32 ? 4 : 2;
+            multiply_or_fail(be, &p, 0, p.n, (const unsigned char *)w->at + p.first * w->ld * size);
+        }
+        for (size_t i = 0; i < w->n_runs; i++) {
+            const stretch s = stretch_of(&p, i);
+            if (s.n == 0) continue;
+            if (few) {
+                multiply_few(be, &p, s);
+            } else {
+                multiply_unpacked(be, &p, s);
+            }
+        }
+    }
+    if (!p.direct) finish(be, &p);
 }
 
 static void linear(skv_backend *base, const skv_linear_args *a)
@@ -221,16 +326,17 @@ static void linear(skv_backend *base, const skv_linear_args *a)
     const skv_linear *w = a->w;
     const size_t part1 = a->part1 > 0 ? a->part1 : w->n_parts;
     const size_t first = w->first[a->part0], n = w->first[part1] - first;
-    const size_t most =
-        skv_min_size(be->limits.max_rows,
-                     skv_min_size(be->n_operand / w->ld, be->n_product / skv_round_up(n, UNIT)));
+    const size_t operand = be->n_operand / operand_row(w);
+    const size_t most = skv_min_size(be->limits.max_rows,
+                                     skv_min_size(operand, be->n_product / skv_round_up(n, UNIT)));
     const uint32_t *list = a->step ? a->step->sets[a->set].rows : NULL;
     for (size_t i = 0; i < a->n_rows; i += most) {
         skv_linear_args rows = *a;
         rows.n_rows = skv_min_size(most, a->n_rows - i);
         rows.y = skv_rows_from(a->y, i, 0);
         if (!list) rows.x = skv_rows_from(a->x, i, 0);
-        (w->floats ? multiply_f32 : multiply_rows)(be, &rows, list ? list + i : NULL, first, n);
+        multiply_rows(
+            be, (product){.args = &rows, .list = list ? list + i : NULL, .first = first, .n = n});
     }
 }
 

@@ -27,6 +27,7 @@ void skv_cuda_norm_to(skv_cuda_backend *be, skv_cuda_rows y, skv_rows x, size_t 
     skv_cuda_norm_args args = norm_args(y, x, n, norm);
     args.rows = list;
     args.n_zeros = (uint32_t)n_zeros;
+    args.scales = be->operand_scales;
     launch_rows(&be->base, SKV_CUDA_skv_norm_rows, n_rows, 1, SKV_CUDA_ROWS_SHARED, &args);
 }
 
@@ -45,14 +46,20 @@ static void norm_add(skv_backend *be, const skv_norm_add_args *a)
     launch_rows(be, SKV_CUDA_skv_norm_rows, a->n_rows, 1, SKV_CUDA_ROWS_SHARED, &args);
 }
 
+void skv_cuda_glu(skv_cuda_backend *be, skv_cuda_glu_args args, size_t n_rows, size_t n)
+{
+    args.n = (uint32_t)n;
+    launch_rows(&be->base, SKV_CUDA_skv_glu_rows, n_rows, skv_ceil_div(n, 256 * 8), 0, &args);
+}
+
 static void glu(skv_backend *be, const skv_glu_args *a)
 {
     const bool gelu = a->epilogue == SKV_EPILOGUE_GELU_GLU;
-    const skv_cuda_glu_args args = {.y = skv_cuda_rows_of(a->y),
-                                    .x = skv_cuda_rows_of(a->x),
-                                    .n = (uint32_t)a->n,
-                                    .act = gelu ? SKV_CUDA_GELU : SKV_CUDA_SILU};
-    launch_rows(be, SKV_CUDA_skv_glu_rows, a->n_rows, skv_ceil_div(a->n, 256 * 8), 0, &args);
+    skv_cuda_glu(skv_cuda_of(be),
+                 (skv_cuda_glu_args){.y = skv_cuda_rows_of(a->y),
+                                     .x = skv_cuda_rows_of(a->x),
+                                     .act = gelu ? SKV_CUDA_GELU : SKV_CUDA_SILU},
+                 a->n_rows, a->n);
 }
 
 void skv_cuda_move(skv_cuda_backend *be, skv_cuda_move_args args, size_t n_rows, size_t n)
@@ -115,44 +122,53 @@ static void embed_gate(skv_backend *base, const skv_embed_gate_args *a)
                   set->n_rows, a->n);
     skv_cuda_move(be, (skv_cuda_move_args){.y = ups, .x = ups, .factor = 0.70710678F}, set->n_rows,
                   a->n);
-    const skv_cuda_glu_args args = {
-        .y = gate, .x = both, .n = (uint32_t)a->n, .act = SKV_CUDA_GELU};
-    launch_rows(base, SKV_CUDA_skv_glu_rows, set->n_rows, skv_ceil_div(a->n, 256 * 8), 0, &args);
+    skv_cuda_glu(be, (skv_cuda_glu_args){.y = gate, .x = both, .act = SKV_CUDA_GELU}, set->n_rows,
+                 a->n);
 }
 
-/* ---- rows as bytes: bf16, as products read them ---- */
+/* ---- rows as bytes: as products read them ---- */
+
+/* How many rows of K scratch has room for, and their type. */
+static size_t saved_rows(const skv_cuda_backend *be, skv_weight_type weights, size_t K,
+                         uint32_t *type)
+{
+    *type = weights == SKV_WEIGHT_F32 ? SKV_CUDA_F32 : SKV_CUDA_BF16;
+    return be->n_operand / (*type == SKV_CUDA_F32 ? 2 * K : K);
+}
 
 static size_t row_bytes(const skv_backend *be, skv_weight_type type, size_t K)
 {
-    (void)be, (void)type;
-    return K * sizeof(uint16_t);
+    (void)be;
+    return K * (type == SKV_WEIGHT_F32 ? sizeof(float) : sizeof(uint16_t));
 }
 
-static void save_rows(skv_backend *base, skv_weight_type type, unsigned char *host, skv_rows x,
+static void save_rows(skv_backend *base, skv_weight_type weights, unsigned char *host, skv_rows x,
                       size_t n, size_t K, skv_norm norm)
 {
     skv_cuda_backend *be = skv_cuda_of(base);
-    const size_t n_most = be->n_operand / K;
-    (void)type;
+    const size_t n_bytes = row_bytes(base, weights, K);
+    uint32_t type;
+    const size_t n_most = saved_rows(be, weights, K, &type);
     for (size_t i = 0; i < n; i += n_most) {
         const size_t n_rows = skv_min_size(n_most, n - i);
-        const skv_cuda_rows y = skv_cuda_scratch(be->operand, SKV_CUDA_BF16, K);
+        const skv_cuda_rows y = skv_cuda_scratch(be->operand, type, K);
         skv_cuda_norm_to(be, y, skv_rows_from(x, i, 0), n_rows, K, 0, &norm, NULL);
-        skv_cuda_get(&be->device, host + i * K * 2, be->operand, n_rows * K * 2);
+        skv_cuda_get(&be->device, host + i * n_bytes, be->operand, n_rows * n_bytes);
     }
 }
 
-static void load_rows(skv_backend *base, skv_weight_type type, skv_rows x,
+static void load_rows(skv_backend *base, skv_weight_type weights, skv_rows x,
                       const unsigned char *host, size_t n, size_t K)
 {
     skv_cuda_backend *be = skv_cuda_of(base);
-    const size_t n_most = be->n_operand / K;
-    (void)type;
+    const size_t n_bytes = row_bytes(base, weights, K);
+    uint32_t type;
+    const size_t n_most = saved_rows(be, weights, K, &type);
     for (size_t i = 0; i < n; i += n_most) {
         const size_t n_rows = skv_min_size(n_most, n - i);
-        const skv_cuda_rows from = skv_cuda_scratch(be->operand, SKV_CUDA_BF16, K);
+        const skv_cuda_rows from = skv_cuda_scratch(be->operand, type, K);
         const skv_cuda_rows to = skv_cuda_rows_of(skv_rows_from(x, i, 0));
-        skv_cuda_put(&be->device, be->operand, host + i * K * 2, n_rows * K * 2);
+        skv_cuda_put(&be->device, be->operand, host + i * n_bytes, n_rows * n_bytes);
         skv_cuda_move(be, (skv_cuda_move_args){.y = to, .x = from, .factor = 1}, n_rows, K);
     }
 }

@@ -6,10 +6,9 @@
 #include <string.h>
 
 #include "backend/cuda/cuda_backend.h"
-#include "base/float16.h"
 #include "base/mem.h"
 
-enum { ALIGNMENT = 64, ROWS_PER_TASK = 8, READ_ROWS = 64 };
+enum { ALIGNMENT = 64, ROWS_PER_TASK = 8 };
 
 /* ---- the block ---- */
 
@@ -323,23 +322,6 @@ static void embedding_free(skv_backend *be, skv_embedding *table)
     skv_free(table);
 }
 
-static skv_status put_table(skv_cuda_device *device, const skv_embedding *table,
-                            const skv_row_source *source, skv_error *err)
-{
-    float *floats = skv_alloc(READ_ROWS * table->K, sizeof *floats);
-    uint16_t *rows = skv_alloc(READ_ROWS * table->K, sizeof *rows);
-    for (size_t i = 0; floats && rows && i < table->n_rows; i += READ_ROWS) {
-        const size_t n = skv_min_size(READ_ROWS, table->n_rows - i) * table->K;
-        source->read(source->ctx, i, n / table->K, floats);
-        for (size_t j = 0; j < n; j++) rows[j] = skv_bf16_of_float(floats[j]);
-        skv_cuda_put(device, table->at + i * table->K, rows, n * sizeof *rows);
-    }
-    const bool good = floats && rows;
-    skv_free(floats);
-    skv_free(rows);
-    return good ? SKV_OK : skv_fail(err, SKV_MEMORY, "embeddings: out of memory");
-}
-
 static skv_status embedding_create(skv_backend *be, const skv_row_source *source, size_t K,
                                    size_t first_id, skv_embedding **out, skv_error *err)
 {
@@ -352,7 +334,7 @@ static skv_status embedding_create(skv_backend *be, const skv_row_source *source
     *table = (skv_embedding){.n_rows = source->n_rows, .K = K, .first_id = first_id};
     skv_status status = skv_cuda_new(&skv_cuda_of(be)->device, n_bytes, &at, err);
     table->at = at;
-    if (status == SKV_OK) status = put_table(&skv_cuda_of(be)->device, table, source, err);
+    if (status == SKV_OK) status = skv_cuda_table_load(skv_cuda_of(be), source, K, at, err);
     if (status != SKV_OK) {
         embedding_free(be, table);
         return status;

@@ -74,6 +74,50 @@ typedef struct skv_cuda_argmax_args {
     uint32_t n, ld;
 } skv_cuda_argmax_args;
 
+/* ---- weights as codes ---- */
+
+/* Kinds of codes. */
+enum {
+    SKV_CUDA_CODES_4, /* code i of eight is in bits 4 i of 32, its value levels[code] */
+    SKV_CUDA_CODES_8, /* from -128 to 127 */
+    SKV_CUDA_CODES_E4M3
+};
+
+/* A matrix as codes: w[n, k] = scale * value + min, in base/quant.h's words. Column k has scale
+ * k >> scale_shift of its row, and fine scale k >> fine_shift. Rows have whole groups of 32
+ * columns, of which those at the end are never multiplied by anything but zeros. */
+typedef struct skv_cuda_codes {
+    const uint8_t *codes;    /* [N, row_bytes] */
+    const void *scales;      /* [N, n_scales] f16 or bf16; of E4M3 f32 */
+    const uint16_t *mins;    /* [N, n_scales], as scales; or NULL: they are 0 */
+    const int8_t *fine;      /* [N, n_fine] or NULL */
+    const uint8_t *fine_min; /* [N, n_fine] or NULL */
+    uint32_t row_bytes, n_scales, n_fine;
+    uint32_t scale_shift, fine_shift;
+    uint32_t kind;      /* SKV_CUDA_CODES_4, .. */
+    uint32_t bf16;      /* scales and mins; else f16 */
+    uint32_t zeros;     /* mins are multiples of the scale */
+    uint32_t even;      /* levels[c] == levels[0] + c */
+    uint32_t levels[4]; /* 16 bytes */
+} skv_cuda_codes;
+
+/* y[m, n] = sum over k of x[m, k] w[n, k] + bias[n], for n < N, or y += it. */
+typedef struct skv_cuda_few_args {
+    skv_cuda_rows y;   /* [M, N] f32 or bf16 */
+    const uint16_t *x; /* [M, K] bf16 */
+    const float *bias; /* [N] or NULL */
+    skv_cuda_codes w;  /* [N, K] */
+    uint32_t M, N, K;  /* M is at most SKV_CUDA_FEW; K a multiple of 32 */
+    uint32_t add;      /* y += */
+} skv_cuda_few_args;
+
+/* y[n, k] = w[n, k] as bf16. */
+typedef struct skv_cuda_unpack_args {
+    uint16_t *y; /* [N, K] */
+    skv_cuda_codes w;
+    uint32_t K; /* a multiple of 32 */
+} skv_cuda_unpack_args;
+
 /* ---- mixtures of experts ---- */
 
 /* The experts of rows, as skv_route_args has them; the grid has as many rows. */
@@ -119,15 +163,6 @@ typedef struct skv_cuda_experts_args {
     uint32_t act;     /* SKV_CUDA_SILU, .. */
     float limit, alpha;
 } skv_cuda_experts_args;
-
-/* y[i] = x[i] W^T + bias, in f32. */
-typedef struct skv_cuda_f32_args {
-    skv_cuda_rows y;   /* [n_rows, N] */
-    const float *x;    /* [n_rows, ld] */
-    const float *w;    /* [N, ld] */
-    const float *bias; /* [N] or NULL */
-    uint32_t n_rows, N, K, ld;
-} skv_cuda_f32_args;
 
 /* x[i] += the sum of weights[i, t] y[places[i, t]], or it is that. */
 typedef struct skv_cuda_mix_args {
@@ -275,11 +310,12 @@ typedef struct skv_cuda_turn_args {
     X(skv_move_rows, skv_cuda_move_args, 128)                                                      \
     X(skv_glu_rows, skv_cuda_glu_args, 256)                                                        \
     X(skv_argmax_rows, skv_cuda_argmax_args, 256)                                                  \
+    X(skv_multiply_few, skv_cuda_few_args, 128)                                                    \
+    X(skv_unpack_rows, skv_cuda_unpack_args, 128)                                                  \
     X(skv_route_rows, skv_cuda_route_args, 32)                                                     \
     X(skv_sort_pairs, skv_cuda_sort_args, 256)                                                     \
     X(skv_experts_16, skv_cuda_experts_args, 128)                                                  \
     X(skv_experts_64, skv_cuda_experts_args, 128)                                                  \
-    X(skv_multiply_f32, skv_cuda_f32_args, 128)                                                    \
     X(skv_mix_rows, skv_cuda_mix_args, 128)                                                        \
     X(skv_place_heads, skv_cuda_place_args, 128)                                                   \
     X(skv_attention_merge, skv_cuda_attention_args, 128)                                           \
@@ -307,7 +343,11 @@ typedef enum skv_cuda_kernel {
 enum {
     SKV_CUDA_ROWS_SHARED = 64, /* bytes of shared memory of kernels of rows and votes' reductions */
     SKV_CUDA_EXPERT_STAGES = 4,
-    SKV_CUDA_DECODE_ROWS = 16,      /* pairs of a block of attention_decode */
+    SKV_CUDA_DECODE_ROWS = 16, /* pairs of a block of attention_decode */
+    SKV_CUDA_FEW = 32,         /* most rows of x of multiply_few */
+    SKV_CUDA_FEW_COLUMNS = 16, /* columns of y that a block of it computes */
+    SKV_CUDA_FEW_SHARED = 64 + 4 * SKV_CUDA_FEW * SKV_CUDA_FEW_COLUMNS * 4,
+    SKV_CUDA_UNPACK_SHARED = 64,
     SKV_CUDA_SHARED_MAX = 99 * 1024 /* what a block may have on every card from sm_86 on */
 };
 
