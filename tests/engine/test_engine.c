@@ -342,6 +342,17 @@ static void check_plan(const char *path, skv_engine_options options)
     assert_int_equal(skv_engine_open(path, &options, &engine, &err), SKV_MEMORY);
 }
 
+/* What a device does not have, neither a plan nor an engine promises. */
+static void check_refused(const char *path, skv_engine_options options)
+{
+    skv_memory_plan plan;
+    skv_engine *engine = NULL;
+    skv_error err = {0};
+    expect_error(skv_memory_plan_make(path, &options, 0, &plan, &err), SKV_UNSUPPORTED, &err,
+                 "fp8");
+    expect_error(skv_engine_open(path, &options, &engine, &err), SKV_UNSUPPORTED, &err, "fp8");
+}
+
 static void test_plan_is_what_an_engine_takes(void **state)
 {
     static const char *const paths[] = {MODEL,
@@ -358,7 +369,11 @@ static void test_plan_is_what_an_engine_takes(void **state)
             options.weights = (skv_weights)w;
             options.kv = w % 2 ? SKV_KV_INT8 : SKV_KV_AUTO;
             options.with_teacher = w == SKV_WEIGHTS_AUTO;
-            check_plan(paths[i], options);
+            if (w == SKV_WEIGHTS_FP8) {
+                check_refused(paths[i], options);
+            } else {
+                check_plan(paths[i], options);
+            }
         }
     }
 }

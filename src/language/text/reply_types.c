@@ -8,7 +8,7 @@
 /* Of one parameter: what lies deeper, or behind more schemas, is of any type. */
 enum { DEPTH_MAX = 16, SCHEMAS_MAX = 1024 };
 /* Units of work: to read a schema, and to look up a $ref. */
-enum { SCHEMA_WORK = 8, REF_WORK = 16 };
+enum { SCHEMA_WORK = 64, REF_WORK = 16 }; /* a schema is asked for eight keywords */
 
 typedef struct walk {
     const json_t *root;
