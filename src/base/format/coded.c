@@ -265,7 +265,7 @@ void skv_coded_read_fp8(const skv_tensor *t, size_t row, size_t column0, size_t 
 {
     const size_t group = skv_coded_fp8_group(t, column0, n_columns);
     memcpy(codes, t->data + row * skv_tensor_columns(t) + column0, n_columns);
-    for (size_t k = 0; k < n_columns; k += group) {
+    for (size_t k = 0; group > 0 && k < n_columns; k += group) {
         scales[k / group] = scale_at(&t->coded, row, group_at(&t->coded, column0 + k));
     }
 }
