@@ -209,7 +209,8 @@ size_t skv_tensor_fp8_group(const skv_tensor *t, size_t column0, size_t n_column
 void skv_tensor_read_fp8(const skv_tensor *t, size_t row0, size_t n, size_t column0,
                          size_t n_columns, uint8_t *codes, float *scales)
 {
-    const size_t n_groups = skv_ceil_div(n_columns, skv_tensor_fp8_group(t, column0, n_columns));
+    const size_t group = skv_tensor_fp8_group(t, column0, n_columns);
+    const size_t n_groups = group > 0 ? skv_ceil_div(n_columns, group) : 0;
     for (size_t i = 0; i < n; i++) {
         const size_t row = t->coded.row0 + stored_row(t, row0 + i);
         skv_coded_read_fp8(t, row, column0, n_columns, codes + i * n_columns,
