@@ -7,6 +7,7 @@
 #ifndef SKV_TESTS_AMX_MODEL_H
 #define SKV_TESTS_AMX_MODEL_H
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "base/size.h"
 #include "kernels/bf16.h"
 #include "kernels/matmul.h"
+#include "kernels/x86/matmul_few.h"
 
 typedef struct amx_tiles {
     bool configured;
@@ -72,13 +74,18 @@ static inline void amx_dot_i8(unsigned char *c, const unsigned char *a, const un
     memcpy(c, &sum, sizeof sum);
 }
 
-/* One of the two bfloat16 in a lane. The processor flushes denormals; the test's bound allows it,
- * and that a product is rounded before it is added. */
+/* The processor takes denormals for zeros and makes none. */
+static inline float amx_flush(float x)
+{
+    return fabsf(x) < FLT_MIN ? copysignf(0.0f, x) : x;
+}
+
+/* One of the two bfloat16 in a lane. */
 static inline float amx_half(const unsigned char *lane, size_t e)
 {
     uint16_t bits;
     memcpy(&bits, lane + e * sizeof bits, sizeof bits);
-    return skv_bf16_to_f32(bits);
+    return amx_flush(skv_bf16_to_f32(bits));
 }
 
 /* Rows of c += rows of a times units of b; even and odd elements have sums of their own. */
@@ -94,11 +101,13 @@ static inline void amx_model_dot(amx_tiles *t, bool bf16, size_t c, size_t a, si
         for (size_t k = 0; k < n_k; k++) {
             const unsigned char *x = t->data[a][row] + 4 * k, *w = t->data[b][k] + lane;
             if (!bf16) amx_dot_i8(t->data[c][row] + lane, x, w);
-            for (size_t e = 0; bf16 && e < 2; e++) sums[e] += amx_half(x, e) * amx_half(w, e);
+            for (size_t e = 0; bf16 && e < 2; e++) {
+                sums[e] = amx_flush(fmaf(amx_half(x, e), amx_half(w, e), sums[e]));
+            }
         }
         if (!bf16) continue;
         memcpy(sums + 2, t->data[c][row] + lane, sizeof *sums);
-        sums[2] += sums[0] + sums[1];
+        sums[2] = amx_flush(amx_flush(sums[2]) + amx_flush(sums[0] + sums[1]));
         memcpy(t->data[c][row] + lane, sums + 2, sizeof *sums);
     }
 }
@@ -166,6 +175,68 @@ static inline void amx_model_scale_sums(float *c, size_t ldc, const int32_t *dot
     }
 }
 
+/* What matmul_few.h promises, in plain C: a tile of m rows does the same. */
+static inline void amx_model_few_tile(void *sums, size_t between, const skv_few_rows *r, bool bf16,
+                                      bool add)
+{
+    amx_tiles t = {.configured = true};
+    const size_t n_bytes = SKV_FEW_COLUMNS * sizeof(float) / 2;
+    for (size_t i = 0; i < 8; i++) {
+        t.n_rows[i] = i >= 6 ? r->step / 4 : r->m;
+        t.row_bytes[i] = i == 4 ? r->step : n_bytes;
+    }
+    for (size_t half = 0; half < 2; half++) {
+        unsigned char *to = (unsigned char *)sums + half * n_bytes;
+        const unsigned char *x = r->x, *w = r->w + half * n_bytes;
+        if (add) {
+            amx_model_load(&t, 0, to, between);
+        } else {
+            amx_model_zero(&t, 0);
+        }
+        for (size_t s = 0; s < r->n_steps; s++) {
+            amx_model_load(&t, 4, x, r->step);
+            amx_model_load(&t, 6, w, SKV_FEW_COLUMNS * 4);
+            amx_model_dot(&t, bf16, 0, 4, 6);
+            x += r->m * r->step;
+            w += r->step * SKV_FEW_COLUMNS;
+        }
+        amx_model_store(&t, 0, to, between);
+    }
+}
+
+/* The kernels themselves, where the processor runs them. */
+static inline bool amx_model_has_few(void)
+{
+#if defined(__x86_64__)
+    const unsigned needs = SKV_CPU_AVX512 | SKV_CPU_AVX512_VNNI;
+    return (skv_cpu_detect() & needs) == needs;
+#else
+    return false;
+#endif
+}
+
+static inline void amx_model_few_i8(int32_t *dot, const skv_few_rows *rows)
+{
+#if defined(__x86_64__)
+    if (amx_model_has_few()) {
+        skv_few_i8_avx512vnni(dot, rows);
+        return;
+    }
+#endif
+    amx_model_few_tile(dot, SKV_FEW_COLUMNS * sizeof *dot, rows, false, false);
+}
+
+static inline void amx_model_few_bf16(float *c, size_t ldc, const skv_few_rows *rows, bool add)
+{
+#if defined(__x86_64__)
+    if (amx_model_has_few()) {
+        skv_few_bf16_avx512vnni(c, ldc, rows, add);
+        return;
+    }
+#endif
+    amx_model_few_tile(c, ldc * sizeof *c, rows, true, add);
+}
+
 #define AMX_CONFIGURE(t, shapes) amx_model_configure(t, shapes)
 #define AMX_RELEASE() ((void)0)
 #define AMX_ZERO amx_model_zero
@@ -174,6 +245,8 @@ static inline void amx_model_scale_sums(float *c, size_t ldc, const int32_t *dot
 #define AMX_DOT amx_model_dot
 #define AMX_PACK_W_I8 amx_model_pack_w_i8
 #define AMX_PACK_W_BF16 amx_model_pack_w_bf16
+#define AMX_FEW_I8 amx_model_few_i8
+#define AMX_FEW_BF16 amx_model_few_bf16
 #define AMX_LARGEST amx_model_largest
 #define AMX_QUANTISE amx_model_quantise
 #define AMX_ROUND amx_model_round

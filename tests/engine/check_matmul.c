@@ -408,6 +408,7 @@ static void check_model(struct run *run)
     static const size_t lengths[] = {1025, 1087, 1088, 2048, 2113};
     const skv_matmul bf16 = AMX_MATMUL_BF16, i8 = AMX_MATMUL_I8;
     const skv_matmul bf16_paired = AMX_MATMUL_BF16_PAIRED, i8_paired = AMX_MATMUL_I8_PAIRED;
+    const skv_matmul bf16_few = AMX_MATMUL_BF16_FEW, i8_few = AMX_MATMUL_I8_FEW;
     const skv_matmul whole = AMX_MATMUL_I8_WHOLE;
     check_table(run, &bf16, KIND_BF16);
     check_table(run, &i8, KIND_I8);
@@ -415,6 +416,9 @@ static void check_model(struct run *run)
     for (size_t i = 0; i < N_CASES / 4; i++) {
         check_equal(run, &bf16, &bf16_paired, KIND_BF16, i);
         check_equal(run, &i8, &i8_paired, KIND_I8, i);
+        /* One to five rows, and then all heights: the kernels that this machine runs. */
+        check_equal(run, &bf16, &bf16_few, KIND_BF16, i % 2 ? i : i / 2 % 5);
+        check_equal(run, &i8, &i8_few, KIND_I8, i % 2 ? i : i / 2 % 5);
     }
     /* Several pieces of X, the last of any length; and several groups. */
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {

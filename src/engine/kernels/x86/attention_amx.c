@@ -1,29 +1,14 @@
 /*
  * Attention with AMX: see attention_amx.inc. Packing, softmax and single tokens are those of
- * AVX-512 with BF16 and VNNI, of the tiles of int8 the same sums bit for bit. The instructions are
- * assembly with memory clobbers, as in matmul_amx.c.
+ * AVX-512 with BF16 and VNNI, of the tiles of int8 the same sums bit for bit.
  */
 #include <assert.h>
 #include <immintrin.h>
 
 #include "kernels/attention.h"
+#include "kernels/x86/amx.h"
 #include "kernels/x86/attention_avx512.h"
 #include "kernels/x86/attention_avx512bf16.h"
-
-typedef struct amx_tiles {
-    char nothing;
-} amx_tiles;
-
-/* Asking for the shapes in use takes a thirteenth of the time that loading takes. */
-static inline void configure(const void *shapes)
-{
-    _Alignas(64) unsigned char used[64];
-    __asm__ volatile("sttilecfg %0" : "=m"(used) : : "memory");
-    const __m512i wanted = _mm512_loadu_si512(shapes);
-    if (_mm512_cmpneq_epi32_mask(_mm512_load_si512(used), wanted) != 0) {
-        __asm__ volatile("ldtilecfg (%0)" : : "r"(shapes) : "memory");
-    }
-}
 
 /* n is 16 or 32, and constant where this is inlined. */
 static inline __attribute__((always_inline)) void whole(const skv_tile_product *p, float *c,
@@ -38,21 +23,6 @@ static inline __attribute__((always_inline)) void whole(const skv_tile_product *
     }
 }
 
-#define AMX_CONFIGURE(t, shapes) ((void)(t), configure(shapes))
-#define AMX_ZERO(t, tile) __asm__ volatile("tilezero %%tmm" #tile : :)
-#define AMX_LOAD(t, tile, address, between)                                                        \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile                                            \
-                     :                                                                             \
-                     : "r"(address), "r"((size_t)(between))                                        \
-                     : "memory")
-#define AMX_STORE(t, tile, address, between)                                                       \
-    __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)"                                        \
-                     :                                                                             \
-                     : "r"(address), "r"((size_t)(between))                                        \
-                     : "memory")
-#define AMX_DOT(t, bf16, c, a, b)                                                                  \
-    __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
-#define AMX_DOT_CODES(t, c, a, b) __asm__ volatile("tdpbusd %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :)
 #define AMX_WHOLE whole
 #define AMX_BELOW_BF16 skv_attention_tiles_avx512bf16
 #define AMX_BELOW_I8 skv_attention_tiles_avx512vnni
@@ -76,14 +46,14 @@ static const skv_attention_ways ways = {
 static void run(const skv_attention *a, void *scratch)
 {
     skv_attention_run(a, &ways, scratch);
-    __asm__ volatile("tilerelease" : : : "memory");
+    AMX_RELEASE();
 }
 
 static void run_part(const skv_attention *a, size_t row0, size_t row1, float *partial,
                      void *scratch)
 {
     skv_attention_run_part(a, &ways, row0, row1, partial, scratch);
-    __asm__ volatile("tilerelease" : : : "memory");
+    AMX_RELEASE();
 }
 
 const skv_attention_kernels skv_attention_kernels_amx = {

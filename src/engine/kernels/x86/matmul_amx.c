@@ -1,29 +1,12 @@
-/*
- * The matrix products with AMX: see matmul_amx.inc. The instructions are assembly with memory
- * clobbers, because the compiler's intrinsics do not say that a load reads memory.
- */
+/* The matrix products with AMX: see matmul_amx.inc. */
 #include <immintrin.h>
 
 #include "kernels/matmul.h"
+#include "kernels/x86/amx.h"
 #include "kernels/x86/math_avx512.h"
 #include "kernels/x86/matmul_pack.h"
 
-typedef struct amx_tiles {
-    char nothing;
-} amx_tiles;
-
 enum { LANES = 16 };
-
-/* Asking for the shapes in use takes a thirteenth of the time that loading takes. */
-static inline void configure(const void *shapes)
-{
-    _Alignas(64) unsigned char used[64];
-    __asm__ volatile("sttilecfg %0" : "=m"(used) : : "memory");
-    const __m512i wanted = _mm512_loadu_si512(shapes);
-    if (_mm512_cmpneq_epi32_mask(_mm512_load_si512(used), wanted) != 0) {
-        __asm__ volatile("ldtilecfg (%0)" : : "r"(shapes) : "memory");
-    }
-}
 
 static inline __m512 load_lanes(const float *x, size_t n)
 {
@@ -80,31 +63,12 @@ static inline void scale_sums(float *c, size_t ldc, const int32_t *dot, const fl
     }
 }
 
-#define AMX_CONFIGURE(t, shapes) ((void)(t), configure(shapes))
-#define AMX_RELEASE() __asm__ volatile("tilerelease" : : : "memory")
-#define AMX_ZERO(t, tile) __asm__ volatile("tilezero %%tmm" #tile : :)
-#define AMX_LOAD(t, tile, address, between)                                                        \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile                                            \
-                     :                                                                             \
-                     : "r"(address), "r"((size_t)(between))                                        \
-                     : "memory")
-#define AMX_STORE(t, tile, address, between)                                                       \
-    __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)"                                        \
-                     :                                                                             \
-                     : "r"(address), "r"((size_t)(between))                                        \
-                     : "memory")
-#define AMX_DOT(t, bf16, c, a, b)                                                                  \
-    do {                                                                                           \
-        if (bf16) {                                                                                \
-            __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :);                  \
-        } else {                                                                                   \
-            __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c : :);                    \
-        }                                                                                          \
-    } while (0)
 #define AMX_PACK_W_I8(panel, w, ldw, n, K, nr, group)                                              \
     skv_pack_w_i8_avx2(panel, (skv_pack_rows){w, ldw, n, K}, nr, group, 0)
 #define AMX_PACK_W_BF16(panel, w, ldw, n, K, nr)                                                   \
     skv_pack_w_bf16_avx2(panel, (skv_pack_rows){w, ldw, n, K}, nr)
+#define AMX_FEW_I8 skv_few_i8_avx512vnni
+#define AMX_FEW_BF16 skv_few_bf16_avx512vnni
 #define AMX_LARGEST largest
 #define AMX_QUANTISE quantise
 #define AMX_ROUND round_bf16
@@ -115,6 +79,8 @@ static inline void scale_sums(float *c, size_t ldc, const int32_t *dot, const fl
 const skv_matmul skv_matmul_i8_amx = AMX_MATMUL_I8;
 const skv_matmul skv_matmul_bf16_amx = AMX_MATMUL_BF16;
 const skv_matmul skv_matmul_i8_amx_paired = AMX_MATMUL_I8_PAIRED;
+const skv_matmul skv_matmul_i8_amx_few = AMX_MATMUL_I8_FEW;
+const skv_matmul skv_matmul_bf16_amx_few = AMX_MATMUL_BF16_FEW;
 const skv_matmul skv_matmul_i8_amx_whole = AMX_MATMUL_I8_WHOLE;
 const skv_matmul skv_matmul_bf16_amx_paired = AMX_MATMUL_BF16_PAIRED;
 const skv_peak_loop skv_peak_i8_amx = AMX_PEAK(i8, 64, "TDPBSSD");
