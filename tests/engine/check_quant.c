@@ -13,6 +13,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "amx_q_model.h"
 #include "base/float16.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -23,7 +24,7 @@
 #include "kernels/matmul.h"
 #include "kernels/quant_panel.h"
 
-enum { N_CASES = 120, MAX_FAILURES = 10, MAX_NR = 64, MAX_MR = 16, BENCH_K = 2048 };
+enum { N_CASES = 120, MAX_FAILURES = 10, MAX_NR = 64, MAX_MR = 32, BENCH_K = 2048 };
 
 static const float CANARY = 1.0e33f;
 
@@ -229,6 +230,7 @@ static bool multiply(struct run *run, const struct problem *p)
         mm->pack_x(block, p->x, p->ldx, p->m, p->K);
         tile_all_k(p, p->c, p->ldc, block, panel, p->m);
         check_alone(run, p, panel);
+        skv_matmul_finish(mm);
     }
     skv_free(panel);
     skv_free(block);
@@ -468,11 +470,41 @@ static void bench_form(struct run *run, const skv_matmul *mm, const skv_quant_fo
 
 /* ---- */
 
+/* `model`: a few cases, since tiles in plain C are slow: whole and half blocks, and parts of them.
+ */
 static void check_form(struct run *run, const skv_matmul *mm, const skv_quant_form *form,
-                       const char *name, bool bench)
+                       const char *name, bool model, bool bench)
 {
-    for (size_t j = 0; j < N_CASES; j++) check_case(run, mm, form, name, j);
+    static const size_t few[] = {31, 16, 8, 15};
+    const size_t n = model ? sizeof few / sizeof few[0] : N_CASES;
+    for (size_t j = 0; j < n; j++) check_case(run, mm, form, name, model ? few[j] : j);
     if (bench) bench_form(run, mm, form, name);
+}
+
+/* Every form of a panel. */
+static void check_forms(struct run *run, const skv_matmul *q, bool model, bool bench)
+{
+    for (int t = 0; t < SKV_DTYPE_COUNT; t++) {
+        const skv_quant_form *form = skv_quant_form_of((skv_dtype)t);
+        if (form) check_form(run, q, form, skv_dtype_name((skv_dtype)t), model, bench);
+    }
+    skv_quant_form wide = *skv_quant_form_int4(); /* as other packages write it */
+    wide.bf16 = true;
+    check_form(run, q, &wide, "bf16", model, false);
+    for (size_t group = 32; group <= SKV_QUANT_WIDE; group *= 2) {
+        for (int bf16 = 0; bf16 <= 1; bf16++) {
+            char name[32];
+            (void)snprintf(name, sizeof name, "zeros %zu%s", group, bf16 ? " bf16" : "");
+            check_form(run, q, skv_quant_form_zeros(group, bf16), name, model, bench);
+            const skv_dtype types[] = {SKV_DTYPE_PACKED_I4, SKV_DTYPE_PACKED_I8};
+            for (size_t t = 0; t < 2; t++) {
+                (void)snprintf(name, sizeof name, "packed %s %zu%s", t ? "i8" : "i4", group,
+                               bf16 ? " bf16" : "");
+                check_form(run, q, skv_quant_form_packed(types[t], group, bf16), name, model,
+                           bench);
+            }
+        }
+    }
 }
 
 static void check_level(struct run *run, skv_cpu_level level, unsigned features, bool bench)
@@ -481,26 +513,25 @@ static void check_level(struct run *run, skv_cpu_level level, unsigned features,
     skv_kernels_init(&k, level, features);
     run->level = skv_cpu_level_name(k.level);
     for (int i = 0; i < 20; i++) check_round_level(run, &k);
-    for (int t = 0; t < SKV_DTYPE_COUNT; t++) {
-        const skv_quant_form *form = skv_quant_form_of((skv_dtype)t);
-        if (form) check_form(run, &k.q, form, skv_dtype_name((skv_dtype)t), bench);
+    check_forms(run, &k.q, false, bench);
+}
+
+/* The products of AMX over plain C: rows alone, which check_alone compares, are those of the level
+ * below where this machine has it. And the products themselves, where it has AMX. */
+static void check_amx(struct run *run, unsigned features, bool bench)
+{
+    const skv_matmul model = AMX_MATMUL_Q;
+    run->level = "a model of amx-q";
+    check_forms(run, &model, true, false);
+#if defined(__x86_64__)
+    run->level = "amx-q";
+    if (skv_cpu_level_runs(SKV_CPU_LEVEL_AMX, features)) {
+        check_forms(run, &skv_matmul_q_amx, false, bench);
     }
-    skv_quant_form wide = *skv_quant_form_int4(); /* as other packages write it */
-    wide.bf16 = true;
-    check_form(run, &k.q, &wide, "bf16", false);
-    for (size_t group = 32; group <= SKV_QUANT_WIDE; group *= 2) {
-        for (int bf16 = 0; bf16 <= 1; bf16++) {
-            char name[32];
-            (void)snprintf(name, sizeof name, "zeros %zu%s", group, bf16 ? " bf16" : "");
-            check_form(run, &k.q, skv_quant_form_zeros(group, bf16), name, bench);
-            const skv_dtype types[] = {SKV_DTYPE_PACKED_I4, SKV_DTYPE_PACKED_I8};
-            for (size_t t = 0; t < 2; t++) {
-                (void)snprintf(name, sizeof name, "packed %s %zu%s", t ? "i8" : "i4", group,
-                               bf16 ? " bf16" : "");
-                check_form(run, &k.q, skv_quant_form_packed(types[t], group, bf16), name, bench);
-            }
-        }
-    }
+#else
+    (void)features;
+    (void)bench;
+#endif
 }
 
 int skv_check_quant(uint64_t seed, bool bench, FILE *out)
@@ -523,5 +554,6 @@ int skv_check_quant(uint64_t seed, bool bench, FILE *out)
             check_level(&run, levels[i], features & ~extras, false);
         check_level(&run, levels[i], features, bench);
     }
+    check_amx(&run, features, bench);
     return run.n_failed;
 }

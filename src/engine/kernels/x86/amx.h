@@ -1,7 +1,8 @@
 /*
  * The tile instructions of AMX, as matmul_amx.inc, matmul_q_amx.inc and attention_amx.inc name
  * them. They are assembly with memory clobbers, because the compiler's intrinsics do not say that a
- * load reads memory. The tests have the same names for a model in plain C (tests/engine/amx_model.h).
+ * load reads memory. The tests have the same names for a model in plain C
+ * (tests/engine/amx_model.h).
  */
 #ifndef SKV_KERNELS_X86_AMX_H
 #define SKV_KERNELS_X86_AMX_H
@@ -37,7 +38,8 @@ static inline void amx_configure(const void *shapes)
                      :                                                                             \
                      : "r"(address), "r"((size_t)(between))                                        \
                      : "memory")
-/* c += a * b: 2 bfloat16 to a lane of 32 bits, or 4 codes; of a, in AMX_DOT_CODES, without signs. */
+/* c += a * b: 2 bfloat16 to a lane of 32 bits, or 4 codes; of a, in AMX_DOT_CODES, without signs.
+ */
 #define AMX_DOT(t, bf16, c, a, b)                                                                  \
     do {                                                                                           \
         if (bf16) {                                                                                \

@@ -3,38 +3,16 @@
 
 #include "kernels/matmul.h"
 #include "kernels/x86/amx.h"
+#include "kernels/x86/amx_rows.h"
 #include "kernels/x86/math_avx512.h"
 #include "kernels/x86/matmul_pack.h"
 
 enum { LANES = 16 };
 
-static inline __m512 load_lanes(const float *x, size_t n)
-{
-    return n >= LANES ? _mm512_loadu_ps(x) : _mm512_maskz_loadu_ps(skv_lanes16(n), x);
-}
-
-static float largest(const float *x, size_t n)
-{
-    __m512 most = _mm512_setzero_ps();
-    for (size_t k = 0; k < n; k += LANES) {
-        most = _mm512_max_ps(most, _mm512_abs_ps(load_lanes(x + k, n - k)));
-    }
-    return _mm512_reduce_max_ps(most);
-}
-
-static void quantise(int8_t *codes, const float *x, size_t n, float inverse)
-{
-    const __m512 factor = _mm512_set1_ps(inverse);
-    for (size_t k = 0; k < n; k += LANES) {
-        const __m512i c = _mm512_cvtps_epi32(_mm512_mul_ps(load_lanes(x + k, n - k), factor));
-        _mm_mask_storeu_epi8(codes + k, skv_lanes16(n - k), _mm512_cvtsepi32_epi8(c));
-    }
-}
-
 static void round_bf16(uint16_t *out, const float *x, size_t n)
 {
     for (size_t k = 0; k < n; k += LANES) {
-        const __m256i bits = skv_to_bf16_avx512(load_lanes(x + k, n - k));
+        const __m256i bits = skv_to_bf16_avx512(amx_load_lanes(x + k, n - k));
         _mm256_mask_storeu_epi16(out + k, skv_lanes16(n - k), bits);
     }
 }
@@ -69,8 +47,8 @@ static inline void scale_sums(float *c, size_t ldc, const int32_t *dot, const fl
     skv_pack_w_bf16_avx2(panel, (skv_pack_rows){w, ldw, n, K}, nr)
 #define AMX_FEW_I8 skv_few_i8_avx512vnni
 #define AMX_FEW_BF16 skv_few_bf16_avx512vnni
-#define AMX_LARGEST largest
-#define AMX_QUANTISE quantise
+#define AMX_LARGEST amx_largest
+#define AMX_QUANTISE amx_quantise
 #define AMX_ROUND round_bf16
 #define AMX_SCALE(s, ldc, m) scale_sums((s)->c, ldc, (s)->dot, (s)->rows, (s)->columns, m, (s)->add)
 
