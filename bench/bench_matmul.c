@@ -387,6 +387,7 @@ int main(int argc, char **argv)
     if (form) {
         b.kernels.bf16 = *form->bf16;
         b.kernels.i8 = *form->i8;
+        if (form->q) b.kernels.q = *form->q;
     }
     printf("%s, %zu threads, level %s\n", name, skv_pool_threads(b.pool),
            form ? form->name : skv_cpu_level_name(b.kernels.level));

@@ -210,18 +210,22 @@ void skv_machine_describe(skv_machine *out)
 
 /* The forms of a level's products that an engine would choose from, and the one that it would take
  * now. */
-static void check_forms(skv_cpu_level level, skv_product_check *out)
+static void check_forms(skv_cpu_level level, unsigned features, skv_product_check *out)
 {
     size_t n, used = 0;
+    skv_kernels k;
     const skv_matmul_form *forms = skv_matmul_forms(level, &n);
     skv_form_times times;
     if (n == 0) return;
+    skv_kernels_init(&k, level, features);
     skv_forms_time(forms, n, NULL, &times);
-    out->form = forms[skv_forms_choose(forms, n, &times)].name;
+    out->form = forms[skv_forms_choose(forms, skv_forms_timed(forms, n), &times)].name;
     for (size_t i = 0; i < n && used < sizeof out->forms; i++) {
         if (forms[i].attention) continue; /* which is not timed */
         used += (size_t)snprintf(out->forms + used, sizeof out->forms - used, "%s%s %.2f",
-                                 i > 0 ? ", " : "", forms[i].name, skv_form_ratio(&times, i));
+                                 i > 0 ? ", " : "", forms[i].name,
+                                 forms[i].q ? skv_form_q_ratio(&k.q, forms[i].q, NULL)
+                                            : skv_form_ratio(&times, i));
     }
 }
 
@@ -240,7 +244,7 @@ void skv_machine_check(const skv_machine *machine, skv_product_check *out)
         out->bf16[i] = skv_matmul_is_exact(&k.bf16);
         out->int8[i] = skv_matmul_is_exact(&k.i8);
     }
-    check_forms(skv_cpu_level_clamp(SKV_CPU_LEVEL_BEST, verified), out);
+    check_forms(skv_cpu_level_clamp(SKV_CPU_LEVEL_BEST, verified), verified, out);
 }
 
 size_t skv_processors_quota(void)

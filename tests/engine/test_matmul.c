@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "amx_attention_model.h"
+#include "amx_q_model.h"
 #include "backend/cpu/forms.h"
 #include "backend/cpu/verify.h"
 #include "check_matmul.h"
@@ -177,12 +178,12 @@ static uint64_t read_fake(void *user)
     return fake_now;
 }
 
-/* Computes for the comparison with integers, whose K is short; else it only takes its time. */
+/* Computes for comparisons, whose K is short; else it only takes its time. */
 static void fake_tile(const skv_matmul *mm, size_t i_form, float *c, const void *block,
                       const void *panel, size_t m, size_t K, const size_t range[2], unsigned mode)
 {
     fake_now += fake_cost[i_form][m > 1 ? MANY : ONE];
-    if (K < 1024) mm->tile(c, mm->nr, block, panel, m, K, range[0], range[1], mode);
+    if (K < 2048) mm->tile(c, mm->nr, block, panel, m, K, range[0], range[1], mode);
 }
 
 #define FAKE_TILE(kind, i)                                                                         \
@@ -218,7 +219,7 @@ static void make_fakes(fake_forms *f)
         f->i8[i] = skv_matmul_i8_ref;
         f->bf16[i].tile = bf16[i];
         f->i8[i].tile = i8[i];
-        f->forms[i] = (skv_matmul_form){names[i], "level", &f->bf16[i], &f->i8[i], NULL};
+        f->forms[i] = (skv_matmul_form){names[i], "level", &f->bf16[i], &f->i8[i], NULL, NULL};
     }
 }
 
@@ -271,6 +272,67 @@ static void test_timing_ends(void **state)
     assert_true(skv_form_ratio(&times, 2) == 0);
 }
 
+/* A form that has the first one's name for users has its bits, or is not used. */
+static void test_forms_of_one_name_agree(void **state)
+{
+    (void)state;
+    const skv_matmul_form first = {"first", "level", &skv_matmul_bf16_ref, &skv_matmul_i8_ref,
+                                   NULL,    NULL};
+    skv_matmul_form other = first;
+    assert_true(skv_form_is_right(&other, &first));
+    other.bf16 = &skv_matmul_wide_ref; /* exact with integers, and does not round rows of X */
+    assert_int_equal(skv_matmul_wide_ref.nr, skv_matmul_bf16_ref.nr);
+    assert_true(skv_matmul_is_exact(other.bf16));
+    assert_false(skv_form_is_right(&other, &first));
+    other.level = "level-other";
+    assert_true(skv_form_is_right(&other, &first));
+}
+
+static void tile_q_usual(float *c, size_t ldc, const void *block, const void *panel, size_t m,
+                         size_t K, size_t k0, size_t k1, unsigned mode)
+{
+    fake_now += fake_cost[0][MANY];
+    if (K < 2048) skv_matmul_q_ref.tile(c, ldc, block, panel, m, K, k0, k1, mode);
+}
+
+static void tile_q_other(float *c, size_t ldc, const void *block, const void *panel, size_t m,
+                         size_t K, size_t k0, size_t k1, unsigned mode)
+{
+    fake_now += fake_cost[1][MANY];
+    if (K < 2048) skv_matmul_q_ref.tile(c, ldc, block, panel, m, K, k0, k1, mode);
+    if (K < 2048 && fake_cost[2][ONE]) c[0] += 1.0f; /* a wrong one */
+}
+
+/* Products of quantised weights change where they gain 5 %, and only to equal ones. */
+static void test_faster_product_of_codes_is_taken(void **state)
+{
+    (void)state;
+    const skv_form_clock clock = {.now = read_fake};
+    skv_matmul usual = skv_matmul_q_ref, other = skv_matmul_q_ref;
+    usual.tile = tile_q_usual;
+    other.tile = tile_q_other;
+    memset(fake_cost, 0, sizeof fake_cost);
+    fake_cost[0][MANY] = 1000;
+    fake_cost[1][MANY] = 800;
+    const double ratio = skv_form_q_ratio(&usual, &other, &clock);
+    assert_true(ratio > 0.79 && ratio < 0.81);
+    assert_true(skv_form_q_gains(&usual, &other, &clock));
+    fake_cost[2][ONE] = 1;
+    assert_false(skv_form_q_gains(&usual, &other, &clock));
+    fake_cost[2][ONE] = 0;
+    fake_cost[1][MANY] = 970;
+    assert_false(skv_form_q_gains(&usual, &other, &clock));
+    fake_cost[0][MANY] = 100000000; /* the other one is not reached */
+    assert_true(skv_form_q_ratio(&usual, &other, &clock) == 0);
+    assert_false(skv_form_q_gains(&usual, &other, &clock));
+#if defined(__x86_64__)
+    const skv_matmul model = AMX_MATMUL_Q;
+    if (amx_model_has_few()) {
+        assert_true(skv_matmul_q_agrees(&model, &skv_matmul_q_avx512vnni));
+    }
+#endif
+}
+
 static void test_form_names(void **state)
 {
     (void)state;
@@ -291,6 +353,7 @@ static void test_form_names(void **state)
         assert_true(is_product(form->bf16) && is_product(form->i8));
         skv_form_use(&k, form);
         assert_true(k.i8.tile == form->i8->tile && k.bf16.tile == form->bf16->tile);
+        assert_true(!form->q || k.q.tile == form->q->tile);
         skv_kernels_init(&k, SKV_CPU_LEVEL_AMX, ~0U); /* the first one is the level's own */
         assert_int_equal(k.i8.tile == form->i8->tile && k.bf16.tile == form->bf16->tile, i == 0);
     }
@@ -317,6 +380,8 @@ int main(void)
         cmocka_unit_test(test_wrong_products_are_refused),
         cmocka_unit_test(test_fastest_form_is_taken),
         cmocka_unit_test(test_timing_ends),
+        cmocka_unit_test(test_forms_of_one_name_agree),
+        cmocka_unit_test(test_faster_product_of_codes_is_taken),
         cmocka_unit_test(test_form_names),
         cmocka_unit_test(test_wrong_attention_is_refused),
         cmocka_unit_test(test_cpu_name),

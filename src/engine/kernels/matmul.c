@@ -56,12 +56,14 @@ void skv_matmul_init_amx(skv_kernels *k)
 }
 
 static const skv_matmul_form amx_forms[] = {
-    {"amx-strided", "amx", &skv_matmul_bf16_amx, &skv_matmul_i8_amx, NULL},
-    {"amx-paired", "amx", &skv_matmul_bf16_amx_paired, &skv_matmul_i8_amx_paired, NULL},
-    {"amx-few", "amx", &skv_matmul_bf16_amx_few, &skv_matmul_i8_amx_few, NULL},
-    {"amx-whole", "amx-whole", &skv_matmul_bf16_amx_paired, &skv_matmul_i8_amx_whole, NULL},
+    {"amx-strided", "amx", &skv_matmul_bf16_amx, &skv_matmul_i8_amx, NULL, NULL},
+    {"amx-paired", "amx", &skv_matmul_bf16_amx_paired, &skv_matmul_i8_amx_paired, NULL, NULL},
+    {"amx-few", "amx", &skv_matmul_bf16_amx_few, &skv_matmul_i8_amx_few, NULL, NULL},
+    {"amx-whole", "amx-whole", &skv_matmul_bf16_amx_paired, &skv_matmul_i8_amx_whole, NULL, NULL},
     {"amx-attention", "amx-attention", &skv_matmul_bf16_amx_paired, &skv_matmul_i8_amx_paired,
-     skv_attention_init_amx},
+     skv_attention_init_amx, NULL},
+    {"amx-q", "amx", &skv_matmul_bf16_amx_paired, &skv_matmul_i8_amx_paired, NULL,
+     &skv_matmul_q_amx},
 };
 
 #elif defined(__aarch64__)

@@ -48,6 +48,7 @@ typedef struct skv_matmul_form {
     const char *level; /* told to users: forms of one name have the same bits */
     const skv_matmul *bf16, *i8;
     void (*attention)(skv_kernels *k); /* puts another one into a table; NULL: the level's stays */
+    const skv_matmul *q;               /* of quantised weights; NULL: the level's stays */
 } skv_matmul_form;
 
 /** The forms of a level, of which skv_kernels_init takes the first; *n is 0 where it has but one.

@@ -134,11 +134,14 @@ static skv_status check_form(const skv_matmul_form *form, skv_cpu_level level, u
                              skv_error *err)
 {
     if (!form) return SKV_OK;
-    SKV_REQUIRE(skv_matmul_is_exact(form->bf16) && skv_matmul_is_exact(form->i8), err,
-                SKV_UNSUPPORTED, "cpu: products of %s are wrong on this processor", form->name);
-    if (!form->attention) return SKV_OK;
+    size_t n;
     skv_kernels usual, other;
     skv_kernels_init(&usual, level, features);
+    const bool right = skv_form_is_right(form, skv_matmul_forms(level, &n)) &&
+                       (!form->q || skv_matmul_q_agrees(form->q, &usual.q));
+    SKV_REQUIRE(right, err, SKV_UNSUPPORTED, "cpu: products of %s are wrong on this processor",
+                form->name);
+    if (!form->attention) return SKV_OK;
     other = usual;
     form->attention(&other);
     SKV_REQUIRE(skv_attention_agrees(&other, &usual), err, SKV_UNSUPPORTED,
@@ -154,14 +157,19 @@ static void take_form(skv_cpu_backend *be, const skv_backend_options *options)
     const skv_matmul_form *forms = skv_matmul_forms(be->kernels.level, &n), *form = options->form;
     be->base.level = skv_cpu_level_name(be->kernels.level);
     if (n == 0) return;
-    if (!form && !options->untimed) {
+    const bool timed = !form && !options->untimed;
+    if (timed) {
         skv_form_times times;
-        while (strcmp(forms[n - 1].level, forms[0].level) != 0) n--;
-        skv_forms_time(forms, n, NULL, &times);
-        form = &forms[skv_forms_choose(forms, n, &times)];
+        const size_t n_timed = skv_forms_timed(forms, n);
+        skv_forms_time(forms, n_timed, NULL, &times);
+        form = &forms[skv_forms_choose(forms, n_timed, &times)];
     }
     if (!form) form = forms;
     skv_form_use(&be->kernels, form);
+    for (size_t i = 0; timed && i < n; i++) {
+        const skv_matmul *q = forms[i].q;
+        if (q && skv_form_q_gains(&be->kernels.q, q, NULL)) be->kernels.q = *q;
+    }
     be->base.level = form->level;
     be->base.form = form->name;
 }

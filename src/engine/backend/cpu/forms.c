@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/system.h"
+#include "kernels/quant_panel.h"
 
 enum {
     TIMED_K = 2048,
@@ -126,6 +127,21 @@ double skv_form_ratio(const skv_form_times *times, size_t i)
     return sum / SKV_FORM_TASKS;
 }
 
+bool skv_form_is_right(const skv_matmul_form *form, const skv_matmul_form *first)
+{
+    if (!skv_matmul_is_exact(form->bf16) || !skv_matmul_is_exact(form->i8)) return false;
+    if (form == first || strcmp(form->level, first->level) != 0) return true;
+    return skv_matmul_agrees(form->bf16, first->bf16, NULL) &&
+           skv_matmul_agrees(form->i8, first->i8, NULL);
+}
+
+size_t skv_forms_timed(const skv_matmul_form *forms, size_t n)
+{
+    size_t i = 0;
+    while (i < n && !forms[i].q && strcmp(forms[i].level, forms[0].level) == 0) i++;
+    return i;
+}
+
 size_t skv_forms_choose(const skv_matmul_form *forms, size_t n, const skv_form_times *times)
 {
     size_t best = 0;
@@ -133,7 +149,7 @@ size_t skv_forms_choose(const skv_matmul_form *forms, size_t n, const skv_form_t
     for (size_t i = 1; i < n && i < SKV_FORMS_MAX; i++) {
         const double ratio = skv_form_ratio(times, i);
         if (ratio <= 0 || ratio >= least || strcmp(forms[i].level, forms[0].level) != 0) continue;
-        if (!skv_matmul_is_exact(forms[i].bf16) || !skv_matmul_is_exact(forms[i].i8)) continue;
+        if (!skv_form_is_right(&forms[i], forms)) continue;
         best = i;
         least = ratio;
     }
@@ -145,4 +161,105 @@ void skv_form_use(skv_kernels *k, const skv_matmul_form *form)
     k->bf16 = *form->bf16;
     k->i8 = *form->i8;
     if (form->attention) form->attention(k);
+    if (form->q) k->q = *form->q;
+}
+
+/* ---- quantised weights ---- */
+
+/* Rows of a task: whole blocks of either product, of 6 or 32 rows. */
+enum { Q_ROWS = 96 };
+
+typedef struct q_memory {
+    unsigned char *panels; /* [MANY_PANELS][panel_bytes] */
+    unsigned char *blocks; /* of Q_ROWS rows */
+    float *c;              /* [MR_MAX, NR_MAX] */
+    size_t panel_bytes;
+} q_memory;
+
+static size_t q_blocks_bytes(const skv_matmul *mm)
+{
+    return skv_ceil_div(Q_ROWS, mm->mr) * skv_round_up(mm->x_bytes(mm->mr, TIMED_K), SKV_ALIGN);
+}
+
+/* Panels of 4 bits whose scales and codes are alike. */
+static bool take_q_memory(q_memory *at, const skv_matmul *usual, const skv_matmul *other)
+{
+    const skv_quant_form *form = skv_quant_form_int4();
+    const size_t nr = usual->nr, rows_bytes = skv_quant_rows_bytes(form, nr, TIMED_K);
+    if (other->nr != nr || nr > NR_MAX || skv_max_size(usual->mr, other->mr) > MR_MAX) return false;
+    at->panel_bytes = skv_round_up(skv_quant_panel_bytes(form, nr, TIMED_K), SKV_ALIGN);
+    at->panels = skv_alloc_aligned(MANY_PANELS, at->panel_bytes);
+    at->blocks = skv_alloc_aligned(1, skv_max_size(q_blocks_bytes(usual), q_blocks_bytes(other)));
+    at->c = skv_alloc(MR_MAX * NR_MAX, sizeof *at->c);
+    void *memory = skv_alloc_aligned(1, rows_bytes);
+    const bool ready = at->panels && at->blocks && at->c && memory;
+    if (ready) {
+        skv_quant_rows rows;
+        memset(memory, 1, rows_bytes);
+        skv_quant_rows_init(&rows, form, nr, TIMED_K, memory);
+        for (size_t i = 0; i < MANY_PANELS; i++) {
+            skv_quant_pack(at->panels + i * at->panel_bytes, nr, form, &rows);
+        }
+    }
+    skv_free(memory);
+    return ready;
+}
+
+static void pack_q(const skv_matmul *mm, const q_memory *at, const float *x)
+{
+    const size_t n_bytes = skv_round_up(mm->x_bytes(mm->mr, TIMED_K), SKV_ALIGN);
+    for (size_t i = 0; i < Q_ROWS / mm->mr; i++) {
+        mm->pack_x(at->blocks + i * n_bytes, x, 0, mm->mr, TIMED_K);
+    }
+}
+
+static void multiply_q(const skv_matmul *mm, const q_memory *at)
+{
+    const size_t n_bytes = skv_round_up(mm->x_bytes(mm->mr, TIMED_K), SKV_ALIGN);
+    for (size_t i = 0; i < Q_ROWS / mm->mr * MANY_PANELS; i++) {
+        mm->tile(at->c, mm->nr, at->blocks + i / MANY_PANELS * n_bytes,
+                 at->panels + i % MANY_PANELS * at->panel_bytes, mm->mr, TIMED_K, 0, TIMED_K, 0);
+    }
+    skv_matmul_finish(mm);
+}
+
+/* The least of some rounds of each, in turn; the first warms up. */
+static double q_ratio(const skv_matmul *const forms[2], const q_memory *at, const float *x,
+                      const skv_form_clock *clock)
+{
+    uint64_t least[2] = {0};
+    const uint64_t began = clock->now(clock->user);
+    for (size_t i = 0; i < 2 * (ROUNDS + 1); i++) {
+        pack_q(forms[i % 2], at, x);
+        const uint64_t start = clock->now(clock->user);
+        if (start - began > SKV_FORM_LIMIT_MS * UINT64_C(1000000) / 2) break;
+        multiply_q(forms[i % 2], at);
+        const uint64_t ns = clock->now(clock->user) - start + 1;
+        if (i >= 2 && (least[i % 2] == 0 || ns < least[i % 2])) least[i % 2] = ns;
+    }
+    return least[0] > 0 ? (double)least[1] / (double)least[0] : 0;
+}
+
+double skv_form_q_ratio(const skv_matmul *usual, const skv_matmul *other,
+                        const skv_form_clock *clock)
+{
+    const skv_form_clock system = {.now = system_now};
+    const skv_matmul *const forms[2] = {usual, other};
+    float *x = skv_alloc_zero(TIMED_K, sizeof *x);
+    q_memory at = {0};
+    double ratio = 0;
+    if (x && take_q_memory(&at, usual, other)) {
+        ratio = q_ratio(forms, &at, x, clock ? clock : &system);
+    }
+    skv_free(x);
+    skv_free(at.panels);
+    skv_free(at.blocks);
+    skv_free(at.c);
+    return ratio;
+}
+
+bool skv_form_q_gains(const skv_matmul *usual, const skv_matmul *other, const skv_form_clock *clock)
+{
+    const double ratio = skv_form_q_ratio(usual, other, clock);
+    return ratio > 0 && ratio < GAIN && skv_matmul_q_agrees(other, usual);
 }

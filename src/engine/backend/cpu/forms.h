@@ -2,7 +2,8 @@
  * Which form of its products a level uses (skv_matmul_forms). Where a level has several, a back
  * end times them when it is created and takes the fastest, since processors that have not been
  * measured may favour any. Only forms with the bits of the first are taken so: the same options
- * give the same tokens, whatever a clock says. Others are taken where they are named.
+ * give the same tokens, whatever a clock says. Others are taken where they are named. Products of
+ * quantised weights are chosen apart from those of bf16 and int8.
  */
 #ifndef SKV_CPU_FORMS_H
 #define SKV_CPU_FORMS_H
@@ -10,7 +11,7 @@
 #include "kernels/matmul.h"
 
 enum {
-    SKV_FORMS_MAX = 4,
+    SKV_FORMS_MAX = 6,
     SKV_FORM_LIMIT_MS = 20 /* after this no further measurement begins */
 };
 
@@ -33,17 +34,31 @@ typedef struct skv_form_times {
     uint64_t ns[SKV_FORMS_MAX][SKV_FORM_TASKS];
 } skv_form_times;
 
+/** How many of n forms, from the first on, have its bits and are told apart by bf16 and int8. */
+size_t skv_forms_timed(const skv_matmul_form *forms, size_t n);
 /** Times n <= SKV_FORMS_MAX forms on one thread; clock NULL: the system's. Returns zeros without
  * memory. */
 void skv_forms_time(const skv_matmul_form *forms, size_t n, const skv_form_clock *clock,
                     skv_form_times *out);
-/** The index of the form to use: the first, unless another one whose products are exact takes less
+/** True where its products are exact on this processor and, if it has the first one's name for
+ * users, have the first one's bits. */
+bool skv_form_is_right(const skv_matmul_form *form, const skv_matmul_form *first);
+/** The index of the form to use: the first, unless another one that is right takes less
  * than 0.95 of its time, as a mean of the tasks' ratios, and more than 1.05 in none. Forms with
  * other bits than the first are out of the question. */
 size_t skv_forms_choose(const skv_matmul_form *forms, size_t n, const skv_form_times *times);
 /** That mean for form i, as it is compared; 0: the form cannot be chosen. */
 double skv_form_ratio(const skv_form_times *times, size_t i);
-/** The level's products become those of a form, and its attention where the form has one. */
+/** The time of another product of quantised weights beside the usual one's, for many rows and 4
+ * bits; 0 without memory, and where no measurement was made. clock as above. */
+double skv_form_q_ratio(const skv_matmul *usual, const skv_matmul *other,
+                        const skv_form_clock *clock);
+/** True where the other one is to be used: its time is below 0.95 of the usual one's, and its bits
+ * are the same here. */
+bool skv_form_q_gains(const skv_matmul *usual, const skv_matmul *other,
+                      const skv_form_clock *clock);
+/** The level's products become those of a form. So do its attention and its products of quantised
+ * weights, where the form has them. */
 void skv_form_use(skv_kernels *k, const skv_matmul_form *form);
 
 #endif

@@ -52,8 +52,8 @@ static bool multiply(const operands *o, const skv_matmul *mm, size_t m, float *c
         const size_t n = skv_min_size(mm->mr, m - i);
         mm->pack_x(block, o->x + i * AGREE_K, AGREE_K, n, AGREE_K);
         for (size_t k = 0; k < AGREE_K; k += mm->kc) {
-            mm->tile(c + i * nr, nr, block, panel, n, AGREE_K, k,
-                     skv_min_size(AGREE_K, k + mm->kc), k > 0 ? SKV_TILE_ADD : 0);
+            mm->tile(c + i * nr, nr, block, panel, n, AGREE_K, k, skv_min_size(AGREE_K, k + mm->kc),
+                     k > 0 ? SKV_TILE_ADD : 0);
         }
     }
     skv_matmul_finish(mm);
