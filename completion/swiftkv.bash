@@ -131,7 +131,7 @@ _swiftkv_values() {
     *:--prefill) echo 'auto full swiftkv swiftkv-full teacher kvpred merged' ;;
     *:--reasoning-format) echo 'auto none think' ;;
     *:--reranker) echo 'auto yes no' ;;
-    *:--cpu) echo 'best ref avx2 avxvnni avx512 amx amx-strided amx-paired amx-whole amx-attention neon' ;;
+    *:--cpu) echo 'best ref avx2 avxvnni avx512 amx amx-strided amx-paired amx-few amx-whole amx-attention amx-q neon' ;;
     *:--schedule) echo 'constant linear cosine' ;;
     *:--init) echo 'copy ridge' ;;
     *:--ridge-to) echo 'copy zero' ;;

@@ -99,10 +99,12 @@ typedef struct skv_engine_options {
     skv_kv kv;
     skv_prefill prefill;
     /* "best", "ref", "avx2", "avxvnni", "avx512", "amx", "neon"; NULL: best. Products with AMX have
-     * the forms "amx-strided", "amx-paired" and "amx-whole". "amx", and "best" where that is AMX,
-     * take the faster of the first two when the engine opens, which give the same results. The
-     * last one has one int8 scale for a row, so it rounds differently. So does "amx-attention",
-     * which computes the attention of prompts with AMX too. */
+     * the forms "amx-strided", "amx-paired", "amx-few" and "amx-whole". "amx", and "best" where
+     * that is AMX, take the fastest of the first three when the engine opens, which give the same
+     * results. The last one has one int8 scale for a row, so it rounds differently. So does
+     * "amx-attention", which computes the attention of prompts with AMX too. "amx-q" computes
+     * products of quantised weights with AMX, to the same results as without; "amx" does so where
+     * that is faster. */
     const char *cpu;
     /* Where it computes: a name that skv_device_describe tells (skv/tools.h). NULL: "cpu". */
     const char *device;

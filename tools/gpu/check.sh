@@ -28,6 +28,7 @@ try() { log "$*"; if [ -x "$1" ]; then timeout "${LIMIT:-30}" "$@" >> "$out/log.
 products() {
     try ./bench_matmul-before --threads "$1" --kind i8 --kind bf16
     for form in $forms; do try ./bench_matmul --threads "$1" --kind i8 --kind bf16 --cpu "$form"; done
+    for form in $codes; do try ./bench_matmul --threads "$1" --kind q4_0 --kind q4_k --cpu "$form"; done
     export OMP_NUM_THREADS=$1; try ./bench_onednn int8 bf16
 }
 
@@ -41,8 +42,8 @@ run() {
     out=$(realpath -m "${OUT:-out}"); began=$(date +%s); mkdir -p "$out" check; tar -C check -xJf check.tar.xz; cd check
     export LD_LIBRARY_PATH=$PWD/lib
     local all; all=$(nproc); lscpu >> "$out/log.txt"
-    forms=best
-    if grep -q amx_tile /proc/cpuinfo; then forms='amx-strided amx-paired amx-whole amx-attention'; else log "skipped: forms of AMX, which is not here"; fi
+    forms=best; codes=best
+    if grep -q amx_tile /proc/cpuinfo; then forms='amx-strided amx-paired amx-few amx-whole amx-attention'; codes='amx-strided amx-q'; else log "skipped: forms of AMX, which is not here"; fi
     try ./checkkernels
     try ./swiftkv doctor --report --quick
     try ./bench_tiles
@@ -59,7 +60,7 @@ run() {
         done
     done
     for threads in 1 2 4 8; do if [ $threads -lt "$all" ]; then bench ./swiftkv $threads int8 --prompt 512; fi; done
-    bench ./swiftkv "$all" int4 --prompt 512
+    for form in $codes; do bench ./swiftkv "$all" int4 --prompt 512 --cpu "$form"; done
     try ./bench_pool llama-3.2-1b "$all"
     log end
 }

@@ -109,24 +109,24 @@ void skv_q_scales_avx512(float *scales, float *mins, const skv_quant_header *h,
     }
 }
 
-/* Inlined for each n, so that the scales are registers. */
-INLINE void end_parts(const skv_q_end *e, const size_t n, const bool has_min)
+/* Inlined for each n, so that the scales are registers. By value: what is stored is no member. */
+INLINE void end_parts(const skv_q_end e, const size_t n, const bool has_min)
 {
     __m512 scale[SKV_Q_SUMS], min[SKV_Q_SUMS];
     for (size_t p = 0; p < n; p++) {
-        scale[p] = _mm512_loadu_ps(e->scales + p * SKV_Q_NR);
-        if (has_min) min[p] = _mm512_loadu_ps(e->mins + p * SKV_Q_NR);
+        scale[p] = _mm512_loadu_ps(e.scales + p * SKV_Q_NR);
+        if (has_min) min[p] = _mm512_loadu_ps(e.mins + p * SKV_Q_NR);
     }
-    for (size_t i = 0; i < e->rows; i++) {
-        float *sum = e->sum + i * LANES, *scaled = e->scaled + i * SKV_Q_NR;
-        __m512 x = e->first ? _mm512_setzero_ps() : _mm512_loadu_ps(sum);
+    for (size_t i = 0; i < e.rows; i++) {
+        float *sum = e.sum + i * LANES, *scaled = e.scaled + i * SKV_Q_NR;
+        __m512 x = e.first ? _mm512_setzero_ps() : _mm512_loadu_ps(sum);
         for (size_t p = 0; p < n; p++) {
-            const int32_t *dot = e->dots + (p * SKV_Q_TILE + i) * LANES;
+            const int32_t *dot = e.dots + (p * SKV_Q_TILE + i) * LANES;
             x = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(dot)), scale[p], x);
-            if (has_min) x = _mm512_fmadd_ps(min[p], _mm512_set1_ps(e->x_sums[p][i]), x);
+            if (has_min) x = _mm512_fmadd_ps(min[p], _mm512_set1_ps(e.x_sums[p][i]), x);
         }
-        if (e->last) {
-            const __m512 row = _mm512_set1_ps(e->x_scales[i]);
+        if (e.last) {
+            const __m512 row = _mm512_set1_ps(e.x_scales[i]);
             _mm512_storeu_ps(scaled, _mm512_fmadd_ps(x, row, _mm512_loadu_ps(scaled)));
         } else {
             _mm512_storeu_ps(sum, x);
@@ -137,12 +137,12 @@ INLINE void end_parts(const skv_q_end *e, const size_t n, const bool has_min)
 void skv_q_end_avx512(const skv_q_end *e)
 {
     if (e->n == SKV_Q_SUMS && !e->mins) {
-        end_parts(e, SKV_Q_SUMS, false);
+        end_parts(*e, SKV_Q_SUMS, false);
     } else if (e->n == SKV_Q_SUMS) {
-        end_parts(e, SKV_Q_SUMS, true);
+        end_parts(*e, SKV_Q_SUMS, true);
     } else if (!e->mins) {
-        end_parts(e, e->n, false);
+        end_parts(*e, e->n, false);
     } else {
-        end_parts(e, e->n, true);
+        end_parts(*e, e->n, true);
     }
 }
