@@ -22,7 +22,7 @@
 
 #define MODELS SKV_TEST_DATA "/models/"
 
-enum { LONGEST = 512, CONTEXT = 96, MODELS_LEAST = 35 };
+enum { LONGEST = 512, CONTEXT = 96, MODELS_LEAST = 50 };
 
 static void *image;
 
@@ -105,11 +105,13 @@ static skv_engine_options options_on(const char *device)
 
 /* ---- the oracle ---- */
 
-/* How far an engine is from the oracle: squares of differences of log-probabilities, how many most
- * likely tokens are others, and how much greedy text is the same. */
+/* How far an engine is from the oracle: squares of differences of log-probabilities, those of the
+ * newest model one by one, how many most likely tokens are others, and how much greedy text is the
+ * same. */
 typedef struct distance {
     double squares;
-    size_t n, n_others, n_texts, n_same;
+    double each[LONGEST];
+    size_t n, n_each, n_others, n_texts, n_same;
 } distance;
 
 typedef struct collected {
@@ -156,6 +158,7 @@ static void add_scores(distance *d, skv_engine *engine, const golden_case *c)
         const double off = logprobs[t] - c->own.logprobs[t];
         d->squares += off * off;
         d->n++;
+        if (d->n_each < LONGEST) d->each[d->n_each++] = off * off;
         d->n_others += argmax[t] != c->own.argmax[t];
     }
 }
@@ -163,12 +166,29 @@ static void add_scores(distance *d, skv_engine *engine, const golden_case *c)
 static double add_all(distance *d, const golden *g, skv_engine *engine)
 {
     const distance before = *d;
+    d->n_each = 0;
     for (size_t k = 0; k < g->n_cases; k++) {
         add_scores(d, engine, &g->cases[k]);
         add_text(d, engine, &g->cases[k]);
     }
     skv_engine_close(engine);
     return sqrt((d->squares - before.squares) / (double)(d->n - before.n));
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The root mean square of the newest model without the largest of 20. */
+static double usual(distance *d)
+{
+    const size_t n = d->n_each - d->n_each / 20;
+    double sum = 0;
+    qsort(d->each, d->n_each, sizeof *d->each, by_size);
+    for (size_t i = 0; i < n; i++) sum += d->each[i];
+    return sqrt(sum / (double)n);
 }
 
 static bool has_states(const skv_engine *engine)
@@ -178,6 +198,13 @@ static bool has_states(const skv_engine *engine)
     return stats.states > 0;
 }
 
+static bool has_experts(const char *path)
+{
+    skv_model_info info;
+    assert_int_equal(skv_model_info_read(path, &info, NULL), SKV_OK);
+    return info.experts > 0;
+}
+
 /* Weights and the operands of products are bf16 on both devices; on the GPU so are results between
  * operations, about as many numbers again. These add up to sqrt(2) times the distance, and with
  * bad luck in one model to 2.1: more than 2.5 is a fault. Log-probabilities of random weights
@@ -185,7 +212,9 @@ static bool has_states(const skv_engine *engine)
  *
  * On the processor only rows of keys and values are rounded beside weights that are bf16 in the
  * file, and hybrid models have few. So theirs are held against the emulated device, on which the
- * processor's arithmetic meets activations that are bf16, and operands are not. */
+ * processor's arithmetic meets activations that are bf16, and operands are not. In a mixture a row
+ * whose choice of experts is a near tie can go to others, and changes the state for the rows behind
+ * it: there the distances are those without 1 token of 20. */
 static void its_models_are_those_of_the_oracle(void **state)
 {
     size_t n, n_open = 0, n_wrong = 0;
@@ -206,8 +235,13 @@ static void its_models_are_those_of_the_oracle(void **state)
         }
         n_open++;
         options.device = has_states(engine) ? "emulated" : "cpu";
-        const double far = add_all(&gpu, &all[i], engine);
-        const double near = add_all(&other, &all[i], open_or_fail(all[i].path, &options));
+        const bool ties = has_states(engine) && has_experts(all[i].path);
+        double far = add_all(&gpu, &all[i], engine);
+        double near = add_all(&other, &all[i], open_or_fail(all[i].path, &options));
+        if (ties) {
+            far = usual(&gpu);
+            near = usual(&other);
+        }
         const bool wrong = !(far < 2.5 * near);
         print_message("%s: %.4f, %s %.4f%s\n", all[i].name, far, options.device, near,
                       wrong ? " <-" : "");
