@@ -7,6 +7,7 @@
 #include "cuda_case.h"
 
 enum { CASES = 5, STEPS = 4, SEQUENCES = 2, LONGEST = 48, STEP_ROWS = 10, MANY = 40 };
+enum { MOST_DIM = 128, MOST_VALUES = 40 };
 
 /* What a sequence has read, [LONGEST] rows of each. */
 typedef struct sequence {
@@ -29,6 +30,7 @@ typedef struct mixer {
     skv_cuda_span spans[SEQUENCES];
     const skv_cuda_span *d_spans;
     const uint32_t *d_wanted;
+    double S[MOST_DIM * MOST_VALUES];
 } mixer;
 
 static uint32_t type_of(cuda_case *c)
@@ -214,37 +216,58 @@ static void normalise(double *to, const double *x, size_t n, bool does, double f
     for (size_t i = 0; i < n; i++) to[i] = does ? x[i] / sqrt(sum + 1e-6) * factor : x[i];
 }
 
-/* Head h of a sequence up to row `end`; q is of the last row. */
-static void scan_head(cuda_case *c, const mixer *m, const sequence *s, size_t h, size_t end,
-                      const float *q, double *want)
+/* Row t of a sequence changes S of head h. */
+static void write_row(mixer *m, const sequence *s, size_t h, size_t t)
 {
     const size_t dk = m->key_dim, dv = m->value_dim, group = m->n_value / m->n_key;
     const size_t kh = m->tiled ? h % m->n_key : h / group;
-    double *S = cuda_host(c, dk * dv * sizeof *S), *k = cuda_host(c, 2 * dk * sizeof *k);
-    double *last = k + dk;
-    for (size_t t = 0; t <= end; t++) {
-        const double *v = s->v + (t * m->n_value + h) * dv;
-        double dt = log1p(exp(s->decay[t * m->n_value + h] + (double)m->dt_bias[h]));
-        if (m->mamba2) dt = fmin(fmax(dt, 0.1), 1.5);
-        const double alpha = exp((double)m->rate[h] * dt);
-        const double beta = m->mamba2 ? dt : 2 / (1 + exp(-s->write[t * m->n_value + h]));
-        normalise(k, s->k + (t * m->n_key + kh) * dk, dk, !m->mamba2, 1);
-        for (size_t j = 0; j < dv; j++) {
-            double known = 0;
-            for (size_t d = 0; d < dk; d++) known += alpha * S[d * dv + j] * k[d];
-            const double u = beta * (v[j] - (m->mamba2 ? 0 : known));
-            for (size_t d = 0; d < dk; d++) S[d * dv + j] = alpha * S[d * dv + j] + k[d] * u;
-        }
-    }
-    for (size_t d = 0; d < dk; d++) last[d] = (double)q[kh * dk + d];
-    normalise(last, last, dk, !m->mamba2, 1 / sqrt((double)dk));
+    double dt = log1p(exp(s->decay[t * m->n_value + h] + (double)m->dt_bias[h]));
+    if (m->mamba2) dt = fmin(fmax(dt, 0.1), 1.5);
+    const double alpha = exp((double)m->rate[h] * dt);
+    const double beta = m->mamba2 ? dt : 2 / (1 + exp(-s->write[t * m->n_value + h]));
+    double k[MOST_DIM];
+    normalise(k, s->k + (t * m->n_key + kh) * dk, dk, !m->mamba2, 1);
     for (size_t j = 0; j < dv; j++) {
-        want[h * dv + j] = m->skip ? (double)m->skip[h] * s->v[(end * m->n_value + h) * dv + j] : 0;
-        for (size_t d = 0; d < dk; d++) want[h * dv + j] += S[d * dv + j] * last[d];
+        double known = 0;
+        for (size_t d = 0; d < dk; d++) known += alpha * m->S[d * dv + j] * k[d];
+        const double v = s->v[(t * m->n_value + h) * dv + j];
+        const double u = beta * (v - (m->mamba2 ? 0 : known));
+        for (size_t d = 0; d < dk; d++) m->S[d * dv + j] = alpha * m->S[d * dv + j] + k[d] * u;
     }
 }
 
-/* The S of a state's sequence, k and v, then gates, which are f32. */
+/* What q [n_key, key_dim] reads behind row t: want [value_dim]. */
+static void read_row(const mixer *m, const sequence *s, size_t h, size_t t, const float *q,
+                     double *want)
+{
+    const size_t dk = m->key_dim, dv = m->value_dim, group = m->n_value / m->n_key;
+    const size_t kh = m->tiled ? h % m->n_key : h / group;
+    double x[MOST_DIM];
+    for (size_t d = 0; d < dk; d++) x[d] = (double)q[kh * dk + d];
+    normalise(x, x, dk, !m->mamba2, 1 / sqrt((double)dk));
+    for (size_t j = 0; j < dv; j++) {
+        want[j] = m->skip ? (double)m->skip[h] * s->v[(t * m->n_value + h) * dv + j] : 0;
+        for (size_t d = 0; d < dk; d++) want[j] += m->S[d * dv + j] * x[d];
+    }
+}
+
+/* Results of head h for the wanted rows of a span. */
+static void scan_head(mixer *m, const skv_cuda_span *span, size_t h, const float *q, double *want)
+{
+    const sequence *s = &m->seqs[m->owner[span->row0]];
+    const size_t nk = m->n_key * m->key_dim, nv = m->n_value * m->value_dim;
+    size_t i = 0;
+    memset(m->S, 0, sizeof m->S);
+    for (size_t t = 0; t < s->n; t++) {
+        write_row(m, s, h, t);
+        if (t < span->n_past) continue;
+        const size_t row = span->row0 + t - span->n_past;
+        while (i < m->n_wanted && m->wanted[i] < row) i++;
+        if (i == m->n_wanted || m->wanted[i] != row) continue;
+        read_row(m, s, h, t, q + i * nk, want + i * nv + h * m->value_dim);
+    }
+}
+
 static void check_scan(cuda_case *c, mixer *m)
 {
     const size_t nk = m->n_key * m->key_dim, nv = m->n_value * m->value_dim;
@@ -297,13 +320,79 @@ static void check_scan(cuda_case *c, mixer *m)
     device_launch(SKV_CUDA_skv_scan_rows, grid, &args);
     device_launch(SKV_CUDA_skv_scan_keep,
                   (device_grid){SEQUENCES, (uint32_t)skv_max_size(m->max_undo, 1), 1, 0}, &args);
-    for (size_t j = 0; j < m->n_wanted; j++) {
-        const sequence *s = &m->seqs[m->owner[m->wanted[j]]];
-        for (size_t h = 0; h < m->n_value; h++) {
-            const size_t n_host = c->n_host;
-            scan_head(c, m, s, h, m->place[m->wanted[j]], q.host + j * nk, want + j * nv);
-            assert(c->n_host >= n_host);
-        }
+    for (size_t i = 0; i < SEQUENCES * m->n_value; i++) {
+        scan_head(m, &m->spans[i / m->n_value], i % m->n_value, q.host, want);
     }
     cuda_near(c, cuda_fetch_rows(c, &out), want, m->n_wanted * nv, bound_of(type));
+}
+
+static void check_steps(cuda_case *c, void (*check)(cuda_case *, mixer *))
+{
+    mixer m = new_mixer(c);
+    for (int i = 0; i < STEPS; i++) {
+        next_step(c, &m);
+        check(c, &m);
+    }
+}
+
+static void check_rows_of_conv(cuda_case *c)
+{
+    check_steps(c, check_conv);
+}
+
+static void check_rows_of_scan(cuda_case *c)
+{
+    check_steps(c, check_scan);
+}
+
+/* ---- gated norms ---- */
+
+static void check_gated_norm(cuda_case *c)
+{
+    const size_t n = 1 + cuda_below(c, 300), n_groups = 1 + cuda_below(c, 3), n_rows = 3;
+    const bool norms = !cuda_one_in(c, 3), per_group = cuda_one_in(c, 2);
+    const cuda_rows x = cuda_random_rows(c, type_of(c), cuda_one_in(c, 2), n_rows, n_groups * n, 1);
+    const cuda_rows z = cuda_random_rows(c, type_of(c), cuda_one_in(c, 2), n_rows, n_groups * n, 2);
+    const float *weight = numbers(c, n_groups * n, 1, 0.3);
+    const skv_cuda_gated_norm_args a = {.x = x.at,
+                                        .z = z.at,
+                                        .weight =
+                                            norms ? cuda_upload(c, weight, n_groups * n * 4) : NULL,
+                                        .n = (uint32_t)n,
+                                        .per_group = per_group,
+                                        .sigmoid = cuda_one_in(c, 2),
+                                        .gate_first = cuda_one_in(c, 2),
+                                        .eps = 0.1F,
+                                        .offset = cuda_one_in(c, 2) ? 1 : 0};
+    double *want = cuda_host(c, n_rows * n_groups * n * sizeof *want);
+    for (size_t g = 0; g < n_rows * n_groups; g++) {
+        double sum = 0;
+        for (size_t i = 0; i < n; i++) {
+            const double gate = (double)z.host[g * n + i], own = (double)x.host[g * n + i];
+            const double act = a.sigmoid ? 1 / (1 + exp(-gate)) : silu(gate);
+            sum += own * own * (a.gate_first ? act * act : 1);
+            want[g * n + i] = own * act;
+        }
+        for (size_t i = 0; i < n && norms; i++) {
+            const float w = weight[(per_group ? g % n_groups * n : 0) + i];
+            want[g * n + i] *= ((double)w + (double)a.offset) / sqrt(sum / (double)n + 0.1);
+        }
+    }
+    device_launch(SKV_CUDA_skv_gated_norm_rows,
+                  (device_grid){(uint32_t)n_rows, (uint32_t)n_groups, 1, SKV_CUDA_ROWS_SHARED}, &a);
+    cuda_near(c, cuda_fetch_rows(c, &x), want, n_rows * n_groups * n, bound_of(x.at.type));
+}
+
+void check_cuda_states(cuda_case *c)
+{
+    static void (*const checks[])(cuda_case *) = {check_rows_of_conv, check_rows_of_scan,
+                                                  check_gated_norm};
+    static const char *const names[] = {"conv", "scan", "gated norm"};
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
+        for (int j = 0; j < CASES; j++) {
+            c->what = names[i];
+            checks[i](c);
+            cuda_case_end(c);
+        }
+    }
 }

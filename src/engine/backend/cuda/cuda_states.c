@@ -258,9 +258,8 @@ static void gated_norm(skv_backend *base, const skv_gated_norm_args *a)
                                            .gate_first = a->gate_first,
                                            .eps = a->norm.eps,
                                            .offset = a->norm.offset};
-    const skv_cuda_grid grid = {.x = (uint32_t)a->n_rows,
-                                .y = (uint32_t)a->n_groups,
-                                .shared = SKV_CUDA_ROWS_SHARED};
+    const skv_cuda_grid grid = {
+        .x = (uint32_t)a->n_rows, .y = (uint32_t)a->n_groups, .shared = SKV_CUDA_ROWS_SHARED};
     if (a->n_rows == 0) return;
     skv_cuda_launch(&skv_cuda_of(base)->device, SKV_CUDA_skv_gated_norm_rows, grid, &args);
 }

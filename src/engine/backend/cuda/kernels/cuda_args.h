@@ -197,11 +197,11 @@ typedef struct skv_cuda_conv_args {
 
 /* As skv_scan_args has it. */
 typedef struct skv_cuda_scan_args {
-    skv_cuda_rows q, out;             /* rows `rows` */
-    skv_cuda_rows k, v;               /* rows of the step */
-    const float *decay, *write;       /* [T, decay_ld], [T, write_ld] or NULL */
-    const float *rate, *dt_bias;      /* [n_value_heads]; dt_bias may be NULL; */
-    const float *skip;                /* so may this */
+    skv_cuda_rows q, out;        /* rows `rows` */
+    skv_cuda_rows k, v;          /* rows of the step */
+    const float *decay, *write;  /* [T, decay_ld], [T, write_ld] or NULL */
+    const float *rate, *dt_bias; /* [n_value_heads]; dt_bias may be NULL; */
+    const float *skip;           /* so may this */
     const skv_cuda_span *spans;
     const uint32_t *rows; /* [n_rows]; NULL: 0, 1, .. */
     unsigned char *states;
