@@ -14,6 +14,7 @@
 #include "../engine/check_backend.h"
 #include "backend/cuda/cuda_image.h"
 #include "backend/devices.h"
+#include "check_cuda_backend.h"
 #include "device_driver.h"
 #include "golden.h"
 #include "guarded_backend.h"
@@ -436,6 +437,12 @@ static const method methods[] = {
     {.name = "pages of int8", .model = MODELS "llama3-v4", .kv = SKV_KV_INT8, .most = 0.06},
     {.name = "KV Prediction", .model = SKV_TEST_DATA "/../../models/mini/kvpred"},
     {.name = "mixture of experts", .model = MODELS "gpt-oss"},
+    {.name = "gated delta rule", .model = MODELS "qwen3-5", .most = 0.05},
+    {.name = "Mamba-2", .model = MODELS "granite-h-wide"},
+    {.name = "SnapKV beside states",
+     .model = MODELS "qwen3-5-swiftkv",
+     .eviction = "snapkv:40,8,5",
+     .most = 0.1},
     {.name = "random pruning", .model = MODELS "qwen3-v4", .pruning = "random:0.5"},
 };
 
@@ -565,6 +572,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(its_weights_are_near),
         cmocka_unit_test(its_adapters_are_near),
         cmocka_unit_test(its_methods_are_near),
+        cmocka_unit_test(its_states_go_on),
         cmocka_unit_test(what_it_lacks_is_refused),
         cmocka_unit_test(its_memory_is_counted),
     };
