@@ -9,19 +9,21 @@
 
 #define MODELS SKV_TEST_DATA "/models/"
 
-enum { CONTEXT = 160, N_IDS = 140, SHARED = 66, N_ANSWER = 4 };
+enum { CONTEXT = 128, N_IDS = 90, SHARED = 34, N_ANSWER = 3 };
 
 /* How far rows in other steps are, as a part of the deviation of logits: rows of many tokens and of
  * few take other kernels of attention. */
 typedef struct hybrid {
     const char *name, *model;
     double most;
+    bool cached; /* the prefix cache too */
 } hybrid;
 
-static const hybrid hybrids[] = {{"gated delta rule", MODELS "qwen3-5", 0.01},
-                                 {"gated delta rule, SwiftKV", MODELS "qwen3-5-swiftkv", 0.01},
-                                 {"Mamba-2", MODELS "granite-h-wide", 0.01},
-                                 {"short convolution", MODELS "lfm2-wide", 0.01}};
+static const hybrid hybrids[] = {
+    {"gated delta rule", MODELS "qwen3-5", 0.01, false},
+    {"gated delta rule, SwiftKV", MODELS "qwen3-5-swiftkv", 0.01, true},
+    {"Mamba-2", MODELS "granite-h-wide", 0.01, false},
+    {"short convolution", MODELS "lfm2-wide", 0.01, true}};
 
 enum { N_HYBRIDS = sizeof hybrids / sizeof *hybrids };
 
@@ -57,7 +59,7 @@ static void read_ids(skv_engine *engine, skv_sequence *s, const int32_t *ids, si
 /* Steps of 1, 2, 5, 26, .. tokens. */
 static void read_cut(skv_engine *engine, skv_sequence *s, const int32_t *ids, logits_row *last)
 {
-    static const size_t sizes[] = {1, 2, 5, 26, 1, 31, 64, 10};
+    static const size_t sizes[] = {1, 2, 5, 26, 1, 31, 24};
     skv_sequence *beside = new_sequence(engine);
     size_t at = 0;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -177,8 +179,8 @@ static bool cached_answers_are_near(const hybrid *h)
     }
     memory_store_clear(&kept);
     assert_int_equal(answers[0].n_cached, 0);
-    assert_int_equal(answers[1].n_cached, 128);
-    assert_int_equal(answers[2].n_cached, 128);
+    assert_int_equal(answers[1].n_cached, 64);
+    assert_int_equal(answers[2].n_cached, 64);
     return is_near(&answers[1], &answers[0], h->most) && is_near(&answers[2], &answers[0], h->most);
 }
 
@@ -188,7 +190,7 @@ void its_states_go_on(void **state)
     (void)state;
     for (size_t i = 0; i < N_HYBRIDS; i++) {
         n_wrong += !steps_are_near(&hybrids[i]);
-        n_wrong += !cached_answers_are_near(&hybrids[i]);
+        if (hybrids[i].cached) n_wrong += !cached_answers_are_near(&hybrids[i]);
     }
     assert_int_equal(n_wrong, 0);
 }
