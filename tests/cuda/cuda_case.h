@@ -97,5 +97,6 @@ void check_cuda_votes(cuda_case *c);
 void check_cuda_codes(cuda_case *c);
 void check_cuda_pages(cuda_case *c);
 void check_cuda_experts(cuda_case *c);
+void check_cuda_states(cuda_case *c);
 
 #endif

@@ -14,14 +14,16 @@
 #include "../engine/check_backend.h"
 #include "backend/cuda/cuda_image.h"
 #include "backend/devices.h"
+#include "check_cuda_backend.h"
 #include "device_driver.h"
 #include "golden.h"
+#include "guarded_backend.h"
 #include "scored_prompt.h"
 #include "skv/tools.h"
 
 #define MODELS SKV_TEST_DATA "/models/"
 
-enum { LONGEST = 512, CONTEXT = 96, MODELS_LEAST = 35 };
+enum { LONGEST = 512, CONTEXT = 96, MODELS_LEAST = 45 };
 
 static void *image;
 
@@ -31,6 +33,19 @@ const void *__wrap_skv_cuda_image(void);
 const void *__wrap_skv_cuda_image(void)
 {
     return image;
+}
+
+skv_status __real_skv_backend_create(const skv_backend_options *options, skv_backend **out,
+                                     skv_error *err);
+skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_backend **out,
+                                     skv_error *err);
+
+skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_backend **out,
+                                     skv_error *err)
+{
+    const bool emulated = options->device && strcmp(options->device, "emulated") == 0;
+    return emulated ? guarded_create(options, out, err)
+                    : __real_skv_backend_create(options, out, err);
 }
 
 static void read_ones(const void *ctx, size_t row0, size_t n, float *out)
@@ -91,11 +106,13 @@ static skv_engine_options options_on(const char *device)
 
 /* ---- the oracle ---- */
 
-/* How far an engine is from the oracle: squares of differences of log-probabilities, how many most
- * likely tokens are others, and how much greedy text is the same. */
+/* How far an engine is from the oracle: squares of differences of log-probabilities, those of the
+ * newest model one by one, how many most likely tokens are others, and how much greedy text is the
+ * same. */
 typedef struct distance {
     double squares;
-    size_t n, n_others, n_texts, n_same;
+    double each[LONGEST];
+    size_t n, n_each, n_others, n_texts, n_same;
 } distance;
 
 typedef struct collected {
@@ -142,6 +159,7 @@ static void add_scores(distance *d, skv_engine *engine, const golden_case *c)
         const double off = logprobs[t] - c->own.logprobs[t];
         d->squares += off * off;
         d->n++;
+        if (d->n_each < LONGEST) d->each[d->n_each++] = off * off;
         d->n_others += argmax[t] != c->own.argmax[t];
     }
 }
@@ -149,6 +167,7 @@ static void add_scores(distance *d, skv_engine *engine, const golden_case *c)
 static double add_all(distance *d, const golden *g, skv_engine *engine)
 {
     const distance before = *d;
+    d->n_each = 0;
     for (size_t k = 0; k < g->n_cases; k++) {
         add_scores(d, engine, &g->cases[k]);
         add_text(d, engine, &g->cases[k]);
@@ -157,20 +176,71 @@ static double add_all(distance *d, const golden *g, skv_engine *engine)
     return sqrt((d->squares - before.squares) / (double)(d->n - before.n));
 }
 
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The root mean square of the newest model without the largest of 20. */
+static double usual(distance *d)
+{
+    const size_t n = d->n_each - d->n_each / 20;
+    double sum = 0;
+    qsort(d->each, d->n_each, sizeof *d->each, by_size);
+    for (size_t i = 0; i < n; i++) sum += d->each[i];
+    return sqrt(sum / (double)n);
+}
+
+static bool has_states(const skv_engine *engine)
+{
+    skv_engine_stats stats;
+    skv_engine_get_stats(engine, &stats);
+    return stats.states > 0;
+}
+
+static bool has_experts(const char *path)
+{
+    skv_model_info info;
+    assert_int_equal(skv_model_info_read(path, &info, NULL), SKV_OK);
+    return info.experts > 0;
+}
+
+/* Hybrid models whose files alone differ from others'. */
+static bool is_like_another(const char *name)
+{
+    static const char *const names[] = {
+        "qwen3-5-awq",         "qwen3-5-fp8-block",     "qwen3-5-int4",
+        "qwen3-5-wrapped",     "qwen3-5-moe-fp8-block", "qwen3-5-moe-gguf",
+        "qwen3-5-moe-wrapped", "qwen3-next-fp8-block",  "qwen3-next"};
+    bool is = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        is = is || strcmp(name, names[i]) == 0;
+    }
+    return is && !getenv("SKV_TEST_ALL");
+}
+
 /* Weights and the operands of products are bf16 on both devices; on the GPU so are results between
  * operations, about as many numbers again. These add up to sqrt(2) times the distance, and with
  * bad luck in one model to 2.1: more than 2.5 is a fault. Log-probabilities of random weights
- * move by up to 0.14, so near ties fall the other way: at most in 1 of 20 tokens. */
+ * move by up to 0.14, so near ties fall the other way: at most in 1 of 20 tokens.
+ *
+ * On the processor only rows of keys and values are rounded beside weights that are bf16 in the
+ * file, and hybrid models have few. So theirs are held against the emulated device, on which the
+ * processor's arithmetic meets activations that are bf16, and operands are not. In a mixture a row
+ * whose choice of experts is a near tie can go to others, and changes the state for the rows behind
+ * it: there the distances are those without 1 token of 20. */
 static void its_models_are_those_of_the_oracle(void **state)
 {
     size_t n, n_open = 0, n_wrong = 0;
     golden *all = golden_load_all(&n);
-    distance gpu = {.n = 0}, cpu = {.n = 0};
+    distance gpu = {.n = 0}, other = {.n = 0};
     (void)state;
     for (size_t i = 0; i < n; i++) {
         skv_engine_options options = options_on("cuda");
         skv_engine *engine;
         skv_error err;
+        if (is_like_another(all[i].name)) continue;
         options.context = CONTEXT;
         options.kv_tokens = (size_t)3 * CONTEXT;
         const skv_status status = skv_engine_open(all[i].path, &options, &engine, &err);
@@ -180,11 +250,17 @@ static void its_models_are_those_of_the_oracle(void **state)
             continue;
         }
         n_open++;
-        options.device = "cpu";
-        const double far = add_all(&gpu, &all[i], engine);
-        const double near = add_all(&cpu, &all[i], open_or_fail(all[i].path, &options));
+        options.device = has_states(engine) ? "emulated" : "cpu";
+        const bool ties = has_states(engine) && has_experts(all[i].path);
+        double far = add_all(&gpu, &all[i], engine);
+        double near = add_all(&other, &all[i], open_or_fail(all[i].path, &options));
+        if (ties) {
+            far = usual(&gpu);
+            near = usual(&other);
+        }
         const bool wrong = !(far < 2.5 * near);
-        if (wrong) print_message("%s: %.4f, the processor %.4f\n", all[i].name, far, near);
+        print_message("%s: %.4f, %s %.4f%s\n", all[i].name, far, options.device, near,
+                      wrong ? " <-" : "");
         n_wrong += wrong;
     }
     print_message("%zu of %zu models; %zu of %zu tokens are others, %zu of %zu texts the same\n",
@@ -202,21 +278,26 @@ typedef struct weights_case {
     const char *model;
     skv_weights weights, on_cpu;
     double most;
-    bool again; /* without products of e4m3 too */
+    bool again;    /* without products of e4m3 too */
+    bool emulated; /* the other distance is the emulated device's */
 } weights_case;
 
 /* A number of e4m3 is off by 2.6 % of itself, one of int8 by 0.5 % of what is usual in its group:
  * five times as much, of weights and, where there are many rows, of rows. Rows beside weights of
- * f32 are f32, so that only what lies between products is bf16. */
+ * f32 are f32, so that only what lies between products is bf16: as on the emulated device, whose
+ * distance in hybrid models is the same but for luck. */
 static const weights_case weights_cases[] = {
-    {"int4-64", SKV_WEIGHTS_FILE, SKV_WEIGHTS_FILE, 2.5, false},
-    {"int4-zeros", SKV_WEIGHTS_FILE, SKV_WEIGHTS_FILE, 2.5, false},
-    {"llama-gguf", SKV_WEIGHTS_FILE, SKV_WEIGHTS_FILE, 2.5, false},
-    {"qwen3-v4", SKV_WEIGHTS_INT8, SKV_WEIGHTS_INT8, 2.5, false},
-    {"qwen3-v4", SKV_WEIGHTS_INT4, SKV_WEIGHTS_INT4, 2.5, false},
-    {"qwen3-v4", SKV_WEIGHTS_FP8, SKV_WEIGHTS_INT8, 6, true},
-    {"llama3-v4", SKV_WEIGHTS_FP8, SKV_WEIGHTS_INT8, 6, false},
-    {"qwen3-v4", SKV_WEIGHTS_F32, SKV_WEIGHTS_BF16, 1.5, false},
+    {"int4-64", SKV_WEIGHTS_FILE, SKV_WEIGHTS_FILE, 2.5, false, false},
+    {"int4-zeros", SKV_WEIGHTS_FILE, SKV_WEIGHTS_FILE, 2.5, false, false},
+    {"llama-gguf", SKV_WEIGHTS_FILE, SKV_WEIGHTS_FILE, 2.5, false, false},
+    {"qwen3-v4", SKV_WEIGHTS_INT8, SKV_WEIGHTS_INT8, 2.5, false, false},
+    {"qwen3-v4", SKV_WEIGHTS_INT4, SKV_WEIGHTS_INT4, 2.5, false, false},
+    {"qwen3-v4", SKV_WEIGHTS_FP8, SKV_WEIGHTS_INT8, 6, true, false},
+    {"llama3-v4", SKV_WEIGHTS_FP8, SKV_WEIGHTS_INT8, 6, false, false},
+    {"qwen3-v4", SKV_WEIGHTS_F32, SKV_WEIGHTS_BF16, 1.5, false, false},
+    {"qwen3-5", SKV_WEIGHTS_F32, SKV_WEIGHTS_F32, 1.25, false, true},
+    {"qwen3-5-swiftkv", SKV_WEIGHTS_F32, SKV_WEIGHTS_F32, 1.25, false, true},
+    {"falcon-h1-int4", SKV_WEIGHTS_F32, SKV_WEIGHTS_F32, 1.25, false, true},
 };
 
 static const golden *find_golden(const golden *all, size_t n, const char *name)
@@ -255,9 +336,9 @@ static void its_weights_are_near(void **state)
         const weights_case *w = &weights_cases[i];
         const golden *g = find_golden(all, n, w->model);
         const double far = distance_of(g, "cuda", w->weights);
-        const double near = distance_of(g, "cpu", w->on_cpu);
+        const double near = distance_of(g, w->emulated ? "emulated" : "cpu", w->on_cpu);
         const bool wrong = !(far < w->most * near);
-        print_message("%-16s %-5s %.4f, the processor's %s %.4f%s\n", w->model,
+        print_message("%-16s %-5s %.4f, the other's %s %.4f%s\n", w->model,
                       skv_weights_name(w->weights), far, skv_weights_name(w->on_cpu), near,
                       wrong ? " <-" : "");
         n_wrong += wrong;
@@ -370,6 +451,10 @@ static const method methods[] = {
     {.name = "pages of int8", .model = MODELS "llama3-v4", .kv = SKV_KV_INT8, .most = 0.06},
     {.name = "KV Prediction", .model = SKV_TEST_DATA "/../../models/mini/kvpred"},
     {.name = "mixture of experts", .model = MODELS "gpt-oss"},
+    {.name = "SnapKV beside states",
+     .model = MODELS "qwen3-5-swiftkv",
+     .eviction = "snapkv:40,8,5",
+     .most = 0.1},
     {.name = "random pruning", .model = MODELS "qwen3-v4", .pruning = "random:0.5"},
 };
 
@@ -436,7 +521,6 @@ static void what_it_lacks_is_refused(void **state)
         refuses(MODELS "gpt-oss", &o, "device cuda: weights of mixtures of experts are bf16 there");
     }
     o = plain;
-    refuses(MODELS "qwen3-5", &o, "device cuda: layers with states");
     refuses(MODELS "llama3-v5", &o, "device cuda: attention heads of 12, expected 16, 32");
     o.weights = SKV_WEIGHTS_INT4;
     o.f32_activations = true;
@@ -500,6 +584,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(its_weights_are_near),
         cmocka_unit_test(its_adapters_are_near),
         cmocka_unit_test(its_methods_are_near),
+        cmocka_unit_test(its_states_go_on),
         cmocka_unit_test(what_it_lacks_is_refused),
         cmocka_unit_test(its_memory_is_counted),
     };

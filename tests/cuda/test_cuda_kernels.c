@@ -60,13 +60,19 @@ static void test_experts(void **state)
     assert_int_equal(device_bank_conflicts(), 0);
 }
 
+static void test_states(void **state)
+{
+    (void)state;
+    assert_int_equal(cuda_run(check_cuda_states, 800), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),      cmocka_unit_test(test_place),
         cmocka_unit_test(test_attention), cmocka_unit_test(test_votes),
         cmocka_unit_test(test_codes),     cmocka_unit_test(test_pages),
-        cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_experts),   cmocka_unit_test(test_states),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,9 +7,6 @@
 
 skv_status __real_skv_backend_create(const skv_backend_options *options, skv_backend **out,
                                      skv_error *err);
-skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_backend **out,
-                                     skv_error *err);
-
 _Noreturn void guarded_die(const char *what)
 {
     (void)fprintf(stderr, "guarded back end: %s\n", what);
@@ -643,8 +640,7 @@ size_t guarded_backend_mapped(const skv_backend *be)
     return ((const guarded *)be)->n_mapped;
 }
 
-skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_backend **out,
-                                     skv_error *err)
+skv_status guarded_create(const skv_backend_options *options, skv_backend **out, skv_error *err)
 {
     skv_backend *cpu;
     skv_backend_options inner = *options;

@@ -16,7 +16,7 @@
  * nonsense where they begin anew, and none may be replaced before it was read. What an operation
  * leaves undefined becomes nonsense, and so does what does not last where a step begins.
  *
- * Programs that link guarded_backend.c with --wrap=skv_backend_create get it in place of the
+ * Programs that link guarded_always.c too, with --wrap=skv_backend_create, get it in place of the
  * CPU's (tests/CMakeLists.txt).
  */
 #ifndef SKV_TESTS_GUARDED_BACKEND_H
@@ -26,6 +26,8 @@
 
 #include "backend/devices.h"
 
+/** As skv_backend_create, which the program has to wrap; "emulated": the emulated device. */
+skv_status guarded_create(const skv_backend_options *options, skv_backend **out, skv_error *err);
 /** True if `be` is such a back end. */
 bool guarded_backend_is(const skv_backend *be);
 /** How often the host has read what operations have computed since it did so before: as often a

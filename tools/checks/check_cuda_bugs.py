@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KERNELS = "src/engine/backend/cuda/kernels"
 PROMPT, DECODE, ATTENTION = "attention_prompt.inc", "attention_decode.inc", "attention.inc"
 ROWS, PLACE, VOTES, ARGS = "rows.inc", "place.inc", "votes.inc", "cuda_args.h"
-CODES, PAGES, EXPERTS = "codes.inc", "pages.inc", "experts.inc"
+CODES, PAGES, EXPERTS, STATES = "codes.inc", "pages.inc", "experts.inc", "states.inc"
 SIZES = {"80", "256"}  # rows of tiles with room between them, and tiles of half a page
 ARRIVED = "skv_sync(); /* the tile is there, and the other stage is free */"
 BUGS = [  # (the fault, the file, what is replaced, by what)
@@ -87,6 +87,17 @@ BUGS = [  # (the fault, the file, what is replaced, by what)
     ("no barrier after the wait for a portion", EXPERTS, "skv_sync(); /* portion p", "/* portion p"),
     ("a wait that leaves a portion", EXPERTS, "wait(SKV_CUDA_EXPERT_STAGES - 2)", "wait(SKV_CUDA_EXPERT_STAGES - 1)"),
     ("another swizzle when weights are read", EXPERTS, "2 * k + lane / 8 % 2", "2 * k + (lane / 8 + 1) % 2"),
+    ("a convolution sees the sequence before", STATES, "back < a.n_taps && back <= span.n_past", "back < a.n_taps"),
+    ("a convolution keeps a row too few", STATES, "left <= a.ring_rows", "left < a.ring_rows"),
+    ("S of the sequence before", STATES, "column < a->value_dim && v->span.n_past > 0", "column < a->value_dim"),
+    ("S has rows that may be taken back", STATES, "v.settles - v.span.n_undo : 0", "v.settles : 0"),
+    ("keys are read before they are there", STATES, "skv_sync(); /* and these are there */", ""),
+    ("keys are overwritten before they are read", STATES, "skv_sync(); /* the rows before have been read */", ""),
+    ("a kept row with another's write", STATES, "gates[a->n_value_heads + h]", "gates[h]"),
+    ("tiled heads by groups", STATES, "a->tiled ? h % a->n_key_heads : h / group", "h / group"),
+    ("columns beyond a head's are written", STATES, "lane % 4 != 0 || column >= a->value_dim", "lane % 4 != 0"),
+    ("shared memory of a scan is too small", ARGS, "(40 + 8) * 4 + 4 * 32", "(40 + 8) * 4 + 4 * 24"),
+    ("every group has a weight of its own", STATES, "a.per_group ? first : 0", "first"),
 ]
 FLAGS = "-std=c11 -D_POSIX_C_SOURCE=200809L -O1 -g1 -w -fsanitize=address -fno-common".split()
 LIBRARY = ["src/base/rng.c", "src/engine/kernels/experts.c", "src/engine/kernels/kv_page.c"]

@@ -508,7 +508,7 @@ def make_openelm(root, name):
 def jobs(root):
     ordinary = (model_specs.ordinary_specs() | model_specs.recent_specs()
                 | model_specs.hybrid_specs() | model_specs.lfm2_specs() | model_specs.mamba_specs()
-                | model_specs.nemotron_and_falcon_specs())
+                | model_specs.nemotron_and_falcon_specs() | model_specs.wide_hybrid_specs())
     swift = model_specs.swiftkv_specs()
     table = {n: (lambda n=n, s=s: make_ordinary(root, n, s)) for n, s in ordinary.items()}
     table["openelm"] = lambda: make_openelm(root, "openelm")

@@ -621,6 +621,22 @@ def mamba_specs():
     }
 
 
+def wide_hybrid_specs():
+    """Heads of 16 numbers: GPUs have kernels for them."""
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    layers = {"num_hidden_layers": 3, "dtype": "bfloat16"}
+    mixed = nemotron_and_falcon_specs()
+    configs = {
+        "granite-h-wide": mamba_specs()["granite-h"]["config"] | {"layer_types": [LINEAR, FULL, LINEAR]},
+        "lfm2-wide": lfm2_specs()["lfm2-vl"]["config"],
+        "nemotron-h-wide": mixed["nemotron-h-latent"]["config"] | {
+            "head_dim": 16, "layers_block_type": [LINEAR, FULL, "mlp"]},
+        "olmo-hybrid-wide": mixed["olmo-hybrid"]["config"] | {"layer_types": [LINEAR, FULL, LINEAR]},
+    }
+    return {name: {"config": config | heads | layers, "dtype": "bf16", "lengths": (1, 3, 80)}
+            for name, config in configs.items()}
+
+
 def nemotron(make, **fields):
     base = {"attention_bias": False, "chunk_size": 32, "conv_kernel": 4, "head_dim": 8, "hidden_size": 32,
             "intermediate_size": 48, "layer_norm_epsilon": 1e-5, "mamba_head_dim": 16, "mamba_hidden_act": "silu",

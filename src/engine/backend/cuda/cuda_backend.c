@@ -33,8 +33,6 @@ static skv_status fits(const skv_backend *be, const skv_backend_shape *shape, sk
     }
     SKV_REQUIRE(limits->max_experts == 0 || shape->weights == SKV_WEIGHT_BF16, err, SKV_UNSUPPORTED,
                 "device cuda: weights of mixtures of experts are bf16 there (--weights bf16)");
-    SKV_REQUIRE(!shape->states, err, SKV_UNSUPPORTED,
-                "device cuda: layers with states (hybrid models) are not computed there yet");
     return SKV_OK;
 }
 
@@ -228,6 +226,7 @@ skv_status skv_backend_cuda_create(const skv_backend_options *options, skv_backe
     skv_cuda_fill_steps(&be->base);
     skv_cuda_fill_attention(&be->base);
     skv_cuda_fill_experts(&be->base);
+    skv_cuda_fill_states(&be->base);
     skv_cuda_fill_picks(&be->base);
     const skv_status status = open_device(be, options, err);
     if (status != SKV_OK) {

@@ -156,6 +156,8 @@ struct skv_backend_step {
     size_t n_rows;                 /* T */
     const skv_cuda_step_row *rows; /* of the device, [T] */
     const uint32_t *ids;           /* of the device, [T] */
+    const skv_cuda_span *spans;    /* of the device, [n_spans] */
+    size_t n_spans;
     skv_cuda_set sets[SKV_SET_COUNT];
     skv_cuda_step_angles angles[SKV_STEP_ANGLES];
     size_t n_angles;
@@ -207,6 +209,7 @@ void skv_cuda_fill_linear(skv_backend *table);
 void skv_cuda_fill_steps(skv_backend *table);
 void skv_cuda_fill_attention(skv_backend *table);
 void skv_cuda_fill_experts(skv_backend *table);
+void skv_cuda_fill_states(skv_backend *table);
 void skv_cuda_fill_picks(skv_backend *table);
 
 /** y [n_rows, n] = norm(x[list[i]]), and n_zeros zeros after each; list NULL: i. Scales of e4m3 are

@@ -169,6 +169,12 @@ void skv_cuda_copy(skv_cuda_device *d, void *to, const void *from, size_t n_byte
     keep(d, d->api.copy(address(to), address(from), n_bytes, d->stream), "cuMemcpyDtoDAsync");
 }
 
+void skv_cuda_clear(skv_cuda_device *d, void *at, size_t n_bytes)
+{
+    if (n_bytes == 0 || !begin(d)) return;
+    keep(d, d->api.fill(address(at), 0, n_bytes, d->stream), "cuMemsetD8Async");
+}
+
 void skv_cuda_launch(skv_cuda_device *d, skv_cuda_kernel kernel, skv_cuda_grid grid,
                      const void *args)
 {

@@ -65,6 +65,8 @@ void skv_cuda_settle(skv_cuda_device *device);
 void skv_cuda_get(skv_cuda_device *device, void *host, const void *from, size_t n_bytes);
 /** Memory that does not overlap. */
 void skv_cuda_copy(skv_cuda_device *device, void *to, const void *from, size_t n_bytes);
+/** Makes it zeros. */
+void skv_cuda_clear(skv_cuda_device *device, void *at, size_t n_bytes);
 /** `args` is the kernel's struct. */
 void skv_cuda_launch(skv_cuda_device *device, skv_cuda_kernel kernel, skv_cuda_grid grid,
                      const void *args);

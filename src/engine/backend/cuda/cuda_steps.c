@@ -14,7 +14,7 @@ enum { ALIGNMENT = 64, ROWS_PER_TASK = 8 };
 
 /* Where lists begin in it. */
 typedef struct layout {
-    size_t rows, ids, sets[SKV_SET_COUNT], items[SKV_SET_COUNT], numbers;
+    size_t rows, ids, spans, sets[SKV_SET_COUNT], items[SKV_SET_COUNT], numbers;
     size_t described; /* bytes without the chosen rows */
     size_t end;
 } layout;
@@ -33,6 +33,7 @@ static layout lay_out(const skv_backend_step_limits *limits, size_t n_rows)
     const size_t most = limits->max_rows;
     l.rows = take(&l.described, n_rows, sizeof(skv_cuda_step_row));
     l.ids = take(&l.described, n_rows, sizeof(uint32_t));
+    l.spans = take(&l.described, n_rows, sizeof(skv_cuda_span));
     for (skv_row_set i = 0; i < SKV_SET_CHOSEN; i++) {
         l.sets[i] = take(&l.described, n_rows, sizeof(uint32_t));
         if (i != SKV_SET_WANTED) l.items[i] = take(&l.described, n_rows, sizeof(skv_cuda_item));
@@ -177,10 +178,13 @@ static void take_angles(const skv_cuda_backend *be, skv_backend_step *step,
 static void list_rows(skv_backend_step *step, const skv_backend_step_spec *spec, const layout *l)
 {
     skv_cuda_step_row *rows = (skv_cuda_step_row *)(void *)(step->host + l->rows);
+    skv_cuda_span *spans = (skv_cuda_span *)(void *)(step->host + l->spans);
     size_t row = 0;
     for (size_t s = 0; s < spec->n_spans; s++) {
         const skv_backend_span *span = &spec->spans[s];
         step->tables[s] = span->table;
+        spans[s] = (skv_cuda_span){(uint32_t)span->state, (uint32_t)row, (uint32_t)span->n,
+                                   (uint32_t)span->n_past, (uint32_t)span->n_undo};
         for (size_t i = 0; i < span->n; i++) {
             rows[row++] = (skv_cuda_step_row){.table = span->table ? span->table->at : NULL,
                                               .place = (uint32_t)(span->n_past + i)};
@@ -190,6 +194,8 @@ static void list_rows(skv_backend_step *step, const skv_backend_step_spec *spec,
     step->slots = step->tables[0] ? step->tables[0]->slots : NULL;
     step->rows = (const skv_cuda_step_row *)(const void *)(step->device + l->rows);
     step->ids = (const uint32_t *)(const void *)(step->device + l->ids);
+    step->spans = (const skv_cuda_span *)(const void *)(step->device + l->spans);
+    step->n_spans = spec->n_spans;
 }
 
 static void list_set(skv_backend_step *step, skv_row_set which, const skv_set_spec *spec,

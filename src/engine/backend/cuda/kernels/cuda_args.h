@@ -172,6 +172,56 @@ typedef struct skv_cuda_mix_args {
     uint32_t n, n_terms, store;
 } skv_cuda_mix_args;
 
+/* ---- linear attention ---- */
+
+/* Rows [row0, row0 + n) of a step, which are a sequence's from row n_past on. */
+typedef struct skv_cuda_span {
+    uint32_t state, row0, n, n_past, n_undo;
+} skv_cuda_span;
+
+enum { SKV_CUDA_TAPS_MAX = 8 };
+
+/* As skv_conv_args has it. */
+typedef struct skv_cuda_conv_args {
+    skv_cuda_rows x, gate_in;          /* rows `given` */
+    skv_cuda_rows newest, y, gate_out; /* rows `rows` */
+    const float *weight, *bias;        /* [n_taps, n], [n] or NULL */
+    const skv_cuda_span *spans;
+    const uint32_t *given, *rows; /* [n_given], [n_rows]; NULL: 0, 1, .. */
+    unsigned char *states;        /* [*][state_bytes] */
+    uint64_t state_bytes;
+    uint64_t ring; /* floats from a state's beginning to [ring_rows, ring_ld] */
+    uint32_t ring_rows, ring_ld;
+    uint32_t n_given, n_rows, n, n_taps, silu;
+} skv_cuda_conv_args;
+
+/* As skv_scan_args has it. */
+typedef struct skv_cuda_scan_args {
+    skv_cuda_rows q, out;        /* rows `rows` */
+    skv_cuda_rows k, v;          /* rows of the step */
+    const float *decay, *write;  /* [T, decay_ld], [T, write_ld] or NULL */
+    const float *rate, *dt_bias; /* [n_value_heads]; dt_bias may be NULL; */
+    const float *skip;           /* so may this */
+    const skv_cuda_span *spans;
+    const uint32_t *rows; /* [n_rows]; NULL: 0, 1, .. */
+    unsigned char *states;
+    uint64_t state_bytes;
+    uint64_t s, kept; /* floats from a state's beginning to S, and to rows that are kept */
+    uint32_t kept_ld, max_undo;
+    uint32_t layer, n_rows, decay_ld, write_ld;
+    uint32_t n_key_heads, n_value_heads, key_dim, value_dim;
+    uint32_t tiled, mamba2;
+    float dt_min, dt_max, write_max;
+} skv_cuda_scan_args;
+
+/* As skv_gated_norm_args has it, in place. */
+typedef struct skv_cuda_gated_norm_args {
+    skv_cuda_rows x, z;
+    const float *weight; /* NULL: there is no norm */
+    uint32_t n, per_group, sigmoid, gate_first;
+    float eps, offset;
+} skv_cuda_gated_norm_args;
+
 /* ---- keys and values ---- */
 
 /* A head of a slot. */
@@ -317,6 +367,10 @@ typedef struct skv_cuda_turn_args {
     X(skv_experts_16, skv_cuda_experts_args, 128)                                                  \
     X(skv_experts_64, skv_cuda_experts_args, 128)                                                  \
     X(skv_mix_rows, skv_cuda_mix_args, 128)                                                        \
+    X(skv_conv_rows, skv_cuda_conv_args, 128)                                                      \
+    X(skv_scan_rows, skv_cuda_scan_args, 128)                                                      \
+    X(skv_scan_keep, skv_cuda_scan_args, 128)                                                      \
+    X(skv_gated_norm_rows, skv_cuda_gated_norm_args, 256)                                          \
     X(skv_place_heads, skv_cuda_place_args, 128)                                                   \
     X(skv_attention_merge, skv_cuda_attention_args, 128)                                           \
     X(skv_vote_norms, skv_cuda_votes_args, 128)                                                    \
@@ -380,6 +434,12 @@ static inline uint32_t skv_cuda_decode_shared(uint32_t head_dim, uint32_t type)
 static inline uint32_t skv_cuda_experts_shared(uint32_t m)
 {
     return SKV_CUDA_EXPERT_STAGES * (m + 64) * 128;
+}
+
+/* S of 32 columns, and k, q and what else there is of 4 rows. */
+static inline uint32_t skv_cuda_scan_shared(uint32_t key_dim)
+{
+    return key_dim * (40 + 8) * 4 + 4 * 32;
 }
 
 /* A token's query heads of one KV head, as f32, and room for reductions. */

@@ -1,0 +1,9 @@
+/* Tests of the CUDA back end that test_cuda_backend.c runs besides its own. */
+#ifndef SKV_TESTS_CHECK_CUDA_BACKEND_H
+#define SKV_TESTS_CHECK_CUDA_BACKEND_H
+
+/** Sequences of hybrid models in steps of any size beside one another, in slots that are used
+ * again, shared, and kept by a prefix cache. */
+void its_states_go_on(void **state);
+
+#endif
