@@ -2,6 +2,7 @@
 #include "options.h"
 
 #include "common/sampling_fields.h"
+#include "skv/ranks.h"
 #include "skv/serve.h"
 
 #define ON(command) (UINT32_C(1) << CLI_##command)
@@ -534,6 +535,9 @@ static const cli_option rows[] = {
                    "(the model's context, at most " SKV_TEXT_OF(SKV_CONTEXT_DEFAULT) ")"),
     OPTION(RUNS | ON(TUNE) | ON(INFO) | ON(DOCTOR), "--device", "NAME", TEXT, device,
            .help = "where to compute (cpu): swiftkv devices lists what there is"),
+    OPTION(RUNS, "--gpus", "N", SIZE, gpus, 1, SKV_RANKS_THREADS_MAX,
+           .help =
+               "with --device cuda: GPUs of this machine that hold a part of the model each (1)"),
     OPTION(RUNS | ON(TUNE) | ON(TRANSFORM), "--cpu",
            "best|ref|avx2|avxvnni|avx512|amx|amx-strided|amx-paired|amx-whole|amx-attention|neon",
            WORD, cpu, .help = "instruction set, and the form of its kernels"),

@@ -27,6 +27,21 @@ SKV_CHECKED skv_status skv_ranks_follow(const skv_team *team, skv_error *err);
 /** Rank 0, when its engines are closed: the others return from skv_ranks_follow. */
 SKV_CHECKED skv_status skv_ranks_end(const skv_team *team, skv_error *err);
 
+/* ---- ranks that are threads of this program, such as one for each GPU ---- */
+
+enum { SKV_RANKS_THREADS_MAX = 16 };
+
+typedef struct skv_ranks_threads skv_ranks_threads;
+
+/** Starts the threads of ranks 1 to n - 1, which follow; rank i computes on device i of the kind
+ * that skv_engine_options.device names. */
+SKV_CHECKED skv_status skv_ranks_threads_start(size_t n, skv_ranks_threads **out, skv_error *err);
+/** The team of rank 0, for skv_engine_options.team, until skv_ranks_threads_end. */
+SKV_API const skv_team *skv_ranks_threads_team(const skv_ranks_threads *threads);
+/** Ends and frees them when all engines are closed, in place of skv_ranks_end; returns the failure
+ * that has ended one before. NULL: nothing happens. */
+SKV_CHECKED skv_status skv_ranks_threads_end(skv_ranks_threads *threads, skv_error *err);
+
 /* Bytes that all ranks of an engine together have sent since it was opened. */
 typedef struct skv_ranks_traffic {
     size_t ranks;        /* 1: nothing is sent */
