@@ -1,7 +1,7 @@
 /*
  * Several GPUs that compute one model, emulated ones by way of fake_driver.c: sums over ranks are
- * those of the host to the bit, results are near those of the processor, and a GPU that is missing is
- * told. The driver refuses copies and kernels that do not wait for another GPU as they must.
+ * those of the host to the bit, results are near those of the processor, and a GPU that is missing
+ * is told. The driver refuses copies and kernels that do not wait for another GPU as they must.
  */
 #include <math.h>
 #include <stdio.h>
