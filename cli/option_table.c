@@ -2,6 +2,7 @@
 #include "options.h"
 
 #include "common/sampling_fields.h"
+#include "skv/ranks.h"
 #include "skv/serve.h"
 
 #define ON(command) (UINT32_C(1) << CLI_##command)
@@ -534,13 +535,13 @@ static const cli_option rows[] = {
                    "(the model's context, at most " SKV_TEXT_OF(SKV_CONTEXT_DEFAULT) ")"),
     OPTION(RUNS | ON(TUNE) | ON(INFO) | ON(DOCTOR), "--device", "NAME", TEXT, device,
            .help = "where to compute (cpu): swiftkv devices lists what there is"),
-    OPTION(
-        RUNS |
-            ON(TUNE) | ON(TRANSFORM),
-        "--cpu",
-        "best|ref|avx2|avxvnni|avx512|amx|amx-strided|amx-paired|amx-few|amx-whole|amx-attention|"
-        "amx-q|neon",
-        WORD, cpu, .help = "instruction set, and the form of its kernels"),
+    OPTION(RUNS, "--gpus", "N", SIZE, gpus, 1, SKV_RANKS_THREADS_MAX,
+           .help =
+               "with --device cuda: GPUs of this machine that hold a part of the model each (1)"),
+    OPTION(RUNS | ON(TUNE) | ON(TRANSFORM), "--cpu",
+           "best|ref|avx2|avxvnni|avx512|amx|amx-strided|amx-paired|amx-few|amx-whole|"
+            "amx-attention|amx-q|neon",
+           WORD, cpu, .help = "instruction set, and the form of its kernels"),
     OPTION(RUNS | ON(TUNE), "--chunk", "N", SIZE, step_tokens, 1, 1 << 20,
            .help = "most tokens of a step (" SKV_TEXT_OF(SKV_STEP_TOKENS_DEFAULT) ")"),
     OPTION(RUNS, "--evict", "METHOD:C,...", PARSED, eviction, .parse = cli_parse_eviction,

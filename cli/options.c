@@ -154,12 +154,20 @@ static int check_load(const cli_options *o)
     return CLI_DONE;
 }
 
+static int check_gpus(const cli_options *o)
+{
+    if (o->gpus < 2 || (o->device && strcmp(o->device, "cpu") != 0)) return CLI_DONE;
+    return cli_usage("--gpus %zu: needs a device that is not the processor, like --device cuda",
+                     o->gpus);
+}
+
 static int check_command(const cli_options *o)
 {
     skv_error err = {0};
     int status = check_inputs(o);
     if (status == CLI_DONE && o->device)
         status = cli_check(skv_device_check(o->device, &err), &err);
+    if (status == CLI_DONE) status = check_gpus(o);
     if (status != CLI_DONE) return status;
     switch (o->command) {
     case CLI_GENERATE: return check_grammars(o);

@@ -71,6 +71,7 @@ struct cli_options {
     skv_kv kv;
     skv_prefill prefill;
     const char *cpu, *device; /* device: NULL is cpu */
+    size_t gpus;              /* 0: one */
     skv_pruning pruning;
     skv_ffn_skip ffn_skip;
     double early_exit;    /* 0: none */

@@ -119,17 +119,20 @@ static double share_of_affinity(const skv_processor_set *mine, const skv_process
 }
 
 /* The default number of threads: by affinity, and no more than this process's part of the time that
- * control groups allow, which the processes of a machine use together. */
-static size_t share_of_processors(MPI_Comm comm)
+ * control groups allow, which the processes of a machine use together. *place: the
+ * process among them. */
+static size_t share_of_processors(MPI_Comm comm, size_t *place)
 {
     MPI_Comm local;
     skv_processor_set mine;
-    int n = 1;
+    int n = 1, rank = 0;
     skv_processors_get(&mine);
     if (MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local) != MPI_SUCCESS) {
         return 1;
     }
     MPI_Comm_size(local, &n);
+    MPI_Comm_rank(local, &rank);
+    *place = (size_t)rank;
     skv_processor_set *all = cli_alloc((size_t)n, sizeof *all);
     double processors = 0;
     if (MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, local) ==
@@ -150,17 +153,19 @@ static int join(cli_team *team)
     if (check(MPI_Comm_dup(MPI_COMM_WORLD, &team->comm), "start", &err) != SKV_OK) {
         return cli_fail("%s", err.text);
     }
+    size_t place = 0;
     MPI_Comm_set_errhandler(team->comm, MPI_ERRORS_RETURN);
     MPI_Comm_rank(team->comm, &rank);
     MPI_Comm_size(team->comm, &size);
     team->table = (skv_team){.ctx = team,
                              .rank = (size_t)rank,
                              .size = (size_t)size,
-                             .threads = share_of_processors(team->comm),
+                             .threads = share_of_processors(team->comm, &place),
                              .gather = gather,
                              .exchange = exchange,
                              .share = share,
                              .collect = collect};
+    team->table.device = place;
     return CLI_DONE;
 }
 

@@ -58,16 +58,35 @@ static int lead(cli_options *options, const skv_team *team)
     return ended == SKV_OK || status != CLI_DONE ? status : cli_check(ended, &err);
 }
 
+/* A GPU each, in threads of this process. */
+static int run_on_gpus(cli_options *options)
+{
+    skv_error err = {0};
+    skv_ranks_threads *threads = NULL;
+    int status = cli_check(skv_ranks_threads_start(options->gpus, &threads, &err), &err);
+    if (status != CLI_DONE) return status;
+    options->team = skv_ranks_threads_team(threads);
+    status = run(options);
+    options->team = NULL;
+    const skv_status ended = skv_ranks_threads_end(threads, &err);
+    return ended == SKV_OK || status != CLI_DONE ? status : cli_check(ended, &err);
+}
+
 int cli_ranks_run(cli_options *options)
 {
     cli_team *joined = NULL;
     if (!divides_models(options->command)) return run(options);
     int status = cli_team_join(&joined);
     if (status != CLI_DONE) return status;
-    if (!joined) return run(options);
+    if (!joined) return options->gpus > 1 ? run_on_gpus(options) : run(options);
     const skv_team *team = cli_team_table(joined);
     const bool leads = cli_team_speaks(joined);
-    status = leads ? lead(options, team) : follow(options, team);
+    if (options->gpus > 1) {
+        status = leads ? cli_usage("--gpus %zu: under mpirun each process has a GPU", options->gpus)
+                       : CLI_DONE;
+    } else {
+        status = leads ? lead(options, team) : follow(options, team);
+    }
     if (!leads && status != CLI_DONE) cli_team_abort(joined);
     cli_team_leave(joined);
     return status;

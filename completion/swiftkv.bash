@@ -7,21 +7,21 @@ _swiftkv_options() {
     info) echo '--kv-layers --group --context --available --threads --as-papers --kv --device --json
         --download --help' ;;
     similarity) echo '--text --threads --weights --kv --prefill --prune --ffn-skip --early-exit --lora --ctx
-        --device --cpu --chunk --evict --snapkv --svg --json --download --help' ;;
+        --device --gpus --cpu --chunk --evict --snapkv --svg --json --download --help' ;;
     transform) echo '--text --kv-layers --group --keep-layers --exit-words --init --tokens --ridge --ridge-to
         --seq --threads --weights --lora --cpu --download --help' ;;
     quantize) echo '--weights --group --text --method --threads --download --help' ;;
     generate) echo '-p --file --ids-file --parse-special -n --temp --top-k --top-p --min-p --repeat-penalty
         --presence-penalty --frequency-penalty --repeat-last-n --seed --stop --ignore-eos --json-object
         --json-schema --regex --grammar --kv-tokens --threads --weights --kv --prefill --prune --ffn-skip
-        --early-exit --lora --ctx --device --cpu --chunk --evict --speculate --draft --snapkv --dump-kept
-        --json --download --help' ;;
+        --early-exit --lora --ctx --device --gpus --cpu --chunk --evict --speculate --draft --snapkv
+        --dump-kept --json --download --help' ;;
     chat) echo '--system --allow-special-text --template --raw -n --temp --top-k --top-p --min-p
         --repeat-penalty --presence-penalty --frequency-penalty --repeat-last-n --seed --stop --threads
-        --weights --kv --prefill --prune --ffn-skip --early-exit --lora --ctx --device --cpu --chunk --evict
-        --speculate --draft --snapkv --download --help' ;;
+        --weights --kv --prefill --prune --ffn-skip --early-exit --lora --ctx --device --gpus --cpu --chunk
+        --evict --speculate --draft --snapkv --download --help' ;;
     score) echo '-p --file --ids-file --threads --weights --kv --prefill --prune --ffn-skip --early-exit
-        --lora --ctx --device --cpu --chunk --evict --snapkv --json --download --help' ;;
+        --lora --ctx --device --gpus --cpu --chunk --evict --snapkv --json --download --help' ;;
     tokenize) echo '-p --file --ids-file --decode --add-special --parse-special --json --download --help' ;;
     render) echo '--messages --tools --vars --add-generation-prompt --download --help' ;;
     cache) echo '--template --prompt-strip --json --download --help' ;;
@@ -37,20 +37,21 @@ _swiftkv_options() {
         --cache-shift --no-teacher --connections --connections-per-ip --max-body --memory --request-memory
         --request-work --request-seconds --connection-stack --header-timeout --body-timeout --stall-timeout
         --ping-interval --shutdown-timeout --watchdog --threads --weights --kv --prefill --prune --ffn-skip
-        --early-exit --lora --ctx --device --cpu --chunk --evict --speculate --draft --snapkv --download
-        --help' ;;
+        --early-exit --lora --ctx --device --gpus --cpu --chunk --evict --speculate --draft --snapkv
+        --download --help' ;;
     load) echo '--chat --model --api-key-file --prompt --gen --ignore-eos --text --vocab --rate --arrivals
         --trace --time-scale --length-scale --clients --requests --duration --warmup --timeout --cancel
         --cancel-within --goodput --methods --extra-body --seed --log --out --svg --json --help' ;;
     bench) echo '--kv-layers --group --exit-words --preset --prompt --gen --batch --repeat --compare --peak
         --costs --replay --threads --weights --kv --prefill --prune --ffn-skip --early-exit --lora --ctx
-        --device --cpu --chunk --evict --speculate --draft --snapkv --json --download --help' ;;
+        --device --gpus --cpu --chunk --evict --speculate --draft --snapkv --json --download --help' ;;
     compare) echo '-p --file -n --seed --prose --task --lengths --count --threads --weights --kv --prefill
-        --prune --ffn-skip --early-exit --lora --ctx --device --cpu --chunk --evict --speculate --draft
+        --prune --ffn-skip --early-exit --lora --ctx --device --gpus --cpu --chunk --evict --speculate --draft
         --snapkv --json --download --help' ;;
     eval) echo '--task --lengths --count --depths --scored -n --seed --prose --primer --no-template
         --reference --log --resume --threads --weights --kv --prefill --prune --ffn-skip --early-exit --lora
-        --ctx --device --cpu --chunk --evict --speculate --draft --snapkv --svg --json --download --help' ;;
+        --ctx --device --gpus --cpu --chunk --evict --speculate --draft --snapkv --svg --json --download
+        --help' ;;
     tune) echo '--task --lengths --count --scored -n --seed --prose --primer --no-template --log --resume
         --floor --text --cost --also --work --prompt --gen --repeat --threads --weights --kv --ctx --device
         --cpu --chunk --speculate --json --download --help' ;;
@@ -103,23 +104,23 @@ _swiftkv_values() {
     distill:--cpu | train:--cpu) echo 'best ref avx2 avxvnni avx512 amx neon' ;;
     quantize:--weights) echo 'int4 int8' ;;
     *:--kv-layers | *:--group | *:--context | *:--available | *:--threads | *:--device | *:--lora | *:--ctx \
-        | *:--chunk | *:--snapkv | *:--exit-words | *:--tokens | *:--ridge | *:--seq | *:-p | *:-n | *:--temp | *:--top-k \
-        | *:--top-p | *:--min-p | *:--repeat-penalty | *:--presence-penalty | *:--frequency-penalty | *:--repeat-last-n \
-        | *:--seed | *:--stop | *:--regex | *:--kv-tokens | *:--system | *:--prompt-strip | *:--host | *:--port | *:--rpm \
-        | *:--tpm | *:--max-loaded | *:--models-memory | *:--name | *:--cors-origin | *:--chat-template-kwargs \
-        | *:--idle-read | *:--step-ms | *:--mask-seconds | *:--max-running | *:--max-queue | *:--max-queue-tokens \
-        | *:--queue-timeout | *:--state-checkpoints | *:--slot-save-bytes | *:--cache-disk-bytes | *:--cache-store \
-        | *:--cache-store-timeout | *:--prefill-from | *:--prefill-above | *:--prefill-timeout | *:--connections \
-        | *:--connections-per-ip | *:--max-body | *:--memory | *:--request-memory | *:--request-work \
-        | *:--request-seconds | *:--connection-stack | *:--header-timeout | *:--body-timeout | *:--stall-timeout \
-        | *:--ping-interval | *:--shutdown-timeout | *:--watchdog | *:--prompt | *:--gen | *:--vocab | *:--rate \
-        | *:--time-scale | *:--length-scale | *:--clients | *:--requests | *:--duration | *:--warmup | *:--timeout \
-        | *:--cancel | *:--cancel-within | *:--goodput | *:--methods | *:--extra-body | *:--batch | *:--repeat \
-        | *:--lengths | *:--count | *:--depths | *:--scored | *:--floor | *:--stages | *:--checkpoint-every | *:--tau \
-        | *:--hidden-loss-mult | *:--router-loss | *:--layers | *:--base-loss | *:--auxiliary-loss \
-        | *:--consistency-loss | *:--beta1 | *:--beta2 | *:--eps | *:--weight-decay | *:--clip | *:--held-out | *:--steps \
-        | *:--rows | *:--fuse | *:--accumulate | *:--lr | *:--final-lr | *:--first | *:--tokens-min | *:--tokens-max \
-        | *:--questions | *:--size) ;;
+        | *:--gpus | *:--chunk | *:--snapkv | *:--exit-words | *:--tokens | *:--ridge | *:--seq | *:-p | *:-n | *:--temp \
+        | *:--top-k | *:--top-p | *:--min-p | *:--repeat-penalty | *:--presence-penalty | *:--frequency-penalty \
+        | *:--repeat-last-n | *:--seed | *:--stop | *:--regex | *:--kv-tokens | *:--system | *:--prompt-strip | *:--host \
+        | *:--port | *:--rpm | *:--tpm | *:--max-loaded | *:--models-memory | *:--name | *:--cors-origin \
+        | *:--chat-template-kwargs | *:--idle-read | *:--step-ms | *:--mask-seconds | *:--max-running | *:--max-queue \
+        | *:--max-queue-tokens | *:--queue-timeout | *:--state-checkpoints | *:--slot-save-bytes \
+        | *:--cache-disk-bytes | *:--cache-store | *:--cache-store-timeout | *:--prefill-from | *:--prefill-above \
+        | *:--prefill-timeout | *:--connections | *:--connections-per-ip | *:--max-body | *:--memory \
+        | *:--request-memory | *:--request-work | *:--request-seconds | *:--connection-stack | *:--header-timeout \
+        | *:--body-timeout | *:--stall-timeout | *:--ping-interval | *:--shutdown-timeout | *:--watchdog | *:--prompt \
+        | *:--gen | *:--vocab | *:--rate | *:--time-scale | *:--length-scale | *:--clients | *:--requests | *:--duration \
+        | *:--warmup | *:--timeout | *:--cancel | *:--cancel-within | *:--goodput | *:--methods | *:--extra-body \
+        | *:--batch | *:--repeat | *:--lengths | *:--count | *:--depths | *:--scored | *:--floor | *:--stages \
+        | *:--checkpoint-every | *:--tau | *:--hidden-loss-mult | *:--router-loss | *:--layers | *:--base-loss \
+        | *:--auxiliary-loss | *:--consistency-loss | *:--beta1 | *:--beta2 | *:--eps | *:--weight-decay | *:--clip \
+        | *:--held-out | *:--steps | *:--rows | *:--fuse | *:--accumulate | *:--lr | *:--final-lr | *:--first \
+        | *:--tokens-min | *:--tokens-max | *:--questions | *:--size) ;;
     *:--text | *:--svg | *:--file | *:--ids-file | *:--json-schema | *:--grammar | *:--draft | *:--dump-kept \
         | *:--messages | *:--tools | *:--vars | *:--api-key-file | *:--request-log | *:--slot-save-path | *:--cache-dir \
         | *:--cache-key-file | *:--cache-store-auth | *:--cache-store-ca | *:--cache-store-cert | *:--cache-store-key \

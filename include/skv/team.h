@@ -9,6 +9,7 @@
 #ifndef SKV_TEAM_H
 #define SKV_TEAM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "skv/api.h"
@@ -32,6 +33,12 @@ typedef struct skv_team {
      * Process 0 gives none, and its part of `all` stays as it is. Only skv/ranks.h needs it: NULL
      * is fine for training. */
     skv_status (*collect)(void *ctx, const void *mine, void *all, size_t n, skv_error *err);
+    /* Which of its machine's devices this process computes on, from 0, where it is not the
+     * processor: skv_engine_options.device. */
+    size_t device;
+    /* The processes are threads of one program: an address that `gather` collects is good for all,
+     * so their devices can copy from each other. */
+    bool one_memory;
 } skv_team;
 
 SKV_END

@@ -308,8 +308,6 @@ static const skv_refusal rules[] = {
      "the device's results of a row depend on the rows beside it"},
     {{[SKV_AXIS_DEVICE] = INEXACT, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_READ)},
      "keys and values that a reader stores would not be those that the answering server computes"},
-    {{[SKV_AXIS_DEVICE] = INEXACT, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_RANKS)},
-     "ranks add up their parts in the memory of the host, with the bits of one processor"},
 };
 
 const skv_refusal *skv_refusal_at(size_t i)

@@ -220,6 +220,21 @@ static void sum_over_ranks(void *ranks, float *x, size_t n)
     skv_ranks_sum(ranks, x, n);
 }
 
+static bool meet_ranks(void *ranks, const void *mine, void *all, size_t n, size_t n_summed)
+{
+    return skv_ranks_meet(ranks, mine, all, n, n_summed);
+}
+
+static skv_backend_ranks backend_ranks(const skv_engine *e)
+{
+    if (!e->ranks) return (skv_backend_ranks){.n = 0};
+    return (skv_backend_ranks){.rank = skv_ranks_rank(e->ranks),
+                               .n = skv_ranks_size(e->ranks),
+                               .ctx = e->ranks,
+                               .sum = sum_over_ranks,
+                               .meet = e->options.team->one_memory ? meet_ranks : NULL};
+}
+
 static bool unpacks(const skv_load_options *load)
 {
     const bool floats = load->type == SKV_WEIGHT_F32 || load->type == SKV_WEIGHT_BF16;
@@ -232,8 +247,7 @@ static skv_backend_limits backend_limits(const skv_engine *e)
     skv_backend_limits limits = {.max_rows = e->options.step_tokens,
                                  .max_group = 1,
                                  .max_kv_rows = e->options.context,
-                                 .sum = e->ranks ? sum_over_ranks : NULL,
-                                 .sum_ctx = e->ranks,
+                                 .ranks = backend_ranks(e),
                                  .batch_invariant = e->options.batch_invariant,
                                  .unpacks = unpacks(&own)};
     add_limits(&limits, e->config);
@@ -443,8 +457,11 @@ static skv_status prepare(skv_engine *e, const char *preset, skv_error *err)
     SKV_TRY(resolve_options(e, err));
     SKV_TRY(divide_model(e, err));
     SKV_TRY(skv_pool_create(e->options.threads, &e->pool, err));
-    const skv_backend_options backend = {
-        .device = e->options.device, .threads = e->pool, .level = e->level, .form = e->form};
+    const skv_backend_options backend = {.device = e->options.device,
+                                         .ordinal = e->options.team ? e->options.team->device : 0,
+                                         .threads = e->pool,
+                                         .level = e->level,
+                                         .form = e->form};
     SKV_TRY(skv_backend_create(&backend, &e->be, err));
     /* Once more by the report of the device itself; `no_skip` may have another reason by now. */
     SKV_TRY(check_methods(e, skv_device_value(e->be->promises), false, err));

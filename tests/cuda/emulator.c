@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "emulator.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,9 +81,34 @@ unsigned long long emu_bank_conflicts(void)
     return bank_conflicts;
 }
 
+/* Those of the thread that ends the program; others free theirs when they end. */
 __attribute__((destructor)) static void free_lanes(void)
 {
     free(lanes);
+}
+
+static pthread_key_t lanes_key;
+static pthread_once_t lanes_once = PTHREAD_ONCE_INIT;
+
+static void free_own(void *own)
+{
+    for (size_t i = 0; i < LANES_MAX; i++) {
+        if (lanes[i].stack) (void)munmap(lanes[i].stack, STACK_BYTES);
+    }
+    free(own);
+    lanes = NULL;
+}
+
+static void make_key(void)
+{
+    if (pthread_key_create(&lanes_key, free_own) != 0) emu_fail("no key of threads");
+}
+
+static void make_lanes(void)
+{
+    (void)pthread_once(&lanes_once, make_key);
+    lanes = calloc(LANES_MAX, sizeof *lanes);
+    if (!lanes || pthread_setspecific(lanes_key, lanes) != 0) emu_fail("no memory");
 }
 
 /* ---- switching ---- */
@@ -389,8 +415,8 @@ void emu_launch(void (*run)(const void *args), const void *args, emu_index grid,
     void *shared = NULL;
     if (threads % WARP != 0 || threads > LANES_MAX || threads == 0) emu_fail("threads of a block");
     if (shared_bytes > SKV_CUDA_SHARED_MAX) emu_fail("more shared memory than every card has");
-    if (!lanes) lanes = calloc(LANES_MAX, sizeof *lanes);
-    if (!lanes || posix_memalign(&shared, 1024, shared_bytes + 1) != 0) emu_fail("no memory");
+    if (!lanes) make_lanes();
+    if (posix_memalign(&shared, 1024, shared_bytes + 1) != 0) emu_fail("no memory");
     kernel = run;
     kernel_args = args;
     shared_size = shared_bytes;

@@ -5,6 +5,7 @@
  * shape than the one that was asked for. With SKV_FAKE_NO_FP8 it is one that has no products of
  * e4m3. What is left at the end is a fault.
  */
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +31,7 @@ typedef struct description {
     const float *scales[2]; /* the device's */
 } description;
 
-static int n_left;
+static atomic_int n_left;
 
 __attribute__((destructor)) static void check_end(void)
 {

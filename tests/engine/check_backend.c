@@ -442,7 +442,7 @@ static const skv_backend_limits all_limits = {
     .head_dim = CHECK_HEAD_DIM,
     .max_group = CHECK_HEADS,
     .max_kv_rows = CHECK_KV_ROWS,
-    .sum = check_ranks_sum,
+    .ranks = {.n = 2, .sum = check_ranks_sum},
     .vocab = CHECK_VOCAB,
 };
 
@@ -521,7 +521,7 @@ int skv_check_backend(skv_backend *be, uint64_t seed, FILE *out)
     skv_rng_init(&c.rng, seed);
     find_shapes(&c);
     find_parts(&c);
-    c.limits.sum_ctx = &one;
+    c.limits.ranks.ctx = &one;
     if (be->reserve(be, &c.limits, &err) != SKV_OK) give_up(err.text);
     make_spares(&c);
     measure_unit(&c);

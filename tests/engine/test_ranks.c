@@ -261,6 +261,52 @@ static void test_evictions(void **state)
     }
 }
 
+/* ---- ranks that are threads of this program ---- */
+
+static void test_threads(void **state)
+{
+    int32_t ids[N_IDS];
+    skv_error err = {0};
+    (void)state;
+    make_ids(ids, N_IDS);
+    for (size_t n = 1; n <= 4; n += n) {
+        skv_ranks_threads *threads = NULL;
+        result one, out = {.n_tokens = 0};
+        run(MODELS "llama-mha", n, NULL, &one);
+        assert_int_equal(skv_ranks_threads_start(n, &threads, &err), SKV_OK);
+        skv_engine_options options = exact(NULL);
+        options.team = skv_ranks_threads_team(threads);
+        skv_engine *engine = open_or_fail(MODELS "llama-mha", &options);
+        assert_int_equal(skv_score(engine, ids, N_IDS, out.logprobs, NULL, &err), SKV_OK);
+        generate(engine, ids, N_IDS, NULL, &out);
+        assert_int_equal(skv_engine_traffic(engine).sum_bytes, one.traffic.sum_bytes);
+        skv_engine_close(engine);
+        assert_int_equal(skv_ranks_threads_end(threads, &err), SKV_OK);
+        expect_near("threads", &one, &out, 0);
+    }
+    skv_ranks_threads *none = NULL;
+    assert_int_equal(skv_ranks_threads_start(SKV_RANKS_THREADS_MAX + 1, &none, &err), SKV_RANGE);
+    assert_int_equal(skv_ranks_threads_end(NULL, &err), SKV_OK);
+}
+
+/* A follower that ends does so for all: nobody waits for it. */
+static void test_a_thread_that_fails(void **state)
+{
+    unsigned char block[SKV_TOLD_BLOCK] = {0}, all[3 * SKV_TOLD_BLOCK];
+    const skv_told nonsense = {.what = SKV_TOLD_FORGET + 1};
+    skv_ranks_threads *threads = NULL;
+    skv_error err = {0};
+    (void)state;
+    assert_int_equal(skv_ranks_threads_start(3, &threads, &err), SKV_OK);
+    const skv_team *team = skv_ranks_threads_team(threads);
+    memcpy(block, &nonsense, sizeof nonsense);
+    assert_int_equal(team->share(team->ctx, block, sizeof block, &err), SKV_OK);
+    assert_int_equal(team->gather(team->ctx, block, all, sizeof block, &err), SKV_ARGUMENT);
+    assert_non_null(strstr(err.text, " of 3: ranks: an engine that is not here"));
+    assert_int_equal(skv_ranks_threads_end(threads, &err), SKV_ARGUMENT);
+    assert_int_equal(strncmp(err.text, "process ", 8), 0);
+}
+
 /* ---- what is sent ---- */
 
 /* Bytes of the sums of n floats: few of them go whole to every other rank, of more each rank gets
@@ -451,6 +497,8 @@ int main(void)
         cmocka_unit_test(test_the_results_of_one_process),
         cmocka_unit_test(test_four_ranks),
         cmocka_unit_test(test_evictions),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_a_thread_that_fails),
         cmocka_unit_test(test_traffic),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_sizes_of_messages),

@@ -200,6 +200,9 @@ class MemoryTest(CliTest):
                 self.assertEqual((refused.returncode, refused.stdout, refused.stderr),
                                  (1, "", f"swiftkv: device {device}: {why}\n"))
         self.refuses(2, ("tokenize", PLAIN, "-p", "a", "--device", "cpu"), "--device")
+        self.assertEqual(run(*words, "--gpus", 1).stdout, run(*words).stdout)
+        for device in ((), ("--device", "cpu")):
+            self.refuses(2, (*words, "--gpus", 2, *device), "--gpus 2: needs a device that is not the processor")
 
     def test_report(self):
         """In a folder and by a user whose names would be seen; nothing that it tries fails, and levels agree."""

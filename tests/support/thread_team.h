@@ -91,7 +91,15 @@ static inline void open_hub(hub *h, size_t size)
 static inline skv_team join_hub(hub *h, member *m, size_t rank)
 {
     *m = (member){h, rank};
-    return (skv_team){m, rank, h->size, 1, gather, exchange, share, collect};
+    return (skv_team){.ctx = m,
+                      .rank = rank,
+                      .size = h->size,
+                      .threads = 1,
+                      .gather = gather,
+                      .exchange = exchange,
+                      .share = share,
+                      .collect = collect,
+                      .device = rank};
 }
 
 #endif

@@ -29,6 +29,7 @@
 
 #include "backend/bytes.h"
 #include "backend/pick.h"
+#include "backend/ranks.h"
 #include "backend/turn_job.h"
 #include "base/fail.h"
 #include "base/quant.h"
@@ -552,9 +553,7 @@ typedef struct skv_backend_limits {
     size_t max_kv_rows; /* longest sequence */
     size_t max_experts; /* of a layer; 0: `route` is not called */
     size_t max_active;  /* experts of a row */
-    /* x [n] becomes its sum over ranks, the same bits on each, for `sum`; NULL: there are none. */
-    void (*sum)(void *ctx, float *x, size_t n);
-    void *sum_ctx; /* borrowed until the next `reserve` */
+    skv_backend_ranks ranks;
     /* The largest key_dim and value_dim of a scan; 0: it is not called. */
     size_t state_key_dim, state_value_dim;
     size_t vocab; /* longest row of logits; 0: nothing is picked */
@@ -770,7 +769,7 @@ struct skv_backend {
     void (*gather)(skv_backend *be, const skv_backend_step *step, skv_rows x, size_t n,
                    skv_row_set from, skv_row_set to);
     /* x F32 [n_rows, n] becomes its sum over ranks; x.ld is n. A device that cannot reach the
-     * others itself waits, and calls skv_backend_limits.sum. */
+     * others itself waits, and calls skv_backend_ranks.sum. */
     void (*sum)(skv_backend *be, skv_rows x, size_t n_rows, size_t n);
     /* to[i, :] = from[i, :] for i < n_rows, n columns; kinds may differ. */
     void (*copy_rows)(skv_backend *be, skv_rows to, skv_rows from, size_t n_rows, size_t n);

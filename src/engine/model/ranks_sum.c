@@ -182,6 +182,17 @@ void skv_ranks_sum(skv_ranks *ranks, float *x, size_t n)
     skv_ranks_fail(ranks, skv_team_sum(&ranks->counted, x, n, ranks->scratch, &err), &err);
 }
 
+bool skv_ranks_meet(skv_ranks *ranks, const void *mine, void *all, size_t n, size_t n_summed)
+{
+    const skv_team *team = ranks->team;
+    skv_error err = {0};
+    if (ranks->status != SKV_OK) return false;
+    ranks->traffic.sum_bytes += team->size * (team->size - 1) * n_summed * sizeof(float);
+    ranks->traffic.n_sums += n_summed > 0;
+    skv_ranks_fail(ranks, team->gather(team->ctx, mine, all, n, &err), &err);
+    return ranks->status == SKV_OK;
+}
+
 void skv_ranks_share(skv_ranks *ranks, void *data, size_t n)
 {
     skv_error err = {0};

@@ -85,31 +85,43 @@ static skv_status take_message(follower *f, order *out, skv_error *err)
 
 /* ---- engines ---- */
 
+/* Texts that follow each other in a message, each copied to `to` with a zero behind it. */
+static const char *take_text(const unsigned char **from, uint64_t n, char **to)
+{
+    char *text = *to;
+    memcpy(text, *from, n);
+    text[n] = 0;
+    *from += n;
+    *to += n + 1;
+    return n > 0 ? text : NULL;
+}
+
 /* One that fails here fails on all ranks, and rank 0 says why. */
 static skv_status open_engine(follower *f, const order *o, skv_error *err)
 {
     skv_told_open told;
-    char text[2 * SKV_TOLD_TEXT + 2];
+    char texts[3 * SKV_TOLD_TEXT];
     SKV_REQUIRE(o->head.n_bytes >= sizeof told && f->n_engines < ENGINES_MAX, err, SKV_FORMAT,
                 "ranks: a message of %zu bytes", (size_t)o->head.n_bytes);
     memcpy(&told, o->body, sizeof told);
     SKV_REQUIRE(told.version == SKV_TOLD_VERSION && told.n_path < SKV_TOLD_TEXT &&
-                    told.n_level < SKV_TOLD_TEXT,
+                    told.n_level < SKV_TOLD_TEXT && told.n_device < SKV_TOLD_TEXT,
                 err, SKV_UNSUPPORTED, "ranks: process 0 has another version of the program");
-    SKV_REQUIRE(o->head.n_bytes - sizeof told == told.n_path + told.n_level, err, SKV_FORMAT,
-                "ranks: a message of %zu bytes for texts of %zu and %zu", (size_t)o->head.n_bytes,
-                (size_t)told.n_path, (size_t)told.n_level);
-    memcpy(text, o->body + sizeof told, told.n_path);
-    text[told.n_path] = 0;
-    char *level = text + told.n_path + 1;
-    memcpy(level, o->body + sizeof told + told.n_path, told.n_level);
-    level[told.n_level] = 0;
+    SKV_REQUIRE(o->head.n_bytes - sizeof told == told.n_path + told.n_level + told.n_device, err,
+                SKV_FORMAT, "ranks: a message of %zu bytes for texts of %zu, %zu and %zu",
+                (size_t)o->head.n_bytes, (size_t)told.n_path, (size_t)told.n_level,
+                (size_t)told.n_device);
+    const unsigned char *from = o->body + sizeof told;
+    char *to = texts;
+    const char *path = take_text(&from, told.n_path, &to);
+    told.options.cpu = take_text(&from, told.n_level, &to);
+    told.options.device = take_text(&from, told.n_device, &to);
     told.options.team = f->team;
-    if (told.n_level > 0) told.options.cpu = level;
+    SKV_REQUIRE(path, err, SKV_FORMAT, "ranks: a message without a path");
     skv_engine *engine = NULL;
     const skv_status status = o->head.mark
-                                  ? skv_engine_open_preset(text, &told.options, &engine, err)
-                                  : skv_engine_open(text, &told.options, &engine, err);
+                                  ? skv_engine_open_preset(path, &told.options, &engine, err)
+                                  : skv_engine_open(path, &told.options, &engine, err);
     if (status == SKV_OK) f->engines[f->n_engines++] = (own_engine){o->head.engine, engine, NULL};
     return SKV_OK;
 }

@@ -65,13 +65,16 @@ skv_status skv_tell_open(skv_engine *e, const char *path, bool preset, skv_error
 {
     if (!tells(e)) return SKV_OK;
     const char *level = e->options.cpu ? e->options.cpu : "";
+    const char *device = e->options.device ? e->options.device : "";
     skv_told_open told = {.options = e->options,
                           .n_path = strlen(path),
                           .n_level = strlen(level),
+                          .n_device = strlen(device),
                           .version = SKV_TOLD_VERSION};
-    SKV_REQUIRE(told.n_path < SKV_TOLD_TEXT && told.n_level < SKV_TOLD_TEXT, err, SKV_RANGE,
-                "ranks: a path of %zu bytes", (size_t)told.n_path);
-    told.options.cpu = told.options.device = NULL; /* other devices are refused */
+    SKV_REQUIRE(told.n_path < SKV_TOLD_TEXT && told.n_level < SKV_TOLD_TEXT &&
+                    told.n_device < SKV_TOLD_TEXT,
+                err, SKV_RANGE, "ranks: a path of %zu bytes", (size_t)told.n_path);
+    told.options.cpu = told.options.device = NULL;
     told.options.draft_model = told.options.adapters = NULL;
     told.options.team = NULL;
     told.options.memory_needed = NULL;
@@ -82,6 +85,7 @@ skv_status skv_tell_open(skv_engine *e, const char *path, bool preset, skv_error
     (void)skv_buf_append(out, &told, sizeof told);
     (void)skv_buf_append(out, path, told.n_path);
     (void)skv_buf_append(out, level, told.n_level);
+    (void)skv_buf_append(out, device, told.n_device);
     send(e, (skv_told){.what = SKV_TOLD_OPEN, .mark = preset});
     return skv_ranks_check(e->ranks, err);
 }

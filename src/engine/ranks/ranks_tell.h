@@ -30,7 +30,8 @@ enum {
 
 typedef enum skv_told_what {
     SKV_TOLD_END,
-    SKV_TOLD_OPEN, /* skv_told_open, then the path or the name of a preset, then the level */
+    SKV_TOLD_OPEN, /* skv_told_open, then the path or the name of a preset, the level and the device
+                    */
     SKV_TOLD_CLOSE,
     SKV_TOLD_CREATE,   /* n: max_tokens; mark: skv_prefill */
     SKV_TOLD_FREE,     /* */
@@ -60,9 +61,9 @@ typedef struct skv_told_span {
 } skv_told_span;
 
 typedef struct skv_told_open {
-    skv_engine_options options; /* pointers are NULL */
-    uint64_t n_path, n_level;   /* n_level 0: none */
-    uint64_t version;           /* SKV_TOLD_VERSION: options have the same form */
+    skv_engine_options options;         /* pointers are NULL */
+    uint64_t n_path, n_level, n_device; /* of a level and a device 0: none */
+    uint64_t version;                   /* SKV_TOLD_VERSION: options have the same form */
 } skv_told_open;
 
 /** Of an engine that is about to open; `preset`: by the name of one. */

@@ -256,7 +256,7 @@ void skv_cpu_mix(skv_backend *base, const skv_mix_args *args)
 void skv_cpu_sum(skv_backend *base, skv_rows x, size_t n_rows, size_t n)
 {
     const skv_backend_limits *limits = &((const skv_cpu_backend *)base)->limits;
-    limits->sum(limits->sum_ctx, skv_cpu_at(x), n_rows * n);
+    limits->ranks.sum(limits->ranks.ctx, skv_cpu_at(x), n_rows * n);
 }
 
 void skv_cpu_copy_rows(skv_backend *base, skv_rows to, skv_rows from, size_t n_rows, size_t n)

@@ -54,10 +54,14 @@ enum { SKV_CU_EVENT_UNTIMED = 2 };
     X(put, "cuMemcpyHtoDAsync_v2", (skv_cu_address, const void *, size_t, skv_cu_stream))          \
     X(get, "cuMemcpyDtoHAsync_v2", (void *, skv_cu_address, size_t, skv_cu_stream))                \
     X(copy, "cuMemcpyDtoDAsync_v2", (skv_cu_address, skv_cu_address, size_t, skv_cu_stream))       \
+    X(copy_peer, "cuMemcpyPeerAsync",                                                              \
+      (skv_cu_address, skv_cu_context, skv_cu_address, skv_cu_context, size_t, skv_cu_stream))     \
+    X(context_reach, "cuCtxEnablePeerAccess", (skv_cu_context, unsigned))                          \
     X(fill, "cuMemsetD8Async", (skv_cu_address, unsigned char, size_t, skv_cu_stream))             \
     X(stream_create, "cuStreamCreate", (skv_cu_stream *, unsigned))                                \
     X(stream_destroy, "cuStreamDestroy_v2", (skv_cu_stream))                                       \
     X(stream_wait, "cuStreamSynchronize", (skv_cu_stream))                                         \
+    X(stream_follow, "cuStreamWaitEvent", (skv_cu_stream, skv_cu_event, unsigned))                 \
     X(event_create, "cuEventCreate", (skv_cu_event *, unsigned))                                   \
     X(event_destroy, "cuEventDestroy_v2", (skv_cu_event))                                          \
     X(event_record, "cuEventRecord", (skv_cu_event, skv_cu_stream))                                \

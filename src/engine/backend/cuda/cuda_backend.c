@@ -60,6 +60,7 @@ static space space_for(const skv_backend_limits *l)
     r.operand = skv_max_size(r.rows, 2) * skv_round_up(widest, 32); /* a row of f32 is two */
     if (l->unpacks) r.unpacked = skv_max_size(UNPACKED, 8 * skv_round_up(widest, 32));
     r.product = skv_max_size(r.rows * 4 * skv_round_up(widest, 8), skv_round_up(l->vocab, 8));
+    if (l->ranks.meet) r.product = skv_max_size(r.product, l->ranks.n * skv_round_up(widest, 8));
     r.blocks = r.rows + skv_ceil_div(r.rows * l->max_group, 64);
     r.part_o = SKV_CUDA_PART_PAIRS * l->head_dim;
     r.part_ml = SKV_CUDA_PART_PAIRS * 2;
@@ -137,6 +138,7 @@ static skv_bytes reserve_bytes(const skv_backend *base, const skv_backend_limits
 static void release_workspace(skv_cuda_backend *be)
 {
     skv_cuda_upload_close(&be->upload);
+    skv_cuda_sums_close(be);
     skv_cuda_delete(&be->device, be->work);
     skv_unmap(be->host_work, be->host_work_bytes);
     be->work = be->host_work = NULL;
@@ -161,6 +163,7 @@ static skv_status take_workspace(skv_cuda_backend *be, skv_error *err)
     be->n_product = r.product;
     be->n_moving = r.moving;
     SKV_TRY(skv_cuda_upload_open(&be->upload, &be->device, err));
+    SKV_TRY(skv_cuda_sums_open(be, err));
     SKV_TRY(be->cpu->reserve(be->cpu, &picks, err));
     if (be->limits.vocab == 0) return SKV_OK;
     return be->cpu->areas_create(be->cpu, &logits, 1, &be->logits, err);
@@ -196,7 +199,7 @@ static skv_status open_device(skv_cuda_backend *be, const skv_backend_options *o
         .device = "cpu", .threads = options->threads, .level = options->level, .untimed = true};
     const void *image = skv_cuda_image();
     SKV_REQUIRE(image, err, SKV_UNSUPPORTED, "%s", SKV_CUDA_NO_KERNELS);
-    SKV_TRY(skv_cuda_device_open(&be->device, image, err));
+    SKV_TRY(skv_cuda_device_open(&be->device, options->ordinal, image, err));
     skv_kernels kernels;
     skv_kernels_init(&kernels, options->level, skv_cpu_verified());
     be->round_int4 = kernels.round_int4;
@@ -228,6 +231,7 @@ skv_status skv_backend_cuda_create(const skv_backend_options *options, skv_backe
     skv_cuda_fill_experts(&be->base);
     skv_cuda_fill_states(&be->base);
     skv_cuda_fill_picks(&be->base);
+    skv_cuda_fill_sums(&be->base);
     const skv_status status = open_device(be, options, err);
     if (status != SKV_OK) {
         cuda_free(&be->base);
@@ -242,7 +246,7 @@ bool skv_cuda_find(char *found, size_t room, skv_bytes *memory, skv_bytes *avail
     skv_cuda_device device;
     skv_error err = {.text = SKV_CUDA_NO_KERNELS};
     const void *image = skv_cuda_image();
-    if (!image || skv_cuda_device_open(&device, image, &err) != SKV_OK) {
+    if (!image || skv_cuda_device_open(&device, 0, image, &err) != SKV_OK) {
         (void)snprintf(found, room, "%s", err.text);
         return false;
     }

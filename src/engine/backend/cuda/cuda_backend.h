@@ -29,6 +29,14 @@ typedef struct skv_cuda_routes {
     uint32_t *first;                 /* [experts + 1]: places of each */
 } skv_cuda_routes;
 
+/* What sums over ranks of one program need. */
+typedef struct skv_cuda_part skv_cuda_part;
+typedef struct skv_cuda_sums {
+    skv_cuda_part *parts; /* [ranks] owned; NULL: the host adds up */
+    skv_cu_event written, read;
+    bool reaches; /* the others' devices */
+} skv_cuda_sums;
+
 typedef struct skv_cuda_backend {
     skv_backend base; /* first: a skv_backend * is this */
     skv_cuda_device device;
@@ -60,6 +68,7 @@ typedef struct skv_cuda_backend {
     bool no_fp8;               /* cuBLASLt has refused a product of e4m3 */
     skv_cuda_blocks blocks_of; /* those in `blocks`; step NULL: none */
     skv_cuda_routes routes;
+    skv_cuda_sums sums;
 } skv_cuda_backend;
 
 enum { SKV_CUDA_PICKS = 8 }; /* rows of logits that the host has at a time */
@@ -211,6 +220,7 @@ void skv_cuda_fill_attention(skv_backend *table);
 void skv_cuda_fill_experts(skv_backend *table);
 void skv_cuda_fill_states(skv_backend *table);
 void skv_cuda_fill_picks(skv_backend *table);
+void skv_cuda_fill_sums(skv_backend *table);
 
 /** y [n_rows, n] = norm(x[list[i]]), and n_zeros zeros after each; list NULL: i. Scales of e4m3 are
  * those of the operand. */
@@ -227,6 +237,10 @@ size_t skv_cuda_lay_out_routes(skv_cuda_routes *routes, const skv_backend_limits
 
 /** Whether there are kernels of attention for such heads. */
 bool skv_cuda_has_heads_of(size_t head_dim);
+/** What sums take, by be->limits. */
+SKV_MUST_CHECK skv_status skv_cuda_sums_open(skv_cuda_backend *be, skv_error *err);
+/** Also of what could not be opened. */
+void skv_cuda_sums_close(skv_cuda_backend *be);
 /** Bytes of `moving`. */
 size_t skv_cuda_moving_bytes(size_t max_kv_rows);
 

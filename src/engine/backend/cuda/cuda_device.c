@@ -1,5 +1,10 @@
 #include "backend/cuda/cuda_device.h"
 
+#include <limits.h>
+#include <stdio.h>
+
+#include "base/size.h"
+
 static const struct {
     const char *name;
     unsigned threads;
@@ -21,10 +26,10 @@ static skv_status load_kernels(skv_cuda_device *d, const void *image, skv_error 
     const skv_cuda_api *api = &d->api;
     int shared = 0;
     SKV_TRY(skv_cuda_check(api, api->module_load(&d->module, image), "the kernels", err));
-    SKV_TRY(skv_cuda_check(api, api->device_attribute(&shared, SKV_CU_SHARED_MAX, 0),
+    SKV_TRY(skv_cuda_check(api, api->device_attribute(&shared, SKV_CU_SHARED_MAX, d->ordinal),
                            "shared memory of the GPU", err));
     SKV_REQUIRE(shared >= (int)SKV_CUDA_SHARED_MAX, err, SKV_UNSUPPORTED,
-                "GPU 0: %d bytes of shared memory a block, at least %d", shared,
+                "%s: %d bytes of shared memory a block, at least %d", d->name, shared,
                 (int)SKV_CUDA_SHARED_MAX);
     for (int i = 0; i < SKV_CUDA_KERNEL_COUNT; i++) {
         skv_cu_function *f = &d->functions[i];
@@ -40,18 +45,22 @@ static skv_status load_kernels(skv_cuda_device *d, const void *image, skv_error 
 static skv_status open_all(skv_cuda_device *d, const void *image, skv_error *err)
 {
     const skv_cuda_api *api = &d->api;
+    int n = 0;
     SKV_TRY(skv_cuda_api_open(&d->api, err));
-    SKV_TRY(skv_cuda_check(api, api->context_retain(&d->context, 0), "GPU 0", err));
-    SKV_TRY(skv_cuda_check(api, api->context_set(d->context), "GPU 0", err));
-    SKV_TRY(skv_cuda_check(api, api->stream_create(&d->stream, SKV_CU_OWN_STREAM),
-                           "a stream of GPU 0", err));
+    SKV_TRY(skv_cuda_check(api, api->device_count(&n), "the GPUs", err));
+    SKV_REQUIRE(d->ordinal < n, err, SKV_UNSUPPORTED, "%s: this machine has %d", d->name, n);
+    SKV_TRY(skv_cuda_check(api, api->context_retain(&d->context, d->ordinal), d->name, err));
+    SKV_TRY(skv_cuda_check(api, api->context_set(d->context), d->name, err));
+    SKV_TRY(skv_cuda_check(api, api->stream_create(&d->stream, SKV_CU_OWN_STREAM), d->name, err));
     SKV_TRY(load_kernels(d, image, err));
     return skv_cuda_blas_open(&d->blas, api, err);
 }
 
-skv_status skv_cuda_device_open(skv_cuda_device *device, const void *image, skv_error *err)
+skv_status skv_cuda_device_open(skv_cuda_device *device, size_t ordinal, const void *image,
+                                skv_error *err)
 {
-    *device = (skv_cuda_device){.failed = SKV_OK};
+    *device = (skv_cuda_device){.ordinal = (skv_cu_device)skv_min_size(ordinal, INT_MAX)};
+    (void)snprintf(device->name, sizeof device->name, "GPU %d", device->ordinal);
     const skv_status status = open_all(device, image, err);
     if (status != SKV_OK) skv_cuda_device_close(device);
     return status;
@@ -62,7 +71,7 @@ void skv_cuda_device_close(skv_cuda_device *d)
     if (d->blas.library) skv_cuda_blas_close(&d->blas);
     if (d->module) (void)d->api.module_unload(d->module);
     if (d->stream) (void)d->api.stream_destroy(d->stream);
-    if (d->context) (void)d->api.context_release(0);
+    if (d->context) (void)d->api.context_release(d->ordinal);
     skv_cuda_api_close(&d->api);
     *d = (skv_cuda_device){.failed = SKV_OK};
 }
@@ -84,8 +93,8 @@ skv_status skv_cuda_new(skv_cuda_device *d, size_t n_bytes, void **out, skv_erro
 {
     skv_cu_address at = 0;
     const size_t n = n_bytes + (n_bytes == 0);
-    SKV_TRY(skv_cuda_check(&d->api, d->api.context_set(d->context), "GPU 0", err));
-    SKV_TRY(skv_cuda_check(&d->api, d->api.memory_new(&at, n), "memory of GPU 0", err));
+    SKV_TRY(skv_cuda_check(&d->api, d->api.context_set(d->context), d->name, err));
+    SKV_TRY(skv_cuda_check(&d->api, d->api.memory_new(&at, n), d->name, err));
     keep(d, d->api.fill(at, 0, n, d->stream), "cuMemsetD8Async");
     *out = (void *)(uintptr_t)at;
     return SKV_OK;
@@ -100,7 +109,7 @@ void skv_cuda_delete(skv_cuda_device *d, void *at)
 
 skv_status skv_cuda_host_new(skv_cuda_device *d, size_t n_bytes, void **out, skv_error *err)
 {
-    SKV_TRY(skv_cuda_check(&d->api, d->api.context_set(d->context), "GPU 0", err));
+    SKV_TRY(skv_cuda_check(&d->api, d->api.context_set(d->context), d->name, err));
     return skv_cuda_check(&d->api, d->api.host_new(out, n_bytes + (n_bytes == 0)),
                           "pinned memory of the host", err);
 }
@@ -114,9 +123,8 @@ void skv_cuda_host_delete(skv_cuda_device *d, void *at)
 
 skv_status skv_cuda_event_new(skv_cuda_device *d, skv_cu_event *out, skv_error *err)
 {
-    SKV_TRY(skv_cuda_check(&d->api, d->api.context_set(d->context), "GPU 0", err));
-    return skv_cuda_check(&d->api, d->api.event_create(out, SKV_CU_EVENT_UNTIMED),
-                          "an event of GPU 0", err);
+    SKV_TRY(skv_cuda_check(&d->api, d->api.context_set(d->context), d->name, err));
+    return skv_cuda_check(&d->api, d->api.event_create(out, SKV_CU_EVENT_UNTIMED), d->name, err);
 }
 
 void skv_cuda_event_delete(skv_cuda_device *d, skv_cu_event event)
@@ -132,6 +140,11 @@ void skv_cuda_event_record(skv_cuda_device *d, skv_cu_event event)
 void skv_cuda_event_wait(skv_cuda_device *d, skv_cu_event event)
 {
     if (begin(d)) keep(d, d->api.event_wait(event), "cuEventSynchronize");
+}
+
+void skv_cuda_event_follow(skv_cuda_device *d, skv_cu_event event)
+{
+    if (begin(d)) keep(d, d->api.stream_follow(d->stream, event, 0), "cuStreamWaitEvent");
 }
 
 void skv_cuda_memory(const skv_cuda_device *d, size_t *all, size_t *available)
@@ -173,6 +186,20 @@ void skv_cuda_clear(skv_cuda_device *d, void *at, size_t n_bytes)
 {
     if (n_bytes == 0 || !begin(d)) return;
     keep(d, d->api.fill(address(at), 0, n_bytes, d->stream), "cuMemsetD8Async");
+}
+
+/* Without a way the driver copies through the host's memory. */
+void skv_cuda_reach(skv_cuda_device *d, skv_cu_context other)
+{
+    if (begin(d)) (void)d->api.context_reach(other, 0);
+}
+
+void skv_cuda_copy_from(skv_cuda_device *d, void *to, skv_cu_context other, const void *from,
+                        size_t n_bytes)
+{
+    if (n_bytes == 0 || !begin(d)) return;
+    keep(d, d->api.copy_peer(address(to), d->context, address(from), other, n_bytes, d->stream),
+         "cuMemcpyPeerAsync");
 }
 
 void skv_cuda_launch(skv_cuda_device *d, skv_cuda_kernel kernel, skv_cuda_grid grid,

@@ -13,6 +13,8 @@
 
 typedef struct skv_cuda_device {
     skv_cuda_api api;
+    skv_cu_device ordinal;
+    char name[24]; /* "GPU 0" */
     skv_cuda_blas blas;
     skv_cu_context context;
     skv_cu_stream stream;
@@ -27,9 +29,10 @@ typedef struct skv_cuda_grid {
     uint32_t shared;  /* bytes a block */
 } skv_cuda_grid;
 
-/** `image` has the kernels as nvcc has compiled them. SKV_UNSUPPORTED names the missing part. */
-SKV_MUST_CHECK skv_status skv_cuda_device_open(skv_cuda_device *device, const void *image,
-                                               skv_error *err);
+/** The GPU of this number; `image` has the kernels as nvcc has compiled them. SKV_UNSUPPORTED names
+ * the missing part. */
+SKV_MUST_CHECK skv_status skv_cuda_device_open(skv_cuda_device *device, size_t ordinal,
+                                               const void *image, skv_error *err);
 /** When it does nothing; also of one that could not be opened. */
 void skv_cuda_device_close(skv_cuda_device *device);
 
@@ -52,6 +55,8 @@ void skv_cuda_event_delete(skv_cuda_device *device, skv_cu_event event);
 /** It happens when everything so far is done. */
 void skv_cuda_event_record(skv_cuda_device *device, skv_cu_event event);
 void skv_cuda_event_wait(skv_cuda_device *device, skv_cu_event event);
+/** What comes next begins when it has happened, on another device maybe. The host goes on. */
+void skv_cuda_event_follow(skv_cuda_device *device, skv_cu_event event);
 /** What the device has, and how much of it is free; zeros where it does not tell. */
 void skv_cuda_memory(const skv_cuda_device *device, size_t *all, size_t *available);
 
@@ -67,6 +72,11 @@ void skv_cuda_get(skv_cuda_device *device, void *host, const void *from, size_t 
 void skv_cuda_copy(skv_cuda_device *device, void *to, const void *from, size_t n_bytes);
 /** Makes it zeros. */
 void skv_cuda_clear(skv_cuda_device *device, void *at, size_t n_bytes);
+/** Another device's memory may be copied without the host's, where the machine has a way. */
+void skv_cuda_reach(skv_cuda_device *device, skv_cu_context other);
+/** From memory of another device, whose context `other` is. */
+void skv_cuda_copy_from(skv_cuda_device *device, void *to, skv_cu_context other, const void *from,
+                        size_t n_bytes);
 /** `args` is the kernel's struct. */
 void skv_cuda_launch(skv_cuda_device *device, skv_cuda_kernel kernel, skv_cuda_grid grid,
                      const void *args);

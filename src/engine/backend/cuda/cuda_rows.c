@@ -91,15 +91,6 @@ static void softcap(skv_backend *be, skv_rows x, size_t n_rows, size_t n, float 
                   n_rows, n);
 }
 
-/* The host adds up the parts of all ranks. */
-static void sum(skv_backend *base, skv_rows x, size_t n_rows, size_t n)
-{
-    const skv_backend_limits *limits = &skv_cuda_of(base)->limits;
-    const skv_mapped m = base->map(base, x, n_rows, n, SKV_MAP_BOTH);
-    limits->sum(limits->sum_ctx, m.at, n_rows * n);
-    base->unmap(base, m);
-}
-
 /* gate | norm(part) + token in scratch, the second half over the square root of 2.
  */
 static void embed_gate(skv_backend *base, const skv_embed_gate_args *a)
@@ -181,7 +172,6 @@ void skv_cuda_fill_rows(skv_backend *table)
     table->copy_rows = copy_rows;
     table->scale = scale;
     table->softcap = softcap;
-    table->sum = sum;
     table->embed_gate = embed_gate;
     table->row_bytes = row_bytes;
     table->save_rows = save_rows;

@@ -1,0 +1,136 @@
+/*
+ * Sums over ranks. Those of one program copy from each other's GPU and add up in the order of
+ * ranks, as the host does, to the same bits; no thread waits for a GPU:
+ *
+ *     x is there: an event        -> meet -> wait for it on each GPU; copy every rank's x here
+ *     copies have begun: an event -> meet -> wait for it on each GPU; x = the sum
+ *
+ * Ranks of several programs add up in the memory of the host.
+ */
+#include "backend/cuda/cuda_backend.h"
+#include "base/mem.h"
+
+/* What a rank tells the others. */
+struct skv_cuda_part {
+    const float *x; /* of its device */
+    skv_cu_context context;
+    skv_cu_event written, read; /* x is there, and what it reads has been copied */
+    bool failed;
+};
+
+static skv_cuda_part own_part(const skv_cuda_backend *be, const float *x)
+{
+    return (skv_cuda_part){.x = x,
+                           .context = be->device.context,
+                           .written = be->sums.written,
+                           .read = be->sums.read,
+                           .failed = be->device.failed != SKV_OK};
+}
+
+/* Waits for all ranks. A device that has failed fails the step on all of them. */
+static bool meet(skv_cuda_backend *be, const float *x, size_t n_summed)
+{
+    const skv_backend_ranks *ranks = &be->limits.ranks;
+    const skv_cuda_part mine = own_part(be, x);
+    if (!ranks->meet(ranks->ctx, &mine, be->sums.parts, sizeof mine, n_summed)) return false;
+    for (size_t i = 0; i < ranks->n; i++) {
+        if (be->sums.parts[i].failed && be->device.failed == SKV_OK) {
+            be->device.failed =
+                skv_fail(&be->device.error, SKV_IO, "device cuda: that of rank %zu has failed", i);
+        }
+    }
+    return true;
+}
+
+/* Parts [n] of all ranks are there when what comes next begins. */
+static void copy_parts(skv_cuda_backend *be, size_t n)
+{
+    const skv_cuda_sums *sums = &be->sums;
+    const size_t own = be->limits.ranks.rank;
+    for (size_t i = 0; i < be->limits.ranks.n; i++) {
+        if (i != own) skv_cuda_event_follow(&be->device, sums->parts[i].written);
+        if (i != own && !sums->reaches) skv_cuda_reach(&be->device, sums->parts[i].context);
+        skv_cuda_copy_from(&be->device, be->product + i * n, sums->parts[i].context,
+                           sums->parts[i].x, n * sizeof(float));
+    }
+    be->sums.reaches = true;
+    skv_cuda_event_record(&be->device, sums->read);
+}
+
+static void add_parts(skv_cuda_backend *be, skv_cuda_rows x, size_t n_rows, size_t n)
+{
+    for (size_t i = 0; i < be->limits.ranks.n; i++) {
+        skv_cuda_rows part = skv_cuda_scratch(be->product, SKV_CUDA_F32, n);
+        part.at = be->product + i * n_rows * n;
+        const skv_cuda_move_args args = {
+            .y = x, .x = part, .op = i > 0 ? SKV_CUDA_ADD : SKV_CUDA_COPY, .factor = 1};
+        skv_cuda_move(be, args, n_rows, n);
+    }
+}
+
+static void sum_here(skv_cuda_backend *be, skv_rows x, size_t n_rows, size_t n)
+{
+    const size_t n_ranks = be->limits.ranks.n, most = be->n_product / (n_ranks * n);
+    for (size_t row = 0, n_now; row < n_rows; row += n_now) {
+        const skv_cuda_rows rows = skv_cuda_rows_of(skv_rows_from(x, row, 0));
+        const float *at = rows.at;
+        n_now = skv_min_size(most, n_rows - row);
+        skv_cuda_event_record(&be->device, be->sums.written);
+        if (!meet(be, at, n_now * n)) return;
+        copy_parts(be, n_now * n);
+        if (!meet(be, at, 0)) return;
+        for (size_t i = 0; i < n_ranks; i++) {
+            if (i != be->limits.ranks.rank) {
+                skv_cuda_event_follow(&be->device, be->sums.parts[i].read);
+            }
+        }
+        add_parts(be, rows, n_now, n);
+    }
+}
+
+static void sum_on_host(skv_backend *base, skv_rows x, size_t n_rows, size_t n)
+{
+    const skv_backend_ranks *ranks = &skv_cuda_of(base)->limits.ranks;
+    const skv_mapped m = base->map(base, x, n_rows, n, SKV_MAP_BOTH);
+    ranks->sum(ranks->ctx, m.at, n_rows * n);
+    base->unmap(base, m);
+}
+
+static void sum(skv_backend *base, skv_rows x, size_t n_rows, size_t n)
+{
+    if (skv_cuda_of(base)->sums.parts) {
+        sum_here(skv_cuda_of(base), x, n_rows, n);
+    } else {
+        sum_on_host(base, x, n_rows, n);
+    }
+}
+
+/* ---- life ---- */
+
+/* The others may be about to wait for these events until they are here too. Where the team is
+ * broken, the events stay until the program ends. */
+void skv_cuda_sums_close(skv_cuda_backend *be)
+{
+    if (!be->sums.reaches || meet(be, NULL, 0)) {
+        skv_cuda_event_delete(&be->device, be->sums.written);
+        skv_cuda_event_delete(&be->device, be->sums.read);
+    }
+    skv_free(be->sums.parts);
+    be->sums = (skv_cuda_sums){.parts = NULL};
+}
+
+skv_status skv_cuda_sums_open(skv_cuda_backend *be, skv_error *err)
+{
+    const skv_backend_ranks *ranks = &be->limits.ranks;
+    if (ranks->n == 0 || !ranks->meet) return SKV_OK;
+    SKV_TRY(skv_cuda_event_new(&be->device, &be->sums.written, err));
+    SKV_TRY(skv_cuda_event_new(&be->device, &be->sums.read, err));
+    be->sums.parts = skv_alloc_zero(ranks->n, sizeof *be->sums.parts);
+    SKV_REQUIRE(be->sums.parts, err, SKV_MEMORY, "sums over ranks: out of memory");
+    return SKV_OK;
+}
+
+void skv_cuda_fill_sums(skv_backend *table)
+{
+    table->sum = sum;
+}
