@@ -71,7 +71,9 @@ static void wrote(const void *at, size_t n_bytes)
 static void count_tile(float *c, size_t ldc, const void *block, const void *panel, size_t m,
                        size_t K, size_t k0, size_t k1, unsigned mode)
 {
-    const size_t nr = 64;
+    const bool half = mode & (SKV_TILE_LEFT | SKV_TILE_RIGHT);
+    const size_t nr = half ? 32 : 64;
+    if (mode & SKV_TILE_RIGHT) c += nr;
     const double rate = sim.level == SKV_CPU_LEVEL_AMX ? 256 : 128; /* multiply-adds a cycle */
     const double read = (double)(nr * (k1 - k0)) / 8.0;             /* bytes a cycle */
     const double work = (double)(m * nr * (k1 - k0)) / rate;
@@ -468,8 +470,6 @@ static void write_table(void)
     }
 }
 
-/* Products of few rows are shared by panels, each of which one thread reads. So 32 panels occupy 32
- * threads, which is as many as two nodes' memory serves. */
 static void check(const totals *t, double most_of_products)
 {
     assert_true(uneven(t, PRODUCTS) <= most_of_products);
@@ -517,7 +517,7 @@ static void test_64_threads(void **state)
 {
     (void)state;
     need_levels();
-    check_model("llama-3.2-1b", SKV_CPU_LEVEL_AVX512, 64, 1.35);
+    check_model("llama-3.2-1b", SKV_CPU_LEVEL_AVX512, 64, 1.1);
     check_model("llama-3.2-1b", SKV_CPU_LEVEL_AMX, 64, 1.5); /* 64 rows are two blocks */
 }
 
