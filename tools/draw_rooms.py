@@ -4,8 +4,8 @@
     tools/draw_rooms.py [--check]     # --check: fails if a picture is not what the code says
 
 An arrow points from a folder to one that it includes. Arrows that follow from others are left out. A folder stands
-below all that include it. Public headers (include/skv) belong to the folder that implements them, so they
-draw no arrow.
+below all that include it, and no arrow crosses a box. Public headers (include/skv) belong to the folder that implements
+them, so they draw no arrow.
 """
 
 import re
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-BOX_WIDTH, BOX_HEIGHT, GAP, ROW_HEIGHT, MARGIN = 130, 30, 22, 72, 24
+BOX_WIDTH, BOX_HEIGHT, GAP, ROW_HEIGHT, MARGIN, SWEEPS = 130, 30, 22, 72, 24, 9
 COLOURS = {"base": "#e8eaf0", "common": "#e8eaf0", "language": "#e3f0e4", "engine": "#fdeccf", "learning": "#f6e0e6",
            "serving": "#dcebf7", "cli": "#efe6f7"}
 
@@ -88,42 +88,86 @@ def reduce(uses):
             for room, others in uses.items()}
 
 
-def place(uses):
-    """room -> the middle of its box: a row a depth, each room near the middle of those that include it."""
-    rows = {}
-    for room in sorted(uses):
-        rows.setdefault(depth_of(uses, room), []).append(room)
-    width = max(len(row) for row in rows.values()) * (BOX_WIDTH + GAP) + 2 * MARGIN
-    height = len(rows) * ROW_HEIGHT + MARGIN
+def rows_of(uses, arrows):
+    """The rows from the top, and the steps from row to row that the arrows take. In a row that an arrow passes it has
+    a lane of its own, a pair (target, row), which arrows with one target share."""
+    depth = {room: depth_of(uses, room) for room in uses}
+    rows = [set() for _ in range(max(depth.values()) + 1)]
+    steps = set()
+    for room in uses:
+        rows[depth[room]].add(room)
+    for room, others in arrows.items():
+        for other in others:
+            path = [room, *((other, i) for i in range(depth[room] + 1, depth[other])), other]
+            steps.update(zip(path, path[1:]))
+            for lane in path[1:-1]:
+                rows[lane[1]].add(lane)
+    return [sorted(row, key=str) for row in rows], sorted(steps, key=str)
+
+
+def spread(row, wish):
+    """node -> x: in the order of their wishes, as near to them as their widths allow (pool adjacent violators)."""
+    def width(node):
+        return BOX_WIDTH + GAP if isinstance(node, str) else GAP
+    row.sort(key=lambda node: (wish[node], str(node)))
+    offsets = [0.0]
+    for left, right in zip(row, row[1:]):
+        offsets.append(offsets[-1] + (width(left) + width(right)) / 2)
+    blocks = []  # [sum of what the nodes wish for the first one's place, their number]
+    for node, offset in zip(row, offsets):
+        blocks.append([wish[node] - offset, 1])
+        while len(blocks) > 1 and blocks[-2][0] * blocks[-1][1] > blocks[-1][0] * blocks[-2][1]:
+            total, n = blocks.pop()
+            blocks[-1] = [blocks[-1][0] + total, blocks[-1][1] + n]
+    starts = [total / n for total, n in blocks for _ in range(n)]
+    return {node: start + offset for node, start, offset in zip(row, starts, offsets)}
+
+
+def place(rows, steps):
+    """node -> the middle of its box or lane: near the middle of those that it is joined to, by some sweeps."""
     at = {}
-    for depth, row in sorted(rows.items()):
-        def wish(room):
-            above = [at[user][0] for user in uses if room in uses[user]]
-            return sum(above) / len(above) if above else width / 2
-        row.sort(key=lambda room: (wish(room), room))
-        step = (width - 2 * MARGIN) / len(row)
-        for i, room in enumerate(row):
-            at[room] = (MARGIN + step * (i + 0.5), MARGIN + BOX_HEIGHT / 2 + depth * ROW_HEIGHT)
-    return at, width, height
+    for row in rows:
+        at.update(spread(row, {node: i * (BOX_WIDTH + GAP) for i, node in enumerate(row)}))
+    for sweep in range(SWEEPS):
+        for row in rows if sweep % 2 == 0 else reversed(rows):
+            wish = {}
+            for node in row:
+                near = [at[a] for a, b in steps if b == node] if sweep % 2 == 0 else []
+                near = near or [at[b] for a, b in steps if a == node] or [at[node]]
+                wish[node] = sum(near) / len(near)
+            at.update(spread(row, wish))
+    left = min(at.values()) - BOX_WIDTH / 2 - MARGIN
+    width = max(at.values()) + BOX_WIDTH / 2 + MARGIN - left
+    middles = {node: (at[node] - left, MARGIN + BOX_HEIGHT / 2 + i * ROW_HEIGHT)
+               for i, row in enumerate(rows) for node in row}
+    return middles, width, len(rows) * ROW_HEIGHT + MARGIN
+
+
+def draw_step(here, there, at):
+    """A line from the lower edge of one row to the upper edge of the next, between which no box stands; through a
+    lane it goes straight on."""
+    (x, y), (to_x, to_y) = at[here], at[there]
+    y, arrives = y + BOX_HEIGHT / 2, isinstance(there, str)
+    to_y -= BOX_HEIGHT / 2 + (2 if arrives else 0)
+    bend = (to_y - y) / 2
+    line = f"M{x:.0f} {y:.0f}C{x:.0f} {y + bend:.0f} {to_x:.0f} {to_y - bend:.0f} {to_x:.0f} {to_y:.0f}"
+    line += "" if arrives else f"V{to_y + BOX_HEIGHT:.0f}"
+    end = ' marker-end="url(#a)"' if arrives else ""
+    return f'<path d="{line}" fill="none" stroke="#889"{end}/>'
 
 
 def draw(title, room_of_file):
     uses = read_code(room_of_file)
-    arrows = reduce(uses)
-    at, width, height = place(uses)
+    rows, steps = rows_of(uses, reduce(uses))
+    at, width, height = place(rows, steps)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" font-family="sans-serif">',
            f"<title>{title}</title>",
            '<defs><marker id="a" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
            '<path d="M0 0L8 4L0 8z" fill="#889"/></marker></defs>',
            f'<rect width="{width:.0f}" height="{height:.0f}" fill="white"/>']
-    for room, others in sorted(arrows.items()):
-        for other in sorted(others):
-            (x, y), (to_x, to_y) = at[room], at[other]
-            y, to_y = y + BOX_HEIGHT / 2, to_y - BOX_HEIGHT / 2 - 2
-            bend = (to_y - y) / 2
-            out.append(f'<path d="M{x:.0f} {y:.0f}C{x:.0f} {y + bend:.0f} {to_x:.0f} {to_y - bend:.0f} {to_x:.0f} '
-                       f'{to_y:.0f}" fill="none" stroke="#889" marker-end="url(#a)"/>')
-    for room, (x, y) in sorted(at.items()):
+    out += [draw_step(here, there, at) for here, there in steps]
+    for room in sorted(uses):
+        x, y = at[room]
         out.append(f'<rect x="{x - BOX_WIDTH / 2:.0f}" y="{y - BOX_HEIGHT / 2:.0f}" width="{BOX_WIDTH}" '
                    f'height="{BOX_HEIGHT}" rx="6" fill="{COLOURS.get(room.split("/")[0], "#e8eaf0")}" stroke="#556"/>')
         out.append(f'<text x="{x:.0f}" y="{y + 4:.0f}" text-anchor="middle" font-size="12">{room}</text>')

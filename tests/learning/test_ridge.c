@@ -24,6 +24,7 @@
 #include "group_folder.h"
 #include "skv/tools.h"
 #include "skv/train.h"
+#include "trained.h"
 
 #define MODELS SKV_TEST_DATA "/models/"
 
@@ -145,23 +146,6 @@ static void test_against_the_oracle(void **state)
 
 /* ---- what must be a copy, and what must not depend on threads ---- */
 
-static void check_same_file(const char *a, const char *b)
-{
-    char *data[2];
-    size_t n[2];
-    skv_error err;
-    const char *const folders[2] = {a, b};
-    for (int i = 0; i < 2; i++) {
-        char path[300];
-        (void)snprintf(path, sizeof path, "%s/model.safetensors", folders[i]);
-        assert_int_equal(skv_file_read(path, 1 << 30, &data[i], &n[i], &err), SKV_OK);
-    }
-    assert_int_equal(n[0], n[1]);
-    assert_memory_equal(data[0], data[1], n[0]);
-    skv_free(data[0]);
-    skv_free(data[1]);
-}
-
 /* The last layer alone keeps its own input: the fit is the copy, bit for bit. */
 static void test_own_input_is_copied(void **state)
 {
@@ -176,7 +160,7 @@ static void test_own_input_is_copied(void **state)
     assert_int_equal(
         skv_transform(MODELS "llama-bias", group_folder_path(copied, "copied"), 3, 1, &err),
         SKV_OK);
-    check_same_file(fitted, copied);
+    check_same_file(fitted, copied, "model.safetensors");
 }
 
 static void test_threads_do_not_matter(void **state)
@@ -193,7 +177,7 @@ static void test_threads_do_not_matter(void **state)
     assert_int_equal(
         skv_transform_run(MODELS "qwen2", group_folder_path(three, "three"), &o, NULL, &err),
         SKV_OK);
-    check_same_file(one, three);
+    check_same_file(one, three, "model.safetensors");
 }
 
 static void test_tokens_are_limited(void **state)

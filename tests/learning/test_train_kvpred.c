@@ -28,6 +28,7 @@
 #include "text_ids.h"
 #include "train/net.h"
 #include "train/optim.h"
+#include "trained.h"
 
 #define FOLDER SKV_TEST_DATA "/kvpred/"
 
@@ -332,26 +333,6 @@ static skv_train_options options_of(const fixture *f, const char *auxiliary, con
     o.on_step = note;
     o.user = r;
     return o;
-}
-
-static void run_ok(const skv_train_options *o)
-{
-    skv_error err;
-    if (skv_train_run(o, &err) != SKV_OK) fail_msg("%s", err.text);
-}
-
-static void check_same_file(const char *a, const char *b, const char *name)
-{
-    char *pa = skv_path_join(a, name), *pb = skv_path_join(b, name), *da, *db;
-    size_t na, nb;
-    assert_int_equal(skv_file_read(pa, 1 << 30, &da, &na, NULL), SKV_OK);
-    assert_int_equal(skv_file_read(pb, 1 << 30, &db, &nb, NULL), SKV_OK);
-    assert_int_equal(na, nb);
-    assert_memory_equal(da, db, na);
-    skv_free(da);
-    skv_free(db);
-    skv_free(pa);
-    skv_free(pb);
 }
 
 /* A folder that was written is a model that runs. */

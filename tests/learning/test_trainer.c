@@ -23,6 +23,7 @@
 #include "temp_folder.h"
 #include "text_ids.h"
 #include "train/trainer.h"
+#include "trained.h"
 
 #define MODELS SKV_TEST_DATA "/models/"
 
@@ -91,27 +92,6 @@ static skv_train_options distill(const fixture *f, const char *const *data, cons
     o.on_step = note;
     o.user = r;
     return o;
-}
-
-static void check_same_file(const char *a, const char *b, const char *name)
-{
-    char *pa = skv_path_join(a, name), *pb = skv_path_join(b, name), *da, *db;
-    size_t na, nb;
-    skv_error err;
-    assert_int_equal(skv_file_read(pa, 1 << 30, &da, &na, &err), SKV_OK);
-    assert_int_equal(skv_file_read(pb, 1 << 30, &db, &nb, &err), SKV_OK);
-    assert_int_equal(na, nb);
-    assert_memory_equal(da, db, na);
-    skv_free(da);
-    skv_free(db);
-    skv_free(pa);
-    skv_free(pb);
-}
-
-static void run_ok(const skv_train_options *o)
-{
-    skv_error err;
-    if (skv_train_run(o, &err) != SKV_OK) fail_msg("%s", err.text);
 }
 
 /* Six steps, and the rest in longer sequences at another rate. */

@@ -15,14 +15,13 @@
 
 #include <cmocka.h>
 
-#include "base/file.h"
-#include "base/mem.h"
 #include "format/source.h"
 #include "skv/skv.h"
 #include "skv/train.h"
 #include "temp_folder.h"
 #include "text_ids.h"
 #include "train/trainer.h"
+#include "trained.h"
 
 #define MODELS SKV_TEST_DATA "/models/"
 
@@ -85,27 +84,6 @@ static skv_train_options distill(const char *ids, const char *out, record *r)
     o.on_step = note;
     o.user = r;
     return o;
-}
-
-static void check_same_file(const char *a, const char *b, const char *name)
-{
-    char *pa = skv_path_join(a, name), *pb = skv_path_join(b, name), *da, *db;
-    size_t na, nb;
-    skv_error err;
-    assert_int_equal(skv_file_read(pa, 1 << 30, &da, &na, &err), SKV_OK);
-    assert_int_equal(skv_file_read(pb, 1 << 30, &db, &nb, &err), SKV_OK);
-    assert_int_equal(na, nb);
-    assert_memory_equal(da, db, na);
-    skv_free(da);
-    skv_free(db);
-    skv_free(pa);
-    skv_free(pb);
-}
-
-static void run_ok(const skv_train_options *o)
-{
-    skv_error err;
-    if (skv_train_run(o, &err) != SKV_OK) fail_msg("%s", err.text);
 }
 
 static skv_source *open_model(const char *path)

@@ -62,15 +62,18 @@ static inline size_t skv_i8_group(size_t K)
 
 /* How to compute a tile: any of these together. */
 enum {
-    SKV_TILE_ADD = 1,     /* add to the sums in c */
-    SKV_TILE_PREFETCH = 2 /* the panel is in memory, not in a cache, and so are the bytes after
-                           * it, which are read next: prefetching them pays */
+    SKV_TILE_ADD = 1,      /* add to the sums in c */
+    SKV_TILE_PREFETCH = 2, /* the panel is in memory, not in a cache, and so are the bytes after
+                            * it, which are read next: prefetching them pays */
+    SKV_TILE_LEFT = 4,     /* columns [0, nr / 2) alone, and */
+    SKV_TILE_RIGHT = 8     /* [nr / 2, nr) alone, to the same bits, where there are `halves` */
 };
 
 typedef struct skv_matmul {
     size_t nr;    /* rows of W in a panel */
     size_t mr;    /* most rows of X in a block */
     size_t kc;    /* a good length of K for one `tile` call: a multiple of skv_matmul_group */
+    bool halves;  /* `tile` takes SKV_TILE_LEFT and SKV_TILE_RIGHT */
     size_t group; /* length of an int8 group of products that are not narrow; 0: SKV_I8_GROUP */
     /* Bytes of one packed panel of W (always nr rows, missing ones are zero). */
     size_t (*w_bytes)(size_t K);

@@ -184,11 +184,3 @@ void skv_text_index_put(skv_text_index *index, uint64_t domain, uint64_t key, co
     index->n_ids += n;
     pthread_mutex_unlock(&index->lock);
 }
-
-size_t skv_text_index_size(skv_text_index *index)
-{
-    pthread_mutex_lock(&index->lock);
-    size_t n = index->n_ids;
-    pthread_mutex_unlock(&index->lock);
-    return n;
-}

@@ -40,7 +40,5 @@ void skv_text_index_find(skv_text_index *index, uint64_t domain, skv_text_piece 
 /** Remembers the ids of the prompt whose text has this key, and of its answer. */
 void skv_text_index_put(skv_text_index *index, uint64_t domain, uint64_t key, const int32_t *ids,
                         size_t n);
-/** Ids it holds. */
-size_t skv_text_index_size(skv_text_index *index);
 
 #endif

@@ -14,26 +14,21 @@
 #include <string.h>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_cut.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "kernels/quant_panel.h"
 
 enum {
-    PARTS_MAX = 4 * 512,   /* a K and a V for every layer, and to spare */
-    NR_MAX = 64,           /* widest panel of any kernel */
-    PAIRS_MAX = 4,         /* pairs of panels that share a piece of a block */
-    MR_MAX = 32,           /* tallest block of any kernel */
-    SMALL_WORK = 1 << 17,  /* multiply-adds below which threads are not worth waking */
-    PACK_ROWS = 24,        /* rows of X that one task norms and packs, about: fewer where few of
-                            * them would leave threads without work */
-    PACKS_A_THREAD = 4,    /* tasks of packing for each thread, about */
-    TASKS_A_THREAD = 16,   /* tasks that balance the threads */
-    STRIP_BYTES = 1 << 18, /* of the weights that a strip reads at a time, about */
-    STRIP_MAX = 16,        /* panels of a strip */
-    ROWS_A_PART = 48,      /* rows that a task has at least when it shares a panel, */
-    ROWS_LEAST = 16,       /* and where there are fewer panels than threads */
-    TASKS_LEFT = 4,        /* tasks that wide strips leave to a thread at least */
-    ROWS_A_THREAD = 64     /* rows from which a thread is better off with rows of its own */
+    PARTS_MAX = 4 * 512,  /* a K and a V for every layer, and to spare */
+    NR_MAX = 64,          /* widest panel of any kernel */
+    PAIRS_MAX = 4,        /* pairs of panels that share a piece of a block */
+    MR_MAX = 32,          /* tallest block of any kernel */
+    SMALL_WORK = 1 << 17, /* multiply-adds below which threads are not worth waking */
+    PACK_ROWS = 24,       /* rows of X that one task norms and packs, about: fewer where few of
+                           * them would leave threads without work */
+    PACKS_A_THREAD = 4,   /* tasks of packing for each thread, about */
+    STRIP_MAX = SKV_CUT_STRIP_MAX
 };
 
 typedef struct linear_part {
@@ -341,10 +336,8 @@ typedef struct skv_cpu_product {
     size_t panel0;          /* first panel of the parts asked for */
     size_t column0;
     size_t n_columns;          /* panels, or pairs of them */
-    size_t n_strips;           /* tasks that they make */
-    size_t n_row_parts;        /* tasks that share a strip, each with a part of the blocks */
+    skv_cut cut;               /* the tasks that they and the blocks make */
     bool paired;               /* gate and up meet in an activation */
-    bool by_rows;              /* neighbouring tasks have the same rows, not the same strip */
     size_t pack_end, task_end; /* tasks of packing and of computing, up to its last */
 } product;
 
@@ -441,27 +434,35 @@ static unsigned tile_mode(bool first, bool add)
     return (first ? SKV_TILE_PREFETCH : 0U) | (add ? SKV_TILE_ADD : 0U);
 }
 
-static void tile_all_k(const product *p, float *c, size_t b, const unsigned char *panel, bool first)
+static void tile_all_k(const product *p, float *c, size_t b, const unsigned char *panel,
+                       unsigned half, bool first)
 {
     size_t K = p->w->K;
     for (size_t k0 = 0; k0 < K; k0 += p->mm->kc) {
         p->mm->tile(c, p->mm->nr, p->packed + b * p->block_bytes, panel, block_rows(p, b), K, k0,
-                    skv_min_size(K, k0 + p->mm->kc), tile_mode(first, k0 > 0));
+                    skv_min_size(K, k0 + p->mm->kc), half | tile_mode(first, k0 > 0));
     }
 }
 
-/* A panel and its columns, which are nr but for the last of a part. */
+/* A panel and its columns, which are nr but for the last of a part; of them [first, end) are
+ * wanted: all, or those of a half. */
 typedef struct panel_of_strip {
     const unsigned char *at;
-    size_t column, n;
+    size_t column, n, first, end;
+    unsigned half; /* a mode of a tile */
 } panel_of_strip;
 
-static panel_of_strip find_panel(const product *p, size_t i_panel)
+static panel_of_strip find_panel(const product *p, size_t i_panel, unsigned half)
 {
     size_t nr = p->mm->nr, row0;
     const linear_part *part = &p->w->parts[panel_part(p->w, false, i_panel, nr, &row0)];
-    return (panel_of_strip){p->w->panels + part->offset + row0 / nr * part->panel_bytes,
-                            part->column0 + row0, skv_min_size(nr, part->n_rows - row0)};
+    const size_t n = skv_min_size(nr, part->n_rows - row0);
+    return (panel_of_strip){.at = p->w->panels + part->offset + row0 / nr * part->panel_bytes,
+                            .column = part->column0 + row0,
+                            .n = n,
+                            .first = half & SKV_TILE_RIGHT ? skv_min_size(n, nr / 2) : 0,
+                            .end = half & SKV_TILE_LEFT ? skv_min_size(n, nr / 2) : n,
+                            .half = half};
 }
 
 /* The end of the sums of m rows of n columns: biases, and the epilogue where it is one of them
@@ -483,17 +484,18 @@ static void finish_tile(const product *p, float *c, size_t ld, size_t m, size_t 
 static void panel_partial(const product *p, block_range blocks, panel_of_strip panel, float *tile)
 {
     const skv_linear_args *a = &p->args;
-    for (size_t b = blocks.first; b < blocks.last; b++) {
+    const size_t column = panel.column + panel.first, n = panel.end - panel.first;
+    for (size_t b = blocks.first; n > 0 && b < blocks.last; b++) {
         size_t m = block_rows(p, b);
-        tile_all_k(p, tile, b, panel.at, b == blocks.first);
-        finish_tile(p, tile, p->mm->nr, m, panel.column, panel.n);
+        tile_all_k(p, tile, b, panel.at, panel.half, b == blocks.first);
+        finish_tile(p, tile + panel.first, p->mm->nr, m, column, n);
         for (size_t i = 0; i < m; i++) {
-            float *y = p->y + (block_row(p, b) + i) * a->y.ld + (panel.column - p->column0);
-            const float *c = tile + i * p->mm->nr;
+            float *y = p->y + (block_row(p, b) + i) * a->y.ld + (column - p->column0);
+            const float *c = tile + i * p->mm->nr + panel.first;
             if (a->epilogue == SKV_EPILOGUE_ADD) {
-                p->be->kernels.axpy(y, 1.0f, c, panel.n);
+                p->be->kernels.axpy(y, 1.0f, c, n);
             } else {
-                memcpy(y, c, panel.n * sizeof *y);
+                memcpy(y, c, n * sizeof *y);
             }
         }
     }
@@ -515,21 +517,24 @@ static void strip_direct(const product *p, block_range blocks, const panel_of_st
             float *y = p->y + block_row(p, b) * a->y.ld;
             unsigned mode = tile_mode(b == blocks.first, add);
             for (size_t i = 0; i < n_panels; i++) {
-                float *c = y + (panels[i].column - p->column0);
-                p->mm->tile(c, a->y.ld, block, panels[i].at, m, K, k0, k1, mode);
-                if (k1 == K) finish_tile(p, c, a->y.ld, m, panels[i].column, p->mm->nr);
+                const panel_of_strip *s = &panels[i];
+                float *c = y + (s->column - p->column0);
+                p->mm->tile(c, a->y.ld, block, s->at, m, K, k0, k1, s->half | mode);
+                if (k1 < K) continue;
+                finish_tile(p, c + s->first, a->y.ld, m, s->column + s->first, s->end - s->first);
             }
         }
     }
 }
 
-/* Panels [first, last), of one part or several. */
-static void run_strip(const product *p, block_range blocks, size_t first, size_t last, float *tile)
+/* Panels [first, last), of one part or several, or that half of them. */
+static void run_strip(const product *p, block_range blocks, size_t first, size_t last,
+                      unsigned half, float *tile)
 {
     panel_of_strip whole[STRIP_MAX];
     size_t n_whole = 0;
     for (size_t i = first; i < last; i++) {
-        panel_of_strip panel = find_panel(p, i);
+        panel_of_strip panel = find_panel(p, i, half);
         if (panel.n == p->mm->nr) {
             whole[n_whole++] = panel;
         } else {
@@ -552,16 +557,23 @@ static void clamp_pair(const skv_linear_args *a, float *gate, float *up, size_t 
     }
 }
 
-/* y of a block for one pair of panels, from the products gate [m, nr] and up [m, nr]. */
-static void finish_pair(const product *p, size_t b, size_t i_pair, float *gate, float *up)
+/* y of a block for one pair of panels, or half of it, from the products gate [m, nr] and up
+ * [m, nr]. */
+static void finish_pair(const product *p, size_t b, size_t i_pair, unsigned half, float *gate,
+                        float *up)
 {
     const skv_linear_args *a = &p->args;
-    size_t nr = p->mm->nr, column = i_pair * nr, n = skv_min_size(nr, p->w->N - column);
+    const size_t nr = p->mm->nr, first = half & SKV_TILE_RIGHT ? nr / 2 : 0;
+    const size_t column = i_pair * nr + first, width = half ? nr / 2 : nr;
+    const size_t n = column < p->w->N ? skv_min_size(width, p->w->N - column) : 0;
     skv_glu_fn *glu = a->epilogue == SKV_EPILOGUE_GELU_GLU ? p->be->kernels.gelu_tanh_glu
                                                            : p->be->kernels.silu_glu;
     bool clamped = a->epilogue == SKV_EPILOGUE_CLAMPED;
     size_t m = block_rows(p, b);
     float *y = p->y + block_row(p, b) * a->y.ld + column;
+    gate += first;
+    up += first;
+    if (n == 0) return;
     add_bias(p, gate, nr, m, column, n);
     add_bias(p, up, nr, m, p->w->N + column, n);
     for (size_t i = 0; i < m; i++) {
@@ -583,15 +595,16 @@ static void prefetch_result(const product *p, size_t b, size_t i_pair)
 
 /* A block times panels of gate and the panels of up beside them, pairs [first, last): a piece of
  * the block along K meets all of them while it is in the cache. */
-static void block_pairs(const product *p, size_t b, size_t first, size_t last, bool from_memory,
+static void block_pairs(const product *p, size_t b, size_t first, size_t last, unsigned how,
                         float *tiles)
 {
+    const unsigned half = how & (SKV_TILE_LEFT | SKV_TILE_RIGHT);
     const size_t nr = p->mm->nr, K = p->w->K, tile = MR_MAX * NR_MAX, m = block_rows(p, b);
     const unsigned char *block = p->packed + b * p->block_bytes;
     for (size_t i = first; i < last; i++) prefetch_result(p, b, i);
     for (size_t k0 = 0; k0 < K; k0 += p->mm->kc) {
         const size_t k1 = skv_min_size(K, k0 + p->mm->kc);
-        const unsigned mode = tile_mode(from_memory, k0 > 0);
+        const unsigned mode = how | tile_mode(false, k0 > 0);
         for (size_t i = 2 * first; i < 2 * last; i++) {
             float *c = tiles + (i - 2 * first) * tile;
             p->mm->tile(c, nr, block, panel_at(p->w, i, nr), m, K, k0, k1, mode);
@@ -599,17 +612,20 @@ static void block_pairs(const product *p, size_t b, size_t first, size_t last, b
     }
     for (size_t i = first; i < last; i++) {
         float *gate = tiles + 2 * (i - first) * tile;
-        finish_pair(p, b, i, gate, gate + tile);
+        finish_pair(p, b, i, half, gate, gate + tile);
     }
 }
 
-/* Pairs of panels [first, last). Where K is one piece, they gain nothing from each other. */
-static void run_pairs(const product *p, block_range blocks, size_t first, size_t last, float *tiles)
+/* Pairs of panels [first, last), or that half of them. Where K is one piece, they gain nothing from
+ * each other. */
+static void run_pairs(const product *p, block_range blocks, size_t first, size_t last,
+                      unsigned half, float *tiles)
 {
     const size_t n_pairs = p->w->K > p->mm->kc ? PAIRS_MAX : 1;
     for (size_t b = blocks.first; b < blocks.last; b++) {
         for (size_t i = first; i < last; i += n_pairs) {
-            block_pairs(p, b, i, skv_min_size(i + n_pairs, last), b == blocks.first, tiles);
+            block_pairs(p, b, i, skv_min_size(i + n_pairs, last),
+                        half | tile_mode(b == blocks.first, false), tiles);
         }
     }
 }
@@ -617,66 +633,37 @@ static void run_pairs(const product *p, block_range blocks, size_t first, size_t
 static void run_task(void *arg, size_t i_task, size_t i_thread)
 {
     const product *p = find_product(arg, false, &i_task);
-    size_t i_part = p->by_rows ? i_task / p->n_strips : i_task % p->n_row_parts;
-    size_t i_strip = p->by_rows ? i_task % p->n_strips : i_task / p->n_row_parts;
-    size_t first = p->n_columns * i_strip / p->n_strips;
-    size_t last = p->n_columns * (i_strip + 1) / p->n_strips;
-    block_range blocks = {p->n_blocks * i_part / p->n_row_parts,
-                          p->n_blocks * (i_part + 1) / p->n_row_parts};
+    const skv_cut *cut = &p->cut;
+    const size_t i_part = cut->by_rows ? i_task / cut->n_strips : i_task % cut->n_row_parts;
+    const size_t i_strip = cut->by_rows ? i_task % cut->n_strips : i_task / cut->n_row_parts;
+    const unsigned half = !cut->halved ? 0 : i_strip % 2 ? SKV_TILE_RIGHT : SKV_TILE_LEFT;
+    const size_t first = p->n_columns * i_strip / cut->n_strips;
+    const size_t last = half ? first + 1 : p->n_columns * (i_strip + 1) / cut->n_strips;
+    const block_range blocks = {p->n_blocks * i_part / cut->n_row_parts,
+                                p->n_blocks * (i_part + 1) / cut->n_row_parts};
     float *tiles = skv_cpu_scratch(p->be, i_thread);
     if (p->paired) {
-        run_pairs(p, blocks, first, last, tiles);
+        run_pairs(p, blocks, first, last, half, tiles);
     } else {
-        run_strip(p, blocks, p->panel0 + first, p->panel0 + last, tiles);
+        run_strip(p, blocks, p->panel0 + first, p->panel0 + last, half, tiles);
     }
     skv_matmul_finish(p->mm);
 }
 
-/* Blocks of rows that a task has at least when it shares a panel. */
-static size_t blocks_a_part(const product *p)
-{
-    return skv_ceil_div(ROWS_A_PART, p->mm->mr);
-}
-
-/* Strips that the columns make. With few blocks of rows a strip is a panel: they gain nothing from
- * a wider one, and many strips balance the threads. */
-static size_t count_strips(const product *p, size_t n_columns, bool alone)
+static void deal_out(product *p, bool alone)
 {
     const linear_part *part = &p->w->parts[p->args.part0];
-    const size_t n_parts = p->n_blocks / blocks_a_part(p);
     /* A pair passes by with all of K, or with others. */
-    size_t piece = p->paired ? 2 * part->panel_bytes
-                             : part->panel_bytes * skv_min_size(p->mm->kc, p->w->K) / p->w->K;
-    size_t width = skv_max_size(1, skv_min_size(STRIP_BYTES / skv_max_size(piece, 1), STRIP_MAX));
-    const size_t widest =
-        n_columns * n_parts / (TASKS_LEFT * (alone ? 1 : skv_pool_threads(p->be->pool)));
-    width = skv_max_size(1, skv_min_size(width, widest));
-    if (n_parts == 0) width = 1;
-    return skv_ceil_div(n_columns, width);
-}
-
-/*
- * Few panels cannot balance the threads: then several tasks share one. With many rows for each
- * thread the tasks go by rows, so that a thread's stretch of them is a range of rows, the same in
- * every product and row operation of a layer: what it reads is what it wrote, and not in the cache
- * of another core. With few, each panel is read by one thread only, which counts for more.
- */
-static void deal_out(product *p, size_t n_columns, bool alone)
-{
-    const size_t n_threads = skv_pool_threads(p->be->pool);
-    p->n_columns = n_columns;
-    p->n_strips = count_strips(p, n_columns, alone);
-    p->n_row_parts = 1;
-    if (alone) return;
-    size_t wanted = skv_ceil_div(TASKS_A_THREAD * n_threads, p->n_strips);
-    p->n_row_parts = skv_max_size(1, skv_min_size(wanted, p->n_blocks / blocks_a_part(p)));
-    if (p->n_strips * p->n_row_parts < n_threads) {
-        const size_t most = p->n_blocks / skv_ceil_div(ROWS_LEAST, p->mm->mr);
-        const size_t enough = skv_ceil_div(n_threads, p->n_strips);
-        p->n_row_parts = skv_max_size(p->n_row_parts, skv_min_size(enough, most));
-    }
-    p->by_rows = p->args.n_rows >= ROWS_A_THREAD * n_threads;
-    if (p->by_rows) p->n_row_parts = skv_round_up(p->n_row_parts, n_threads);
+    const size_t piece = p->paired ? 2 * part->panel_bytes
+                                   : part->panel_bytes * skv_min_size(p->mm->kc, p->w->K) / p->w->K;
+    p->cut = skv_cpu_cut_product(&(skv_cut_shape){.n_threads = skv_pool_threads(p->be->pool),
+                                                  .n_rows = p->args.n_rows,
+                                                  .n_blocks = p->n_blocks,
+                                                  .mr = p->mm->mr,
+                                                  .n_columns = p->n_columns,
+                                                  .piece_bytes = piece,
+                                                  .halves = p->mm->halves,
+                                                  .alone = alone});
 }
 
 static void run_tasks(skv_cpu_backend *be, const product_list *list, size_t n_tasks,
@@ -735,9 +722,9 @@ static void run_products(skv_cpu_backend *be, product *items, size_t n, bool alo
     const product_list list = {items, n};
     size_t n_pack = 0, n_tasks = 0;
     for (size_t i = 0; i < n; i++) {
-        deal_out(&items[i], items[i].n_columns, alone);
+        deal_out(&items[i], alone);
         n_pack += skv_ceil_div(items[i].n_blocks, items[i].blocks_per_task);
-        n_tasks += items[i].n_strips * items[i].n_row_parts;
+        n_tasks += items[i].cut.n_strips * items[i].cut.n_row_parts;
         items[i].pack_end = n_pack;
         items[i].task_end = n_tasks;
     }

@@ -74,29 +74,29 @@ static inline __m512bh load_pairs(const uint32_t *w)
 }
 
 /* Inlined once for every constant m, so that the accumulators are registers. */
-static inline __attribute__((always_inline)) void tile_m(skv_tile512 t, const uint32_t *x,
-                                                         const uint32_t *w, const size_t m)
+static inline __attribute__((always_inline)) void
+tile_m(skv_tile512 t, const uint32_t *x, const uint32_t *w, const size_t m, const size_t n)
 {
     __m512 sum[MR][4];
-    skv_tile512_fetch(t, m);
+    skv_tile512_fetch(t, m, n);
     for (size_t i = 0; i < m; i++) {
-        for (size_t j = 0; j < 4; j++) sum[i][j] = _mm512_setzero_ps();
+        for (size_t j = 0; j < n / 16; j++) sum[i][j] = _mm512_setzero_ps();
     }
     for (size_t u = 0; u < t.n_units; u++, x += m, w += NR) {
-        __m512bh w0 = load_pairs(w), w1 = load_pairs(w + 16);
-        __m512bh w2 = load_pairs(w + 32), w3 = load_pairs(w + 48);
+        __m512bh columns[4];
+        for (size_t j = 0; j < n / 16; j++) columns[j] = load_pairs(w + 16 * j);
         for (size_t i = 0; i < m; i++) {
             __m512bh xi = (__m512bh)_mm512_set1_epi32((int)x[i]);
-            sum[i][0] = _mm512_dpbf16_ps(sum[i][0], xi, w0);
-            sum[i][1] = _mm512_dpbf16_ps(sum[i][1], xi, w1);
-            sum[i][2] = _mm512_dpbf16_ps(sum[i][2], xi, w2);
-            sum[i][3] = _mm512_dpbf16_ps(sum[i][3], xi, w3);
+            for (size_t j = 0; j < n / 16; j++) {
+                sum[i][j] = _mm512_dpbf16_ps(sum[i][j], xi, columns[j]);
+            }
         }
     }
-    for (size_t i = 0; i < m; i++) skv_tile512_store(t, i, sum[i]);
+    for (size_t i = 0; i < m; i++) skv_tile512_store(t, i, sum[i], n);
 }
 
 #define UNIT_K 2
+#define HALVED
 #define TILE skv_tile512
 #define X uint32_t
 #define X_AT (k0 / 2 * m)

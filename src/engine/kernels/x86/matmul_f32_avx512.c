@@ -40,7 +40,7 @@ static inline __attribute__((always_inline)) void tile_m(skv_tile512 t, const fl
                                                          const float *w, const size_t m)
 {
     __m512 sum[MR][4];
-    skv_tile512_fetch(t, m);
+    skv_tile512_fetch(t, m, NR);
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < 4; j++) sum[i][j] = _mm512_setzero_ps();
     }
@@ -55,7 +55,7 @@ static inline __attribute__((always_inline)) void tile_m(skv_tile512 t, const fl
             sum[i][3] = _mm512_fmadd_ps(xi, w3, sum[i][3]);
         }
     }
-    for (size_t i = 0; i < m; i++) skv_tile512_store(t, i, sum[i]);
+    for (size_t i = 0; i < m; i++) skv_tile512_store(t, i, sum[i], NR);
 }
 
 #define UNIT_K 1

@@ -19,20 +19,21 @@ typedef struct skv_tile512 {
     bool add;       /* onto c */
 } skv_tile512;
 
-/* Fetches the lines of c to write while the tile is computed: they come from far away. Assembly,
- * because gcc 12 takes a function of mere prefetches for one without effect. */
-static inline __attribute__((always_inline)) void skv_tile512_fetch(skv_tile512 t, size_t m)
+/* Fetches the lines of n columns of c to write while the tile is computed: they come from far away.
+ * Assembly, because gcc 12 takes a function of mere prefetches for one without effect. */
+static inline __attribute__((always_inline)) void skv_tile512_fetch(skv_tile512 t, size_t m,
+                                                                    const size_t n)
 {
     for (size_t i = 0; i < m; i++) {
         float *c = t.c + i * t.ldc;
-        for (size_t j = 0; j < 4; j++) __asm__ volatile("prefetchw %0" : : "m"(c[16 * j]));
+        for (size_t j = 0; j < n; j += 16) __asm__ volatile("prefetchw %0" : : "m"(c[j]));
     }
 }
 
-static inline void skv_tile512_store(skv_tile512 t, size_t i, const __m512 sum[4])
+static inline void skv_tile512_store(skv_tile512 t, size_t i, const __m512 sum[4], const size_t n)
 {
     float *c = t.c + i * t.ldc;
-    for (size_t j = 0; j < 4; j++) {
+    for (size_t j = 0; j < n / 16; j++) {
         __m512 v = sum[j];
         if (t.add) v = _mm512_add_ps(v, _mm512_loadu_ps(c + 16 * j));
         _mm512_storeu_ps(c + 16 * j, v);
