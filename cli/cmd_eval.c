@@ -16,6 +16,7 @@ static int start_reference(const cli_options *options, const cli_model *model, c
     skv_engine_stats stats;
     skv_engine_get_stats(model->engine, &stats);
     engine.context = stats.context;
+    engine.state = SKV_STATE_F32;
     engine.eviction = (skv_eviction){.method = SKV_EVICT_NONE};
     engine.ffn_skip.on = false;
     engine.early_exit = 0;

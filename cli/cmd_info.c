@@ -134,6 +134,14 @@ static void print_template(const description *d)
     }
 }
 
+/* Of a sequence, in the type that was asked for. */
+static size_t state_bytes(const description *d)
+{
+    const skv_model_info *m = &d->forms[d->n_forms - 1].info;
+    const bool small = d->options->state == SKV_STATE_BF16;
+    return m->state_bytes - (small ? m->matrix_bytes / 2 : 0);
+}
+
 static void print_shape(const description *d)
 {
     const skv_model_info *m = &d->forms[d->n_forms - 1].info;
@@ -143,7 +151,7 @@ static void print_shape(const description *d)
     if (m->state_layers > 0) {
         printf("mixers         %zu layers with a state of the sequence, %zu with attention\n",
                m->state_layers, m->kv_slots);
-        printf("state          %.2f MiB a sequence\n", (double)m->state_bytes / 1048576);
+        printf("state          %.2f MiB a sequence\n", (double)state_bytes(d) / 1048576);
     }
     printf("hidden         %zu\n", m->hidden);
     printf("heads          %zu, %zu for keys and values, of %zu%s\n", m->heads, m->kv_heads,
@@ -280,7 +288,7 @@ static void print_shape_json(skv_json_out *json, const description *d)
     skv_json_out_put_integer(json, "layers", m->layers);
     if (m->state_layers > 0) {
         skv_json_out_put_integer(json, "state_layers", m->state_layers);
-        skv_json_out_put_integer(json, "state_bytes", m->state_bytes);
+        skv_json_out_put_integer(json, "state_bytes", state_bytes(d));
     }
     skv_json_out_put_integer(json, "hidden", m->hidden);
     skv_json_out_put_integer(json, "heads", m->heads);

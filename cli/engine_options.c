@@ -25,6 +25,7 @@ skv_engine_options cli_engine_options(const cli_options *options)
     out.threads = options->threads;
     out.weights = options->weights;
     out.kv = options->kv;
+    out.state = options->state;
     out.prefill = options->prefill;
     out.cpu = options->cpu;
     out.device = options->device;

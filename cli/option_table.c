@@ -510,6 +510,10 @@ static const cli_option rows[] = {
            .parse = cli_parse_kv,
            .help = "type of keys and values; auto: f32 with f32 weights or heads shorter than "
                    "32, else bf16. Of the two 8-bit types int8 has the smaller error"),
+    OPTION(RUNS | ON(TUNE) | ON(INFO), "--state", "f32|bf16", PARSED, state,
+           .parse = cli_parse_state,
+           .help = "type of the matrices that layers of hybrid models keep: bf16 halves them and "
+                   "rounds them at each 16th token (f32)"),
     OPTION(RUNS, "--prefill", "auto|full|swiftkv|swiftkv-full|teacher|kvpred|merged", PARSED,
            prefill, .parse = cli_parse_prefill,
            .help = "how prompts are read; auto: swiftkv or kvpred if the model supports it"),

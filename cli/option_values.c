@@ -103,6 +103,11 @@ skv_status cli_parse_kv(const skv_field *field, const char *text, void *out, skv
     return one_of(field, text, skv_kv_parse(text, out), err);
 }
 
+skv_status cli_parse_state(const skv_field *field, const char *text, void *out, skv_error *err)
+{
+    return one_of(field, text, skv_state_type_parse(text, out), err);
+}
+
 skv_status cli_parse_prefill(const skv_field *field, const char *text, void *out, skv_error *err)
 {
     return one_of(field, text, skv_prefill_parse(text, out), err);

@@ -69,6 +69,7 @@ struct cli_options {
     size_t threads, context, step_tokens;
     skv_weights weights;
     skv_kv kv;
+    skv_state_type state;
     skv_prefill prefill;
     const char *cpu, *device; /* device: NULL is cpu */
     size_t gpus;              /* 0: one */
@@ -208,6 +209,7 @@ skv_status cli_parse_numbers(const skv_field *field, const char *text, void *out
 skv_status cli_parse_texts(const skv_field *field, const char *text, void *out, skv_error *err);
 /* The library's words, and its forms of words and numbers. */
 skv_status cli_parse_weights(const skv_field *field, const char *text, void *out, skv_error *err);
+skv_status cli_parse_state(const skv_field *field, const char *text, void *out, skv_error *err);
 skv_status cli_parse_kv(const skv_field *field, const char *text, void *out, skv_error *err);
 skv_status cli_parse_prefill(const skv_field *field, const char *text, void *out, skv_error *err);
 skv_status cli_parse_pruning(const skv_field *field, const char *text, void *out, skv_error *err);

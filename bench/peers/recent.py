@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Shapes of Gemma 4 E2B, Qwen3-30B-A3B and gpt-oss-20B on this engine beside llama.cpp: one file, in turns.
+"""Shapes of recent models on this engine beside llama.cpp: one file, in turns.
 
-    bench/peers/recent.py [--work DIR] [--build DIR] [--turns N] [--prompt N] [--gen N] [--make] e2b|qwen|oss
+    bench/peers/recent.py [--work DIR] [--build DIR] [--turns N] [--prompt N] [--gen N] [--batch N] [--make] SHAPE
 
-The GGUF file has the published widths and random blocks. Qwen3-30B-A3B and gpt-oss-20B have 8 layers, to fit a small
+SHAPE: Gemma 4 E2B (e2b), Qwen3-30B-A3B (qwen), gpt-oss-20B (oss), and the hybrids Qwen3.5-0.8B (0.8b), 2B (2b) and
+Qwen3.6-35B-A3B (35b). The GGUF file has the published widths and random blocks. Mixtures have 8 layers, to fit a small
 machine's memory, and 32000 words. llama.cpp is that of peers.py; --make only writes the file. A row a measurement:
-the engine, tokens/s of a prompt of N tokens and of N tokens behind it. Nothing else should run meanwhile.
+the engine, tokens/s of a prompt of N tokens and of N tokens behind it; with --batch in as many sequences, all of their
+tokens counted. Nothing else should run meanwhile.
 """
 
 import argparse
@@ -26,7 +28,13 @@ QWEN = {"arch": "qwen3moe", "layers": 8, "D": 2048, "F": 768, "heads": (32, 4), 
         "experts": (128, 8), "type": "Q4_0", "attention": "Q4_0"}
 OSS = {"arch": "gpt-oss", "layers": 8, "D": 2880, "F": 2880, "heads": (64, 8), "head": 64, "V": 32000,
        "experts": (32, 4), "type": "MXFP4", "attention": "Q8_0"}
-SHAPES = {"e2b": E2B, "qwen": QWEN, "oss": OSS}
+# "state": key heads, value heads and their size in the layers that keep a state, which are all but each fourth.
+HYBRID = {"arch": "qwen35", "layers": 24, "heads": (8, 2), "head": 256, "V": 248320, "state": (16, 16, 128),
+          "type": "Q8_0", "attention": "Q8_0"}
+MIXED = {"arch": "qwen35moe", "layers": 8, "D": 2048, "F": 512, "heads": (16, 2), "head": 256, "V": 32000,
+         "experts": (256, 8), "state": (16, 32, 128), "type": "Q4_0", "attention": "Q4_0"}
+SHAPES = {"e2b": E2B, "qwen": QWEN, "oss": OSS, "0.8b": {**HYBRID, "D": 1024, "F": 3584},
+          "2b": {**HYBRID, "D": 2048, "F": 6144}, "35b": MIXED}
 
 
 class Writer:
@@ -68,8 +76,9 @@ def common(w):
     out.add_head_count_kv(s["heads"][1])
     out.add_layer_norm_rms_eps(1e-6)
     out.add_rope_freq_base(1e6)
-    for add in (out.add_key_length, out.add_value_length, out.add_rope_dimension_count):
+    for add in (out.add_key_length, out.add_value_length):
         add(s["head"])
+    out.add_rope_dimension_count(s["head"] // 4 if "state" in s else s["head"])
     out.add_vocab_size(s["V"])
     out.add_tokenizer_model("no_vocab")
     w.blocks("token_embd", "Q8_0", s["V"], s["D"])
@@ -146,21 +155,80 @@ def mixture(w):
             w.blocks(f"{p}ffn_{name}_exps", s["type"], n, a, b)
 
 
+def linear_attention(w, p):
+    s, (nk, nv, d) = w.s, w.s["state"]
+    values, channels = nv * d, (2 * nk + nv) * d
+    w.blocks(p + "attn_qkv", s["attention"], channels, s["D"])
+    w.blocks(p + "attn_gate", s["attention"], values, s["D"])
+    w.blocks(p + "ssm_out", s["attention"], s["D"], values)
+    w.floats(p + "ssm_conv1d.weight", channels, 4, centre=0.25)
+    for name, centre in (("ssm_a", -1.0), ("ssm_dt.bias", -4.0)):
+        w.floats(p + name, nv, centre=centre)
+    for name in ("ssm_alpha", "ssm_beta"):
+        w.floats(f"{p}{name}.weight", nv, s["D"], centre=0, spread=0.03)
+    w.floats(p + "ssm_norm.weight", d)
+
+
+def hybrid(w):
+    s, out = w.s, w.out
+    nk, nv, d = s["state"]
+    out.add_feed_forward_length(s["F"])
+    out.add_full_attention_interval(4)
+    out.add_rope_dimension_sections([11, 11, 10, 0])
+    out.add_ssm_conv_kernel(4)
+    out.add_ssm_state_size(d)
+    out.add_ssm_group_count(nk)
+    out.add_ssm_time_step_rank(nv)
+    out.add_ssm_inner_size(nv * d)
+    if "experts" in s:
+        out.add_expert_count(s["experts"][0])
+        out.add_expert_used_count(s["experts"][1])
+        out.add_expert_feed_forward_length(s["F"])
+        out.add_expert_shared_feed_forward_length(s["F"])
+        w.blocks("output", s["attention"], s["V"], s["D"])
+    ffn = (("gate", s["F"], s["D"]), ("up", s["F"], s["D"]), ("down", s["D"], s["F"]))
+    for i in range(s["layers"]):
+        p = f"blk.{i}."
+        w.norms(p, "attn_norm", "post_attention_norm", n=s["D"])
+        if i % 4 == 3:
+            n_q, n_kv = (n * s["head"] for n in s["heads"])
+            for name, rows in (("attn_q", 2 * n_q), ("attn_k", n_kv), ("attn_v", n_kv)):
+                w.blocks(p + name, s["attention"], rows, s["D"])
+            w.blocks(p + "attn_output", s["attention"], s["D"], n_q)
+            w.norms(p, "attn_q_norm", "attn_k_norm", n=s["head"])
+        else:
+            linear_attention(w, p)
+        if "experts" in s:
+            w.floats(p + "ffn_gate_inp.weight", s["experts"][0], s["D"], centre=0, spread=0.03)
+            w.floats(p + "ffn_gate_inp_shexp.weight", s["D"], centre=0, spread=0.03)
+        for name, a, b in ffn:
+            if "experts" in s:
+                w.blocks(f"{p}ffn_{name}_exps", s["type"], s["experts"][0], a, b)
+            w.blocks(f"{p}ffn_{name}" + ("_shexp" if "experts" in s else ""), s["type"], a, b)
+
+
 def write(path, name):
     w = Writer(path, SHAPES[name])
     common(w)
-    (e2b if name == "e2b" else mixture)(w)
+    (e2b if name == "e2b" else hybrid if "state" in w.s else mixture)(w)
     w.close()
 
 
 def ours(args, path, *more):
     words = [args.build / "swiftkv", "bench", path, "--weights", "auto", "--threads", args.threads, "--repeat", 1,
-             "--prompt", args.prompt, "--gen", max(args.gen, 1), "--ctx", args.prompt + 128, "--json", *more]
+             "--prompt", args.prompt, "--gen", max(args.gen, 1), "--ctx", args.prompt + 128, "--batch", args.batch, "--json",
+             *more]
     said = lines_of(measured_run(words)[0])[0]
     return said["prefill_tok_s"], said.get("decode_tok_s") if args.gen > 1 else None
 
 
 def llama(args, path):
+    if args.batch > 1:
+        context = args.batch * (args.prompt + args.gen + 128)
+        words = [args.work / "llama-build/bin/llama-batched-bench", "-m", path, "-t", args.threads, "-fa", "on", "-c", context,
+                 "-npp", args.prompt, "-ntg", max(args.gen, 1), "-npl", args.batch, "--output-format", "jsonl"]
+        said = lines_of(measured_run(words)[0])[-1]
+        return said["speed_pp"], said["speed_tg"] if args.gen > 1 else None
     words = [args.work / "llama-build/bin/llama-bench", "-m", path, "-t", args.threads, "-fa", 1, "-r", 1, "-o", "json"]
     prompt = json.loads(measured_run([*words, "-p", args.prompt, "-n", 0])[0])[-1]["avg_ts"]
     if args.gen < 2:
@@ -176,8 +244,9 @@ def main():
     parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--gen", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--make", action="store_true")
-    parser.add_argument("shape", choices=SHAPES)
+    parser.add_argument("shape", choices=SHAPES, metavar="SHAPE")
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     path = made(args.work.resolve() / f"{args.shape}.gguf", lambda part: write(part, args.shape))

@@ -51,6 +51,11 @@ typedef enum skv_weights {
  * such short dot products do not average out rounding errors; bf16 otherwise. */
 typedef enum skv_kv { SKV_KV_AUTO, SKV_KV_F32, SKV_KV_BF16, SKV_KV_FP8, SKV_KV_INT8 } skv_kv;
 
+/* The type of the matrices that layers of hybrid models keep. BF16 halves them and rounds them at
+ * each 16th token; docs/explanation/numerics.md measures the loss. The newest rows and the inputs
+ * of convolutions are f32 with both. */
+typedef enum skv_state_type { SKV_STATE_F32, SKV_STATE_BF16 } skv_state_type;
+
 typedef enum skv_prefill {
     SKV_PREFILL_AUTO,         /* SWIFTKV or KVPRED where the model has them, FULL otherwise */
     SKV_PREFILL_FULL,         /* the ordinary transformer */
@@ -65,9 +70,11 @@ typedef enum skv_prefill {
  * out of range, *_parse returns false for an unknown name. */
 SKV_API const char *skv_weights_name(skv_weights value);
 SKV_API const char *skv_kv_name(skv_kv value);
+SKV_API const char *skv_state_type_name(skv_state_type value);
 SKV_API const char *skv_prefill_name(skv_prefill value);
 SKV_API bool skv_weights_parse(const char *name, skv_weights *value);
 SKV_API bool skv_kv_parse(const char *name, skv_kv *value);
+SKV_API bool skv_state_type_parse(const char *name, skv_state_type *value);
 SKV_API bool skv_prefill_parse(const char *name, skv_prefill *value);
 
 /* Token pruning, a baseline for comparison: docs/reference/kvpred.md. */
@@ -97,6 +104,7 @@ typedef struct skv_engine_options {
     size_t threads; /* 0: one for each processor allowed */
     skv_weights weights;
     skv_kv kv;
+    skv_state_type state; /* BF16 is refused where no layer keeps a matrix */
     skv_prefill prefill;
     /* "best", "ref", "avx2", "avxvnni", "avx512", "amx", "neon"; NULL: best. Products with AMX have
      * the forms "amx-strided", "amx-paired", "amx-few" and "amx-whole". "amx", and "best" where
@@ -204,6 +212,7 @@ typedef struct skv_engine_stats {
     size_t context, step_tokens, threads;
     skv_weights weights;
     skv_kv kv;
+    skv_state_type state;
     skv_prefill prefill; /* the method that AUTO chose */
     skv_eviction eviction;
     bool swiftkv;     /* runs SwiftKV weights */

@@ -47,7 +47,8 @@ typedef struct skv_model_info {
      * sequence's states: matrices and inputs of convolutions, beside which an engine holds the rows
      * that it has not added yet. 0: there are none. */
     size_t state_layers;
-    size_t state_bytes;
+    size_t state_bytes;  /* in f32 */
+    size_t matrix_bytes; /* the part of them that SKV_STATE_BF16 halves */
     /* How the model's makers draw tokens (generation_config.json); the library's default where
      * `has_sampling` is false. */
     bool has_sampling;

@@ -9,6 +9,7 @@
 static const skvpy_field option_fields[] = {OPTION(threads, SIZE),
                                             OPTION(weights, WEIGHTS),
                                             OPTION(kv, KV),
+                                            OPTION(state, STATE),
                                             OPTION(prefill, PREFILL),
                                             OPTION(cpu, TEXT),
                                             OPTION(device, TEXT),

@@ -36,6 +36,7 @@ static bool fill_text(const skvpy_field *field, void *at, PyObject *value)
     case SKVPY_TEXT: *(const char **)at = text; return true;
     case SKVPY_WEIGHTS: known = skv_weights_parse(text, at); break;
     case SKVPY_KV: known = skv_kv_parse(text, at); break;
+    case SKVPY_STATE: known = skv_state_type_parse(text, at); break;
     case SKVPY_PREFILL: known = skv_prefill_parse(text, at); break;
     case SKVPY_PRUNING: known = skv_pruning_parse(text, at); break;
     case SKVPY_FFN_SKIP: known = skv_ffn_skip_parse(text, at); break;
@@ -97,6 +98,7 @@ static PyObject *dump_value(const skvpy_field *field, const char *object)
     case SKVPY_CHARS: return PyUnicode_FromString(at);
     case SKVPY_WEIGHTS: return Py_BuildValue("z", skv_weights_name(*(const skv_weights *)at));
     case SKVPY_KV: return Py_BuildValue("z", skv_kv_name(*(const skv_kv *)at));
+    case SKVPY_STATE: return Py_BuildValue("z", skv_state_type_name(*(const skv_state_type *)at));
     case SKVPY_PREFILL: return Py_BuildValue("z", skv_prefill_name(*(const skv_prefill *)at));
     case SKVPY_EVICTION: skv_eviction_print(at, text); return PyUnicode_FromString(text);
     case SKVPY_SPECULATION: skv_speculation_print(at, text); return PyUnicode_FromString(text);

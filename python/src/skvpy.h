@@ -51,6 +51,7 @@ typedef enum skvpy_kind {
     SKVPY_CHARS, /* char [], only in results */
     SKVPY_WEIGHTS,
     SKVPY_KV,
+    SKVPY_STATE,
     SKVPY_PREFILL,
     SKVPY_EVICTION,
     SKVPY_SPECULATION,

@@ -110,6 +110,8 @@ static skv_status resolve_options(skv_engine *e, skv_error *err)
     SKV_TRY(skv_engine_check_draft_model(e, &o->speculation, err));
     SKV_TRY(check_pruning(&o->pruning, err));
     SKV_TRY(check_early_exit(o->early_exit, err));
+    SKV_REQUIRE(skv_state_type_name(o->state), err, SKV_RANGE, "state: %u is no type",
+                (unsigned)o->state);
     SKV_TRY(resolve_prefill(e, err));
     e->draft.weights = o->weights;
     if (o->weights == SKV_WEIGHTS_AUTO) o->weights = weights_of_file(e->source);
@@ -300,7 +302,8 @@ static skv_states_spec states_spec(const skv_engine *e, skv_state_layer *layers,
     return (skv_states_spec){.layers = layers,
                              .n_layers = e->plan.n_states,
                              .n_states = n,
-                             .max_undo = longest_draft(&e->options)};
+                             .max_undo = longest_draft(&e->options),
+                             .bf16 = e->options.state == SKV_STATE_BF16};
 }
 
 static skv_bytes count_state_bytes(const skv_engine *e)
@@ -438,6 +441,9 @@ static skv_status check_shape(const skv_engine *e, skv_error *err)
 {
     const skv_backend_limits limits = backend_limits(e);
     const skv_load_options load = load_options(e);
+    SKV_REQUIRE(e->options.state == SKV_STATE_F32 || limits.state_key_dim > 0, err, SKV_UNSUPPORTED,
+                "state %s: no layer of this model keeps a matrix",
+                skv_state_type_name(e->options.state));
     const bool quant = load.keep_codes, floats = load.f32_rows;
     skv_weight_type weights = quant ? SKV_WEIGHT_QUANT : load.type;
     if (quant && floats) weights = SKV_WEIGHT_QUANT_F32;
@@ -762,6 +768,7 @@ void skv_engine_get_stats(const skv_engine *e, skv_engine_stats *out)
                               .threads = skv_pool_threads(e->pool),
                               .weights = e->options.weights,
                               .kv = e->options.kv,
+                              .state = e->options.state,
                               .prefill = e->options.prefill,
                               .eviction = e->options.eviction,
                               .swiftkv = e->runs_swiftkv,

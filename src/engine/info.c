@@ -192,12 +192,15 @@ static uint64_t layer_parameters(const skv_config *c, size_t i, size_t l, size_t
     return n + kv * D + (c->qkv_bias ? kv : 0);
 }
 
-/* Of one layer: its matrices and the last inputs of its convolution, in f32. */
-static size_t state_bytes(const skv_config *c, size_t i)
+/* Of one layer, in f32: its matrices, and the last inputs of its convolution. */
+static void add_state_bytes(const skv_config *c, size_t i, skv_model_info *out)
 {
     const skv_mixer_shape *m = &c->mixer;
-    return sizeof(float) * (skv_mixer_value_columns(m) * m->key_dim +
-                            (m->conv_rows - 1) * skv_config_conv_columns(c, i));
+    const size_t matrices = sizeof(float) * skv_mixer_value_columns(m) * m->key_dim;
+    out->state_layers++;
+    out->matrix_bytes += matrices;
+    out->state_bytes +=
+        matrices + sizeof(float) * (m->conv_rows - 1) * skv_config_conv_columns(c, i);
 }
 
 /* Values that no sampler takes are as good as absent. */
@@ -257,10 +260,7 @@ static void describe(const skv_config *c, size_t l, size_t g, bool swiftkv, skv_
     uint64_t idle = 0;
     for (size_t i = 0; i < c->n_layers; i++) {
         out->parameters += layer_parameters(c, i, l, g);
-        if (skv_config_keeps_state(c, i)) {
-            out->state_layers++;
-            out->state_bytes += state_bytes(c, i);
-        }
+        if (skv_config_keeps_state(c, i)) add_state_bytes(c, i, out);
         out->experts = skv_max_size(out->experts, c->layers[i].n_experts);
         idle +=
             block_parameters(c, i, c->layers[i].n_experts) - block_parameters(c, i, c->n_active);

@@ -7,6 +7,7 @@
 
 static const char *const weights_names[] = {"auto", "f32", "bf16", "int8", "int4", "file", "fp8"};
 static const char *const kv_names[] = {"auto", "f32", "bf16", "fp8", "int8"};
+static const char *const state_names[] = {"f32", "bf16"};
 static const char *const prefill_names[] = {"auto",    "full",   "swiftkv", "swiftkv-full",
                                             "teacher", "kvpred", "merged"};
 
@@ -32,6 +33,11 @@ const char *skv_kv_name(skv_kv value)
     return (unsigned)value < COUNT(kv_names) ? kv_names[value] : NULL;
 }
 
+const char *skv_state_type_name(skv_state_type value)
+{
+    return (unsigned)value < COUNT(state_names) ? state_names[value] : NULL;
+}
+
 const char *skv_prefill_name(skv_prefill value)
 {
     return (unsigned)value < COUNT(prefill_names) ? prefill_names[value] : NULL;
@@ -50,6 +56,14 @@ bool skv_kv_parse(const char *name, skv_kv *value)
     unsigned i;
     if (!find_name(kv_names, COUNT(kv_names), name, &i)) return false;
     *value = (skv_kv)i;
+    return true;
+}
+
+bool skv_state_type_parse(const char *name, skv_state_type *value)
+{
+    unsigned i;
+    if (!find_name(state_names, COUNT(state_names), name, &i)) return false;
+    *value = (skv_state_type)i;
     return true;
 }
 

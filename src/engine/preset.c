@@ -26,6 +26,17 @@ static const gemma4_shape gemma4_shapes[] = {{"gemma-4-e2b", 5, 20, 512, true, 2
                                              {"gemma-4-26b-a4b", 6, 0, 1024, false, 0, 2, 2112},
                                              {"gemma-4-26b-a4b-6", 6, 0, 1024, false, 0, 2, 2112}};
 
+/* The additions of Qwen 3.5 and 3.6: all layers but each fourth keep a state. */
+typedef struct delta_shape {
+    const char *name;
+    size_t n_value_heads; /* of 128; there are 16 key heads */
+    size_t shared;        /* F of the expert that every token meets; 0: the block is dense */
+} delta_shape;
+
+static const delta_shape delta_shapes[] = {
+    {"qwen3.5-0.8b", 16, 0},  {"qwen3.5-2b", 16, 0},        {"qwen3.6-27b", 48, 0},
+    {"qwen3.6-27b-8", 48, 0}, {"qwen3.6-35b-a3b", 32, 512}, {"qwen3.6-35b-a3b-8", 32, 512}};
+
 typedef struct preset {
     const char *name, *architecture;
     size_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, context;
@@ -76,6 +87,21 @@ static const preset presets[] = {
      true, 0, 128, 8},
     {"qwen3-235b-a22b", "qwen3_moe", 94, 4096, 64, 4, 128, 1536, 151936, 40960, 1e6, false, false,
      true, 0, 128, 8},
+    /* 0.8B: from the config.json of oopere/Qwen3.5-0.65B-Base-Rearchitected, which was cut from it,
+     * and the block count in ggml's files. 2B: from its model card; of other sources, llama.cpp
+     * tells the 24 layers alone. */
+    {"qwen3.5-0.8b", "qwen3_5_text", 24, 1024, 8, 2, 256, 3584, 248320, 262144, 1e7, true, false,
+     true, 0, 0, 0},
+    {"qwen3.5-2b", "qwen3_5_text", 24, 2048, 8, 2, 256, 6144, 248320, 262144, 1e7, true, false,
+     true, 0, 0, 0},
+    {"qwen3.6-27b", "qwen3_5_text", 64, 5120, 24, 4, 256, 17408, 248320, 262144, 1e7, false, false,
+     true, 0, 0, 0},
+    {"qwen3.6-27b-8", "qwen3_5_text", 8, 5120, 24, 4, 256, 17408, 248320, 262144, 1e7, false, false,
+     true, 0, 0, 0},
+    {"qwen3.6-35b-a3b", "qwen3_5_moe_text", 40, 2048, 16, 2, 256, 512, 248320, 262144, 1e7, false,
+     false, true, 0, 256, 8},
+    {"qwen3.6-35b-a3b-8", "qwen3_5_moe_text", 8, 2048, 16, 2, 256, 512, 248320, 262144, 1e7, false,
+     false, true, 0, 256, 8},
     {"mixtral-8x7b", "mixtral", 32, 4096, 32, 8, 128, 14336, 32000, 32768, 1e6, false, false, false,
      0, 8, 2},
     {"gemma-4-e2b", "gemma4_text", 35, 1536, 8, 1, 256, 6144, 262144, 131072, 1e6, true, false,
@@ -157,6 +183,24 @@ static void fill_gemma4(skv_config *c, const gemma4_shape *shape)
     c->post_norms = c->v_norm = c->layer_scalar = true;
 }
 
+static void fill_delta(skv_config *c, const delta_shape *shape)
+{
+    for (size_t i = 0; i < c->n_layers; i++) {
+        c->layers[i].mixer = (i + 1) % 4 == 0 ? SKV_MIXER_ATTENTION : SKV_MIXER_DELTA;
+        c->layers[i].ffn_shared = shape->shared;
+    }
+    c->norm_eps = 1e-6;
+    c->norm_offset_one = c->attention_gate = true;
+    c->ropes[0].n_rot = c->head_dim / 4;
+    c->mixer = (skv_mixer_shape){.n_key_heads = 16,
+                                 .n_value_heads = shape->n_value_heads,
+                                 .key_dim = 128,
+                                 .value_dim = 128,
+                                 .conv_rows = 4,
+                                 .norm_eps = c->norm_eps,
+                                 .write_max = 1};
+}
+
 /* The additions of gpt-oss beside its sizes. */
 static void fill_gpt_oss(skv_config *c)
 {
@@ -198,6 +242,9 @@ static void fill_config(skv_config *c, const preset *p)
     }
     fill_rope(&c->ropes[0], p);
     if (strcmp(p->architecture, "gpt_oss") == 0) fill_gpt_oss(c);
+    for (size_t i = 0; i < sizeof delta_shapes / sizeof *delta_shapes; i++) {
+        if (strcmp(delta_shapes[i].name, p->name) == 0) fill_delta(c, &delta_shapes[i]);
+    }
     c->ropes[1] = c->ropes[0];
     for (size_t i = 0; i < sizeof gemma4_shapes / sizeof *gemma4_shapes; i++) {
         if (strcmp(gemma4_shapes[i].name, p->name) == 0) fill_gemma4(c, &gemma4_shapes[i]);

@@ -78,40 +78,82 @@ static void assert_same(const span_logits *a, size_t i, const span_logits *b, si
 }
 
 /* Steps of several sizes, repeated until all tokens are read, give what one step gives, whatever
- * runs beside them. */
+ * runs beside them. `want` becomes its logits. */
+static void check_cuts(const char *path, const skv_engine_options *options, span_logits *want)
+{
+    static const size_t sizes[][4] = {{1, 0},  {2, 0},  {3, 0},         {5, 0},       {63, 0},
+                                      {64, 0}, {65, 0}, {7, 100, 1, 0}, {64, 1, 2, 0}};
+    static span_logits got;
+    int32_t ids[N_IDS];
+    make_ids(ids);
+    skv_engine *engine = open_or_fail(path, options);
+    skv_sequence *whole = new_sequence(engine);
+    read(engine, whole, ids, N_IDS, want);
+    skv_sequence_free(whole);
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        skv_sequence *s = new_sequence(engine), *beside = new_sequence(engine);
+        got.vocab = want->vocab;
+        for (size_t done = 0, i = 0, n; done < N_IDS; done += n) {
+            i = sizes[k][i] ? i : 0;
+            n = N_IDS - done < sizes[k][i] ? N_IDS - done : sizes[k][i];
+            i++;
+            const skv_span spans[] = {{beside, ids, 1, SKV_WANT_NONE},
+                                      {s, ids + done, n, SKV_WANT_LAST}};
+            const bool alone = done % 2 == 0 || skv_sequence_length(beside) > 100;
+            assert_int_equal(
+                skv_step(engine, spans + alone, alone ? 1 : 2, span_logits_take, &got, NULL),
+                SKV_OK);
+            if (done + n == N_IDS) assert_same(&got, alone ? 0 : 1, want, 0);
+        }
+        skv_sequence_free(s);
+        skv_sequence_free(beside);
+    }
+    skv_engine_close(engine);
+}
+
 static void test_cuts_change_no_bit(void **state)
 {
     (void)state;
-    static const size_t sizes[][4] = {{1, 0},  {2, 0},  {3, 0},         {5, 0},       {63, 0},
-                                      {64, 0}, {65, 0}, {7, 100, 1, 0}, {64, 1, 2, 0}};
+    static span_logits want;
+    const skv_engine_options options = hybrid_options();
+    for (size_t m = 0; m < N_MODELS; m++) check_cuts(models[m], &options, &want);
+}
+
+/* States in bf16 are smaller by half of their matrices, give nearly the same logits and, however
+ * the sequence is cut, the same bits. */
+static void test_states_in_bf16(void **state)
+{
+    (void)state;
+    static const char *const paths[] = {MODELS "qwen3-5", MODELS "granite-h",
+                                        MODELS "qwen3-5-swiftkv"};
     static span_logits want, got;
     int32_t ids[N_IDS];
     make_ids(ids);
-    for (size_t m = 0; m < N_MODELS; m++) {
+    for (size_t m = 0; m < sizeof paths / sizeof *paths; m++) {
         skv_engine_options options = hybrid_options();
-        skv_engine *engine = open_or_fail(models[m], &options);
-        skv_sequence *whole = new_sequence(engine);
-        read(engine, whole, ids, N_IDS, &want);
-        skv_sequence_free(whole);
-        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
-            skv_sequence *s = new_sequence(engine), *beside = new_sequence(engine);
-            got.vocab = want.vocab;
-            for (size_t done = 0, i = 0, n; done < N_IDS; done += n) {
-                i = sizes[k][i] ? i : 0;
-                n = N_IDS - done < sizes[k][i] ? N_IDS - done : sizes[k][i];
-                i++;
-                const skv_span spans[] = {{beside, ids, 1, SKV_WANT_NONE},
-                                          {s, ids + done, n, SKV_WANT_LAST}};
-                const bool alone = done % 2 == 0 || skv_sequence_length(beside) > 100;
-                assert_int_equal(
-                    skv_step(engine, spans + alone, alone ? 1 : 2, span_logits_take, &got, NULL),
-                    SKV_OK);
-                if (done + n == N_IDS) assert_same(&got, alone ? 0 : 1, &want, 0);
-            }
-            skv_sequence_free(s);
-            skv_sequence_free(beside);
-        }
+        skv_engine_stats stats, small;
+        skv_model_info info;
+        assert_int_equal(skv_model_info_read(paths[m], &info, NULL), SKV_OK);
+        skv_engine *engine = open_or_fail(paths[m], &options);
+        skv_sequence *s = new_sequence(engine);
+        skv_engine_get_stats(engine, &stats);
+        read(engine, s, ids, N_IDS, &want);
+        skv_sequence_free(s);
         skv_engine_close(engine);
+        options.state = SKV_STATE_BF16;
+        engine = open_or_fail(paths[m], &options);
+        skv_engine_get_stats(engine, &small);
+        skv_engine_close(engine);
+        assert_int_equal(small.state, SKV_STATE_BF16);
+        assert_true(stats.state_bytes - small.state_bytes >= info.matrix_bytes / 2);
+        check_cuts(paths[m], &options, &got);
+        double off = 0, size = 0;
+        for (size_t i = 0; i < want.vocab; i++) {
+            const double x = (double)want.rows[0][i], d = (double)got.rows[0][i] - x;
+            off += d * d;
+            size += x * x;
+        }
+        assert_true(off > 0 && off < size * 1e-4);
     }
 }
 
@@ -308,7 +350,8 @@ static void test_skip_equals_no_skip(void **state)
     }
 }
 
-/* With bf16 and int8 weights, where rows of a product are rounded together, too. */
+/* With bf16 and int8 weights, where rows of a product are rounded together, and with states in
+ * bf16, too. */
 static void test_skip_with_rounded_weights(void **state)
 {
     (void)state;
@@ -316,9 +359,10 @@ static void test_skip_with_rounded_weights(void **state)
     static span_logits want, want_next, got, got_next;
     int32_t ids[N_IDS];
     make_ids(ids);
-    for (size_t k = 0; k < 2; k++) {
+    for (size_t k = 0; k < 3; k++) {
         skv_engine_options options = hybrid_options();
-        options.weights = types[k];
+        options.weights = types[k / 2];
+        options.state = k == 1 ? SKV_STATE_BF16 : SKV_STATE_F32;
         options.prefill = SKV_PREFILL_SWIFTKV_FULL;
         skv_engine *engine = open_or_fail(models[N_MODELS - N_SWIFTKV], &options);
         read_in_chunks(engine, ids, N_IDS, &want, &want_next);
@@ -460,6 +504,14 @@ static void test_refusals(void **state)
     options.prefill = SKV_PREFILL_SWIFTKV;
     expect_refusal(&options, "no SwiftKV weights");
     options = hybrid_options();
+    options.state = (skv_state_type)9;
+    skv_engine *none;
+    skv_error bad;
+    assert_int_equal(skv_engine_open(models[0], &options, &none, &bad), SKV_RANGE);
+    options.state = SKV_STATE_BF16;
+    assert_int_equal(skv_engine_open(MODELS "lfm2-v5", &options, &none, &bad), SKV_UNSUPPORTED);
+    assert_non_null(strstr(bad.text, "state bf16: no layer of this model keeps a matrix"));
+    options = hybrid_options();
     options.prompt_only = true;
     expect_refusal(&options, "an answer needs the states too");
     skv_model_info info;
@@ -493,6 +545,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cuts_change_no_bit),
+        cmocka_unit_test(test_states_in_bf16),
         cmocka_unit_test(test_shared_beginnings),
         cmocka_unit_test(test_truncation),
         cmocka_unit_test(test_failed_steps_change_nothing),

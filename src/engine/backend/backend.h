@@ -447,8 +447,9 @@ typedef struct skv_embed_gate_args {
  *       S <- alpha S + B (dt x)^T;  y = S^T C + skip x
  *       dt = clamp(softplus(a + dt_bias)), alpha = exp(rate dt)
  *
- * All of it is f32. A row's results and state have the same bits however the rows of its sequence
- * are cut into steps and whatever is computed beside it: docs/explanation/kernels.md says how.
+ * All of it is f32, but for S between blocks where it is kept in bfloat16. A row's results and
+ * state have the same bits however the rows of its sequence are cut into steps and whatever is
+ * computed beside it: docs/explanation/kernels.md says how.
  *
  * In front of it stands a causal convolution of each channel over the newest conv_taps rows, whose
  * inputs are kept too.
@@ -481,6 +482,7 @@ typedef struct skv_states_spec {
     size_t n_layers;
     size_t n_states; /* numbered from 0: one for each sequence or kept beginning */
     size_t max_undo; /* the largest n_undo of a span */
+    bool bf16;       /* S is kept in bfloat16: rounded whenever a block of rows is folded into it */
 } skv_states_spec;
 
 /*

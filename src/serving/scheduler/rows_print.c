@@ -64,7 +64,10 @@ static void add_shape(skv_sha256 *sha, const skv_engine *e, size_t context)
                             (size_t)e->options.random_seed,
                             skv_kv_store_page_bytes(e->store)};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) add_size(sha, sizes[i]);
-    if (e->states.n > 0) add_size(sha, e->states.state_bytes);
+    if (e->states.n > 0) {
+        add_size(sha, e->states.state_bytes);
+        add_size(sha, (size_t)e->options.state);
+    }
     for (size_t i = 0; i < c->n_layers; i++) {
         add_size(sha, c->layers[i].n_heads);
         add_size(sha, c->layers[i].n_kv_heads);

@@ -240,6 +240,19 @@ static void store_outputs(const scan_task *t, const scan_rows *r, size_t h, size
     }
 }
 
+/* S [n] rounded to bf16, and to `kept` [n]; NULL: nowhere. */
+static void round_state(const scan_task *t, float *s, uint16_t *kept, size_t n)
+{
+    const skv_kernels *k = &t->job->be->kernels;
+    uint16_t part[SKV_PANEL];
+    for (size_t at = 0; at < n; at += SKV_PANEL) {
+        const size_t n_part = skv_min_size(n - at, SKV_PANEL);
+        uint16_t *to = kept ? kept + at : part;
+        k->to_bf16(to, s + at, n_part);
+        k->from_bf16(s + at, to, n_part);
+    }
+}
+
 /* Panels [panel, panel + n_panels) of value head h through the blocks of a stretch, the first of
  * which is at row `at`. */
 static void run_head(const scan_task *t, const scan_rows *blocks, size_t n_blocks, size_t at,
@@ -248,8 +261,13 @@ static void run_head(const scan_task *t, const scan_rows *blocks, size_t n_block
     const skv_state_place *p = t->job->place;
     const skv_scan_kernels *k = &t->job->be->kernels.scan;
     const size_t dk = p->layer.key_dim, floats = n_panels * dk * B;
-    float *s = t->state + p->s + (h * p->n_panels + panel) * dk * B;
+    float *s = t->state + p->s + (h * p->n_panels + panel) * p->panel_floats;
+    uint16_t *kept = t->job->a->states->bf16 ? (uint16_t *)(void *)s : NULL;
     scan_head head;
+    if (kept) {
+        s = t->s;
+        t->job->be->kernels.from_bf16(s, kept, floats);
+    }
     for (size_t i = 0; i < n_blocks; i++) {
         const scan_rows *r = &blocks[i];
         const size_t slot = r->slot * p->layer.n_value_heads + h;
@@ -275,6 +293,7 @@ static void run_head(const scan_task *t, const scan_rows *blocks, size_t n_block
         if (!settles && i + 1 == n_blocks) return;
         if (!settles && s != t->s) s = memcpy(t->s, s, floats * sizeof *s);
         k->fold(s, r->kt, u, head.weight, head.decay[B - 1], dk, n_panels);
+        if (kept) round_state(t, s, settles ? kept : NULL, floats);
     }
 }
 
@@ -288,7 +307,7 @@ static void for_heads(const scan_task *t, const scan_rows *blocks, size_t n_bloc
         const size_t h = value_head(&p->layer, t->key_head, unit / p->n_panels);
         const size_t panel = unit % p->n_panels;
         const size_t n_panels = skv_min_size(p->n_panels - panel, t->unit1 - unit);
-        const size_t floats = p->layer.key_dim * B;
+        const size_t floats = p->panel_floats;
         if (blocks) {
             run_head(t, blocks, n_blocks, at, h, panel, n_panels);
         } else {

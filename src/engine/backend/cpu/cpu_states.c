@@ -26,18 +26,24 @@ static bool layer_is_valid(const skv_state_layer *l)
            l->value_dim <= SKV_STATE_DIM_MAX;
 }
 
-/* Places the part of a layer at float *at. */
-static bool place_layer(skv_state_place *p, const skv_state_layer *layer, size_t n_blocks,
-                        size_t max_undo, size_t *at)
+static size_t blocks_of(size_t max_undo)
 {
-    const size_t B = SKV_SCAN_BLOCK;
+    return skv_ceil_div(SKV_SCAN_BLOCK - 1 + max_undo, SKV_SCAN_BLOCK);
+}
+
+/* Places the part of layer i at float *at. */
+static bool place_layer(skv_state_place *p, const skv_states_spec *spec, size_t i, size_t *at)
+{
+    const size_t B = SKV_SCAN_BLOCK, n_blocks = blocks_of(spec->max_undo);
+    const skv_state_layer *layer = &spec->layers[i];
     if (!layer_is_valid(layer)) return false;
     *p = (skv_state_place){.layer = *layer};
     if (layer->kind != SKV_SCAN_NONE) {
         const size_t nk = layer->n_key_heads, nv = layer->n_value_heads, dk = layer->key_dim;
         p->n_panels = skv_ceil_div(layer->value_dim, B);
+        p->panel_floats = dk * (spec->bf16 ? B / 2 : B);
         p->s = *at;
-        if (!take(at, (size_t[]){nv, p->n_panels, dk, B}, 4)) return false;
+        if (!take(at, (size_t[]){nv, p->n_panels, p->panel_floats}, 3)) return false;
         p->keys = *at;
         if (!take(at, (size_t[]){n_blocks, nk, dk, B}, 4)) return false;
         p->u = *at;
@@ -47,14 +53,9 @@ static bool place_layer(skv_state_place *p, const skv_state_layer *layer, size_t
     }
     if (layer->conv_taps == 0 || layer->conv_columns > SIZE_MAX / 8) return layer->conv_taps == 0;
     p->conv = *at;
-    p->conv_rows = layer->conv_taps - 1 + max_undo;
+    p->conv_rows = layer->conv_taps - 1 + spec->max_undo;
     p->conv_ld = skv_round_up(layer->conv_columns, B);
     return take(at, (size_t[]){p->conv_rows, p->conv_ld}, 2);
-}
-
-static size_t blocks_of(size_t max_undo)
-{
-    return skv_ceil_div(SKV_SCAN_BLOCK - 1 + max_undo, SKV_SCAN_BLOCK);
 }
 
 /* Lays out a state; places (may be NULL) gets the layers. Returns its bytes; 0: there is a size
@@ -68,10 +69,7 @@ static size_t place_all(const skv_states_spec *spec, skv_state_place *places, si
     for (size_t i = 0; i < spec->n_layers; i++) {
         skv_state_place place;
         *i_layer = i;
-        if (!place_layer(&place, &spec->layers[i], blocks_of(spec->max_undo), spec->max_undo,
-                         &at)) {
-            return 0;
-        }
+        if (!place_layer(&place, spec, i, &at)) return 0;
         if (places) places[i] = place;
     }
     return at < SIZE_MAX / 8 ? at * sizeof(float) : 0;
@@ -100,6 +98,7 @@ skv_status skv_cpu_states_create(skv_backend *base, const skv_states_spec *spec,
                                .n_layers = spec->n_layers,
                                .n_states = spec->n_states,
                                .max_undo = spec->max_undo,
+                               .bf16 = spec->bf16,
                                .n_blocks = blocks_of(spec->max_undo),
                                .n_bytes = n_bytes,
                                .memory = skv_map_zero(all)};

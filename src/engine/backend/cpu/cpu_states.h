@@ -3,7 +3,7 @@
  * one part for each layer:
  *
  *     settled [n_layers]                     u64: rows that are folded into S, of each layer
- *     S [value head][panel][key_dim][16]     before row `settled`
+ *     S [value head][panel][key_dim][16]     before row `settled`; f32, or bf16
  *     k [block][key head][key_dim][16]       of rows since then, normalised, a row in a column
  *     u [block][value head][panel][16][16]   of these rows
  *     alpha [block][value head][16]          of these rows
@@ -25,12 +25,14 @@ typedef struct skv_state_place {
     skv_state_layer layer;
     size_t s, keys, u, alpha, conv;
     size_t n_panels;           /* of a value head */
+    size_t panel_floats;       /* of S; with bf16 half as many as its numbers */
     size_t conv_rows, conv_ld; /* of the ring */
 } skv_state_place;
 
 struct skv_states {
     skv_state_place *places; /* [n_layers], owned */
     size_t n_layers, n_states, max_undo;
+    bool bf16;             /* S is */
     size_t n_blocks;       /* of rows that are not folded */
     size_t n_bytes;        /* of a state */
     unsigned char *memory; /* [n_states][n_bytes], owned */
