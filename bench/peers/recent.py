@@ -216,8 +216,8 @@ def write(path, name):
 
 def ours(args, path, *more):
     words = [args.build / "swiftkv", "bench", path, "--weights", "auto", "--threads", args.threads, "--repeat", 1,
-             "--prompt", args.prompt, "--gen", max(args.gen, 1), "--ctx", args.prompt + 128, "--batch", args.batch, "--json",
-             *more]
+             "--prompt", args.prompt, "--gen", max(args.gen, 1), "--batch", args.batch, "--json", *more]
+    words += ["--ctx", args.prompt + 128] if args.batch == 1 else []
     said = lines_of(measured_run(words)[0])[0]
     return said["prefill_tok_s"], said.get("decode_tok_s") if args.gen > 1 else None
 

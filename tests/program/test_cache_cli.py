@@ -190,7 +190,9 @@ class ExplainTest(unittest.TestCase):
         self.check_answers(MINI, "--idle-read", 1, *WORDS)
 
     def test_answers_of_a_hybrid_do_not_depend_on_the_cache(self):
-        self.check_answers(make_hybrid(MINI, self.folder / "exact"), "--idle-read", 1)
+        model = make_hybrid(MINI, self.folder / "exact")
+        for state in ("f32", "bf16"):
+            self.check_answers(model, "--idle-read", 1, "--state", state)
 
     def test_where_a_prompt_parts(self):
         def request(clock, n=40):
