@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "emulator.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,8 +53,10 @@ typedef struct warp_state {
 _Thread_local emu_index emu_thread, emu_block, emu_grid, emu_threads;
 _Thread_local unsigned char *emu_shared;
 
-static _Thread_local lane *lanes; /* [LANES_MAX], kept as long as the thread runs */
-static _Thread_local lane *now;   /* NULL: the host runs */
+static _Thread_local lane *lanes; /* [LANES_MAX], kept as long as the thread runs: */
+static pthread_key_t lanes_of_thread;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static _Thread_local lane *now; /* NULL: the host runs */
 static _Thread_local lane host;
 static _Thread_local warp_state warps[LANES_MAX / WARP];
 static _Thread_local void (*kernel)(const void *args);
@@ -62,6 +65,18 @@ static _Thread_local size_t shared_size;
 static _Thread_local unsigned step = 1; /* from one lane to the next: 1, or 31 backwards */
 static _Thread_local emu_order order;
 static _Thread_local unsigned long long bank_conflicts;
+
+static void make_key(void)
+{
+    (void)pthread_key_create(&lanes_of_thread, free);
+}
+
+static void make_lanes(void)
+{
+    lanes = calloc(LANES_MAX, sizeof *lanes);
+    (void)pthread_once(&once, make_key);
+    (void)pthread_setspecific(lanes_of_thread, lanes);
+}
 
 _Noreturn void emu_fail(const char *what)
 {
@@ -83,6 +98,8 @@ unsigned long long emu_bank_conflicts(void)
 __attribute__((destructor)) static void free_lanes(void)
 {
     free(lanes);
+    (void)pthread_once(&once, make_key);
+    (void)pthread_setspecific(lanes_of_thread, NULL);
 }
 
 /* ---- switching ---- */
@@ -389,7 +406,7 @@ void emu_launch(void (*run)(const void *args), const void *args, emu_index grid,
     void *shared = NULL;
     if (threads % WARP != 0 || threads > LANES_MAX || threads == 0) emu_fail("threads of a block");
     if (shared_bytes > SKV_CUDA_SHARED_MAX) emu_fail("more shared memory than every card has");
-    if (!lanes) lanes = calloc(LANES_MAX, sizeof *lanes);
+    if (!lanes) make_lanes();
     if (!lanes || posix_memalign(&shared, 1024, shared_bytes + 1) != 0) emu_fail("no memory");
     kernel = run;
     kernel_args = args;
