@@ -9,7 +9,7 @@
 
 #define MODELS SKV_TEST_DATA "/models/"
 
-enum { CONTEXT = 128, N_IDS = 90, SHARED = 34, N_ANSWER = 3 };
+enum { CONTEXT = 128, N_IDS = 72, SHARED = 34, N_ANSWER = 2 };
 
 /* How far rows in other steps are, as a part of the deviation of logits: rows of many tokens and of
  * few take other kernels of attention. */
@@ -20,10 +20,9 @@ typedef struct hybrid {
 } hybrid;
 
 static const hybrid hybrids[] = {
-    {"gated delta rule", MODELS "qwen3-5", 0.01, false},
     {"gated delta rule, SwiftKV", MODELS "qwen3-5-swiftkv", 0.01, true},
     {"Mamba-2", MODELS "granite-h-wide", 0.01, false},
-    {"short convolution", MODELS "lfm2-wide", 0.01, true}};
+    {"short convolution", MODELS "lfm2-wide", 0.01, false}};
 
 enum { N_HYBRIDS = sizeof hybrids / sizeof *hybrids };
 
@@ -59,7 +58,7 @@ static void read_ids(skv_engine *engine, skv_sequence *s, const int32_t *ids, si
 /* Steps of 1, 2, 5, 26, .. tokens. */
 static void read_cut(skv_engine *engine, skv_sequence *s, const int32_t *ids, logits_row *last)
 {
-    static const size_t sizes[] = {1, 2, 5, 26, 1, 31, 24};
+    static const size_t sizes[] = {1, 2, 5, 26, 38};
     skv_sequence *beside = new_sequence(engine);
     size_t at = 0;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {

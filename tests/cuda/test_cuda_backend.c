@@ -295,7 +295,6 @@ static const weights_case weights_cases[] = {
     {"qwen3-v4", SKV_WEIGHTS_FP8, SKV_WEIGHTS_INT8, 6, true, false},
     {"llama3-v4", SKV_WEIGHTS_FP8, SKV_WEIGHTS_INT8, 6, false, false},
     {"qwen3-v4", SKV_WEIGHTS_F32, SKV_WEIGHTS_BF16, 1.5, false, false},
-    {"qwen3-5", SKV_WEIGHTS_F32, SKV_WEIGHTS_F32, 1.25, false, true},
     {"qwen3-5-swiftkv", SKV_WEIGHTS_F32, SKV_WEIGHTS_F32, 1.25, false, true},
     {"falcon-h1-int4", SKV_WEIGHTS_F32, SKV_WEIGHTS_F32, 1.25, false, true},
 };

@@ -200,8 +200,8 @@ typedef struct skv_cuda_scan_args {
     skv_cuda_rows q, out;        /* rows `rows` */
     skv_cuda_rows k, v;          /* rows of the step */
     const float *decay, *write;  /* [T, decay_ld], [T, write_ld] or NULL */
-    const float *rate, *dt_bias; /* [n_value_heads]; dt_bias may be NULL; */
-    const float *skip;           /* so may this */
+    const float *rate, *dt_bias; /* [n_value_heads]; dt_bias may be NULL */
+    const float *skip;           /* [n_value_heads] or NULL */
     const skv_cuda_span *spans;
     const uint32_t *rows; /* [n_rows]; NULL: 0, 1, .. */
     unsigned char *states;
@@ -217,7 +217,7 @@ typedef struct skv_cuda_scan_args {
 /* As skv_gated_norm_args has it, in place. */
 typedef struct skv_cuda_gated_norm_args {
     skv_cuda_rows x, z;
-    const float *weight; /* NULL: there is no norm */
+    const float *weight; /* [groups, n] with per_group, else [n]; NULL: there is no norm */
     uint32_t n, per_group, sigmoid, gate_first;
     float eps, offset;
 } skv_cuda_gated_norm_args;
