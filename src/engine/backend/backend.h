@@ -29,7 +29,7 @@
 
 #include "backend/bytes.h"
 #include "backend/pick.h"
-#include "backend/ranks.h"
+#include "backend/rank_sums.h"
 #include "backend/turn_job.h"
 #include "base/fail.h"
 #include "base/quant.h"

@@ -76,8 +76,8 @@ skv_ranks_ids skv_ranks_vocab(size_t vocab, size_t rank, size_t n);
 
 /** x [n] of the host becomes the sum over ranks, the same bits on each. */
 void skv_ranks_sum(skv_ranks *ranks, float *x, size_t n);
-/** Ranks of a team with one memory meet: `all` [size][n] becomes what each gave. Their devices add
- * up n_summed floats by it, which are counted. */
+/** Ranks of a team with one memory meet: `all` [size][n] becomes `mine` [n] of each. Their devices
+ * add up n_summed floats by it, which are counted. */
 SKV_MUST_CHECK bool skv_ranks_meet(skv_ranks *ranks, const void *mine, void *all, size_t n,
                                    size_t n_summed);
 /** Rows of logits, one every ld numbers: those after its own of rank 0, [n_rows, vocab - own], are

@@ -1,6 +1,6 @@
 /*
  * Ranks that are threads of this program (skv/ranks.h): a team in one memory. All arrive with an
- * address each, read what the others' stand for, and leave when all have read:
+ * address each, copy from those of the others, and leave when all have copied:
  *
  *     given[rank] = mine; arrive | wait for all | copy from given[..] | wait until all have copied
  *
@@ -37,7 +37,7 @@ struct skv_ranks_threads {
 
 /* ---- meetings ---- */
 
-/* All ranks are here, and what they have given stays until `leave`. */
+/* All ranks are here, and their addresses stay good until `leave`. */
 static skv_status arrive(member *m, const void *given, skv_error *err)
 {
     skv_ranks_threads *t = m->all;

@@ -29,7 +29,7 @@ typedef struct skv_cuda_routes {
     uint32_t *first;                 /* [experts + 1]: places of each */
 } skv_cuda_routes;
 
-/* What sums over ranks of one program need. */
+/* Sums over ranks of one program. */
 typedef struct skv_cuda_part skv_cuda_part;
 typedef struct skv_cuda_sums {
     skv_cuda_part *parts; /* [ranks] owned; NULL: the host adds up */
@@ -237,9 +237,9 @@ size_t skv_cuda_lay_out_routes(skv_cuda_routes *routes, const skv_backend_limits
 
 /** Whether there are kernels of attention for such heads. */
 bool skv_cuda_has_heads_of(size_t head_dim);
-/** What sums take, by be->limits. */
+/** Takes the events of sums, by be->limits. */
 SKV_MUST_CHECK skv_status skv_cuda_sums_open(skv_cuda_backend *be, skv_error *err);
-/** Also of what could not be opened. */
+/** Also of sums that could not be opened. */
 void skv_cuda_sums_close(skv_cuda_backend *be);
 /** Bytes of `moving`. */
 size_t skv_cuda_moving_bytes(size_t max_kv_rows);

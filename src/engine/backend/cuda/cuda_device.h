@@ -55,7 +55,7 @@ void skv_cuda_event_delete(skv_cuda_device *device, skv_cu_event event);
 /** It happens when everything so far is done. */
 void skv_cuda_event_record(skv_cuda_device *device, skv_cu_event event);
 void skv_cuda_event_wait(skv_cuda_device *device, skv_cu_event event);
-/** What comes next begins when it has happened, on another device maybe. The host goes on. */
+/** The next work begins when it has happened, on another device maybe. The host goes on. */
 void skv_cuda_event_follow(skv_cuda_device *device, skv_cu_event event);
 /** What the device has, and how much of it is free; zeros where it does not tell. */
 void skv_cuda_memory(const skv_cuda_device *device, size_t *all, size_t *available);

@@ -10,11 +10,11 @@
 #include "backend/cuda/cuda_backend.h"
 #include "base/mem.h"
 
-/* What a rank tells the others. */
+/* A rank tells the others. */
 struct skv_cuda_part {
-    const float *x; /* of its device */
+    const float *x; /* of its device: [n_rows, n] */
     skv_cu_context context;
-    skv_cu_event written, read; /* x is there, and what it reads has been copied */
+    skv_cu_event written, read; /* x is there; all x are copied */
     bool failed;
 };
 
@@ -42,7 +42,7 @@ static bool meet(skv_cuda_backend *be, const float *x, size_t n_summed)
     return true;
 }
 
-/* Parts [n] of all ranks are there when what comes next begins. */
+/* Parts [n] of all ranks are there when the next kernel begins. */
 static void copy_parts(skv_cuda_backend *be, size_t n)
 {
     const skv_cuda_sums *sums = &be->sums;

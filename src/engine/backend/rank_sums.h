@@ -1,9 +1,9 @@
 /*
  * Ranks that hold parts of one model, as a back end sees them: how the host adds up rows over all
- * of them, and how those of one program exchange what their devices need to do it themselves.
+ * of them, and how those of one program exchange addresses, by which their devices do it.
  */
-#ifndef SKV_BACKEND_RANKS_H
-#define SKV_BACKEND_RANKS_H
+#ifndef SKV_BACKEND_RANK_SUMS_H
+#define SKV_BACKEND_RANK_SUMS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@ typedef struct skv_backend_ranks {
     void *ctx;      /* borrowed until the next `reserve` */
     /* x [n] of the host becomes its sum over ranks, in their order, the same bits on each. */
     void (*sum)(void *ctx, float *x, size_t n);
-    /* Waits for all ranks: `all` [ranks][n] becomes what each gave as `mine` [n], whose addresses
+    /* Waits for all ranks: `all` [ranks][n] becomes `mine` [n] of each one, whose addresses
      * are good for all. Of two meetings a sum has, the first counts its n_summed floats, the other
      * none. False: it has failed, which the step will tell. NULL: ranks share no memory. */
     bool (*meet)(void *ctx, const void *mine, void *all, size_t n, size_t n_summed);
