@@ -74,7 +74,7 @@ static struct {
 
 static size_t node_of_thread(size_t i_thread)
 {
-    return i_thread * NODES / sim.n_threads;
+    return i_thread * NODES / skv_max_size(1, sim.n_threads);
 }
 
 /* Where a page is in `written`, or would be. */
@@ -306,7 +306,7 @@ static lists deal(size_t n_tasks, bool in_stretches)
 /* The next task of a thread; false: there is none. */
 static bool claim(lists *l, size_t i_thread, size_t *i_task)
 {
-    const size_t own = i_thread * l->n / sim.n_threads;
+    const size_t own = i_thread * l->n / skv_max_size(1, sim.n_threads);
     for (size_t k = 0; k < l->n; k++) {
         const size_t i = (own + k) % l->n;
         if (l->next[i] >= l->end[i]) continue;

@@ -124,7 +124,10 @@ static void check_case(const json_t *c)
     assert_true(skv_safetensors_count(want) >= 2);
     for (size_t i = 0; i < skv_safetensors_count(want); i++) {
         const skv_tensor *t = skv_safetensors_at(want, i), *got = skv_source_find(source, t->name);
-        if (!got) fail_msg("%s: %s is missing", name, t->name);
+        if (!got) {
+            fail_msg("%s: %s is missing", name, t->name);
+            return;
+        }
         double limit = got->type == SKV_DTYPE_F32 ? 1e-4 : 4e-3; /* a bf16 model's are bf16 */
         double error = relative_error(got, t);
         if (!(error < limit)) fail_msg("%s: %s is off by %.2g", name, t->name, error);
