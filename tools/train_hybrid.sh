@@ -1,6 +1,7 @@
 #!/bin/sh
 # Trains a small hybrid of linear attention and attention from nothing in build/hybrid: the shape
-# recipes/hybrid/shape.json by recipes/hybrid/prose.yaml. What is done already is not done again, and
+# recipes/hybrid/shape.json by recipes/hybrid/prose.yaml. tools/results/make_results.py hybrid makes its
+# SwiftKV forms and their table. What is done already is not done again, and
 # a run that was stopped goes on.
 #     tools/train_hybrid.sh [SWIFTKV]
 # RANKS and MPIRUN_OPTIONS: see train_run.sh.

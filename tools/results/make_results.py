@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""The tables of docs/results/own-model.md, other-models.md and mixture.md.
+"""The tables of docs/results/own-model.md, other-models.md, mixture.md and hybrid.md.
 
     tools/results/make_results.py [--build build] [--work DIR] [--ranks N] [--jobs N] [--row TEXT] [SECTION ...]
 
 With --row only the rows of main tables whose title has TEXT are measured, and printed: "50 % (l = 6), recovered". A title
 is what stands in front of the numbers, joined by commas. No page is written then.
 
-Sections: others (people's models in ../shared), family (our own), mixture (the mixture of experts that
-tools/train_mixture.sh trains). Without one, all that can be
-made. What was measured is kept in WORK by the command that gave it, so a run that was stopped goes
-on, and a page is drawn again from what is there. Each section stands between two marks that name
-it, and nothing is written into it by hand; the findings in README.md are.
+Sections: others (people's models in ../shared), family (our own), mixture and hybrid (the small models
+that tools/train_mixture.sh and tools/train_hybrid.sh train). Without one, all that can be made.
+What was measured is kept in WORK by the command that gave it, so a run that was stopped goes on, and
+a page is drawn again from what is there. Each section stands between two marks that name it, and
+nothing is written into it by hand; the findings in README.md are.
 """
 
 import argparse
@@ -344,53 +344,74 @@ By `tools/results/make_results.py family`; losses are those of `log.jsonl` of `s
 """)
 
 
-# ---- a mixture of experts ----
+# ---- a mixture of experts, and a hybrid ----
 
-MOE_FORMS = [Form(25, 6), Form(50, 4), Form(75, 2), Form(50, 4, 2)]
+SMALL_FORMS = [Form(25, 6), Form(50, 4), Form(75, 2), Form(50, 4, 2)]
 
 
-def mixture_rows(lab, base):
-    """(form, what, function that makes the model); that of recoveries also tells their steps."""
-    for form in MOE_FORMS:
+def rewired_rows(lab, name, base):
+    """(form, what, function that makes the model) of recipes/`name`; that of recoveries also tells their steps."""
+    for form in SMALL_FORMS if name == "moe" else SMALL_FORMS[:3]:  # layers that keep a state share none
         def solved(form=form):
-            return lab.transform(f"moe/{form.name}-solved", base, form.kv_layers, form.group, "--init", "ridge", "--text", PROSE)
+            return lab.transform(f"{name}/{form.name}-solved", base, form.kv_layers, form.group, "--init", "ridge", "--text", PROSE)
 
         def recovered(label, start, *shape, form=form):
-            return lab.distill(f"moe/{form.name}-from-{label}", start, "--recipe", ROOT / "recipes/moe/recover.yaml", *shape)
+            return lab.distill(f"{name}/{form.name}-from-{label}", start, "--recipe", ROOT / f"recipes/{name}/recover.yaml", *shape)
 
-        yield form, "copied", lambda form=form: (lab.transform(f"moe/{form.name}-copied", base, form.kv_layers, form.group), [])
+        yield form, "copied", lambda form=form: (lab.transform(f"{name}/{form.name}-copied", base, form.kv_layers, form.group), [])
         yield form, "closed form", lambda solved=solved: (solved(), [])
         yield form, "recovered from copied", lambda recovered=recovered, form=form: recovered(
             "copied", base, "--kv-layers", form.kv_layers, "--group", form.group)
         yield form, "recovered from closed form", lambda recovered=recovered, solved=solved: recovered("closed", solved())
 
 
-def mixture(lab):
-    base = ROOT / "build/moe/model"
+def small_base(lab, name):
+    """The folder of the model, None where it was not trained."""
+    base = ROOT / "build" / name / "model"
     if not (base / "config.json").exists():
-        print("mixture: build/moe/model is absent (tools/train_mixture.sh), skipped", file=sys.stderr)
-        return
-    (lab.work / "moe").mkdir(parents=True, exist_ok=True)
+        print(f"{base} is absent (trained by a script of tools/), skipped", file=sys.stderr)
+        return None
+    (lab.work / name).mkdir(parents=True, exist_ok=True)
+    return base
+
+
+def beside_teacher(lab, model):
+    """Perplexity, the same token in per cent and KL on tales that no run has read."""
+    said = lab.ask("eval", model, "--task", HELD_OUT, "--reference", "teacher", "--threads", lab.threads, "--json")
+    found = said["tasks"][0]["metrics"]
+    return [f"{found['perplexity']['value']:.2f}", percent(found["agreement"]["value"]), f"{found['kl']['value']:.4f}"]
+
+
+REWIRED_HEAD = ["form", "projections", "perplexity", "same token", "KL"]
+
+
+def rewired_table(lab, name, base):
+    """The rows of the teacher and its forms, the seconds of the longest recovery and the steps of one."""
     rows, longest, n_steps = [], 0, 0
     if lab.wants("teacher"):
         rows.append(["teacher", "", f"{math.exp(lab.nll(base, HELD_OUT, 'auto')):.2f}", "", ""])
-    for form, what, make in mixture_rows(lab, base):
+    for form, what, make in rewired_rows(lab, name, base):
         if not lab.wants(f"{form.title}, {what}"):
             continue
         model, steps = make()
         if steps:
             longest, n_steps = max(longest, steps[-1]["seconds"]), len(steps)
-        said = lab.ask("eval", model, "--task", HELD_OUT, "--reference", "teacher", "--threads", lab.threads, "--json")
-        found = said["tasks"][0]["metrics"]
-        rows.append([form.title, what, f"{found['perplexity']['value']:.2f}", percent(found["agreement"]["value"]),
-                     f"{found['kl']['value']:.4f}"])
-    lab.show("mixture", ["form", "projections", "perplexity", "same token", "KL"], rows, lambda shown: f"""# A small mixture of experts
+        rows.append([form.title, what, *beside_teacher(lab, model)])
+    return rows, longest, n_steps
+
+
+def mixture(lab):
+    base = small_base(lab, "moe")
+    if not base:
+        return
+    rows, longest, n_steps = rewired_table(lab, "moe", base)
+    lab.show("mixture", REWIRED_HEAD, rows, lambda shown: f"""# A small mixture of experts
 
 `tools/train_mixture.sh`: Qwen3-MoE, 8 layers, 8 experts of which two compute a token, 6.2 million parameters, 2.6 million for a token; trained
 on tales (`recipes/moe/prose.yaml`, with a loss that balances experts), measured on two that no run has read. Recoveries:
 `recipes/moe/recover.yaml`, {n_steps} steps of the new projections alone, through frozen experts, at most {longest / 60:.1f} minutes. The
 last two columns compare with the teacher: how often both choose the same token, in per cent, and the KL divergence in nats.
-{by_command("mixture", MOE_FORMS[1].title + ", copied")} A row is `swiftkv eval FORM --task recipes/prose/held_out.txt --reference teacher`.
+{by_command("mixture", SMALL_FORMS[1].title + ", copied")} A row is `swiftkv eval FORM --task recipes/prose/held_out.txt --reference teacher`.
 
 {shown}
 
@@ -400,7 +421,19 @@ where the closed form is near already (50 %), it does not help.
 """)
 
 
-SECTIONS = {"others": others, "family": family, "mixture": mixture}
+def hybrid(lab):
+    base = small_base(lab, "hybrid")
+    if not base:
+        return
+    rows, _, n_steps = rewired_table(lab, "hybrid", base)
+    lab.show("hybrid", REWIRED_HEAD, rows, lambda shown: f"""{by_command("hybrid", SMALL_FORMS[1].title + ", copied")} A row is
+`swiftkv eval FORM --task recipes/prose/held_out.txt --reference teacher`. A recovery is {n_steps} steps of the new projections alone.
+
+{shown}
+""")
+
+
+SECTIONS = {"others": others, "family": family, "mixture": mixture, "hybrid": hybrid}
 
 
 def main():

@@ -17,7 +17,7 @@ SPEED = ROOT / "docs" / "speed.md"
 # The page of each family of sections.
 PAGES = {"family": "own-model.md", "others": "other-models.md", "pareto": "quality-and-cost.md", "comparators": "comparators.md",
          "snapkv": "eviction.md", "kvpred": "kv-prediction.md", "serving": "serving.md", "peers": "peers.md", "mixture": "mixture.md",
-         "memory": "../guides/memory.md"}
+         "hybrid": "hybrid.md", "memory": "../guides/memory.md"}
 COLUMNS = 118
 
 
