@@ -156,7 +156,7 @@ static void take_form(skv_cpu_backend *be, const skv_backend_options *options)
     size_t n;
     const skv_matmul_form *forms = skv_matmul_forms(be->kernels.level, &n), *form = options->form;
     be->base.level = skv_cpu_level_name(be->kernels.level);
-    if (n == 0) return;
+    if (!forms) return;
     const bool timed = !form && !options->untimed;
     if (timed) {
         skv_form_times times;
