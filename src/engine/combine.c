@@ -226,6 +226,8 @@ static const skv_refusal rules[] = {
      "the model has no auxiliary model (swiftkv train creates one)"},
     {{[SKV_AXIS_PREFILL] = ~BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_SPECULATE] = BY_AUX},
      "the auxiliary model has not read the prompt (--prefill kvpred lets it)"},
+    {{[SKV_AXIS_MODEL] = ~HYBRIDS, [SKV_AXIS_SPECULATE] = BY_MTP},
+     "only Qwen 3.5, 3.6 and Qwen3-Next have an MTP head that is read"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_EVICT] = SPREAD},
      "KV Prediction predicts rows per KV head, not per query head"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SIMILARITY)},

@@ -282,8 +282,7 @@ const char *skv_text_part_name(const char *name, bool has_images, char *buffer, 
         return length >= 0 && (size_t)length < size ? buffer : NULL;
     }
     static const char *const others[] = {"vision_tower.", "multi_modal_projector.", "audio_tower.",
-                                         "embed_vision.", "embed_audio.",           "visual.",
-                                         "mtp."}; /* which predicts further tokens: source_mtp.c */
+                                         "embed_vision.", "embed_audio.",           "visual."};
     const char *part = strncmp(name, "model.", 6) == 0 ? name + 6 : name;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         if (strncmp(part, others[i], strlen(others[i])) == 0) return NULL;
