@@ -79,6 +79,17 @@ static void expect_draft(skv_engine *engine, skv_sequence *s, int32_t next, cons
     }
 }
 
+/* Tokens ids [n], or the same as a draft behind the first of them that goes on with wrong ones. */
+static void read(skv_engine *engine, skv_sequence *s, const int32_t *ids, size_t n, bool drafted)
+{
+    int32_t draft[N_IDS + N_DRAFTED] = {0};
+    memcpy(draft, ids, n * sizeof *ids);
+    const skv_span span = {s, draft, drafted ? n + N_DRAFTED : n,
+                           drafted ? SKV_WANT_DRAFTED : SKV_WANT_NONE};
+    assert_int_equal(skv_step(engine, &span, 1, NULL, NULL, NULL), SKV_OK);
+    if (drafted) skv_sequence_settle(s, n - 1 + N_DRAFTED, n - 1);
+}
+
 /* Prompts in chunks of these sizes; a draft of one, two or three tokens behind each chunk. */
 static void test_head_says_what_the_formula_says(void **state)
 {
@@ -99,8 +110,7 @@ static void test_head_says_what_the_formula_says(void **state)
         size_t n_turns = c % 2; /* so that each length of draft meets each position */
         for (size_t at = 0, n; at + 1 < N_IDS; at += n) {
             n = chunks[c / 2] < N_IDS - 1 - at ? chunks[c / 2] : N_IDS - 1 - at;
-            const skv_span span = {s, ids + at, n, n_turns % 2 ? SKV_WANT_NONE : SKV_WANT_LAST};
-            assert_int_equal(skv_step(engine, &span, 1, NULL, NULL, NULL), SKV_OK);
+            read(engine, s, ids + at, n, n_turns % 2 == 1 && n < 20);
             expect_draft(engine, s, ids[at + n], json_array_get(rows, at + n - 1),
                          1 + n_turns++ % N_DRAFTED, step);
         }

@@ -209,7 +209,7 @@ typedef struct skv_config {
 
     /* The one layer is a head that predicts further tokens: it reads
      * mtp.fc [NORM(embedding of the next token), NORM(h)], and has the embedding and the head of
-     * the model whose hidden states h are. */
+     * the model that h is of. */
     bool mtp;
 
     /* KV Prediction (arXiv:2410.08391): an auxiliary model reads prompts, and layer i's keys and

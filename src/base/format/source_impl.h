@@ -104,7 +104,7 @@ SKV_MUST_CHECK skv_status skv_config_make_mtp(skv_config *c, const char *path, s
 const char *skv_mtp_folder_name(const char *name, char *buffer, size_t size);
 /** Whether it is the head's first product, in a folder or as block i_block of GGUF. */
 bool skv_mtp_is_fc(const char *name, size_t i_block);
-/** Adds a tensor of a GGUF file whose block i_block is the head, where it is a part of that. */
+/** Adds a tensor of a GGUF file, where it is a part of the head, which is block i_block. */
 SKV_MUST_CHECK skv_status skv_mtp_add_block(skv_source *source, const skv_name_scheme *scheme,
                                             size_t i_block, const skv_tensor *tensor,
                                             skv_error *err);

@@ -1,7 +1,8 @@
 /*
  * The head of Qwen 3.5 and Qwen3-Next that predicts further tokens (MTP), as a model of one layer:
  * its tensors under the names of that model's, beside the embedding and the head of the model that
- * it belongs to. What comes before its layer keeps its name, "mtp.fc.weight" and two norms.
+ * it belongs to. The product and the norms before its layer keep their names, "mtp.fc.weight" and
+ * so on.
  */
 #include <stdio.h>
 #include <string.h>

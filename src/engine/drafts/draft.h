@@ -36,9 +36,9 @@ static inline skv_rows skv_ready_rows_from(const skv_ready_rows *ready, size_t i
     return (skv_rows){ready->x, i * ready->n_columns, ready->n_columns};
 }
 
-/* What a head that predicts further tokens (draft_mtp.c) has of a sequence. Its row i is made of
- * h_i, what leaves the model's last norm there, and of token i + 1. `cache` of the drafter has its
- * rows of tokens from `first` on; of the n tokens after those there is h alone. */
+/* A sequence as a head that predicts further tokens has it (draft_mtp.c). Its row i is made of
+ * h_i, the result of the model's last norm there, and of token i + 1. `cache` of the drafter has
+ * its rows of tokens from `first` on; of the n tokens after those there is h alone. */
 typedef struct skv_mtp_rows {
     size_t first, n;
     size_t next_at;  /* the last row of the cache was made with the token `next`, */
@@ -127,8 +127,8 @@ void skv_sequences_draft_for(skv_draft_request *requests, size_t n, const skv_dr
 
 /* ---- draft_mtp.c ---- */
 
-/** A hook of the model's own passes over `spans`, which is the step's, that takes h of rows whose
- * sequences draft by the head. */
+/** A hook of the model's own passes over `spans`, which is the step's, that takes h of rows of
+ * sequences that draft by the head. */
 skv_hook skv_mtp_hook(const skv_span *spans);
 /** Whether a sequence drafts by the head. */
 bool skv_sequence_predicts(const skv_sequence *sequence);
@@ -136,7 +136,7 @@ bool skv_sequence_predicts(const skv_sequence *sequence);
 void skv_mtp_begin(skv_sequence *sequence, size_t row);
 /** After a step, which the sequence has seen: h that was taken of its rows goes to the head. */
 void skv_mtp_end(skv_sequence *sequence);
-/** What the head has of tokens after the first n_seen goes. */
+/** The head forgets tokens after the first n_seen. */
 void skv_mtp_keep(skv_drafter *drafter, size_t n_seen);
 
 /* ---- draft_plan.c ---- */

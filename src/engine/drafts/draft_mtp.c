@@ -2,11 +2,11 @@
  * A head that the model has for further tokens drafts (multi-token prediction: DeepSeek-V3,
  * arXiv:2412.19437, 2.2, as Qwen 3.5 and Qwen3-Next have it). Its row i is
  *
- *     x_i = Wfc [NORM_e(embed(t_{i+1})), NORM_h(h_i)]    h_i: what leaves the model's last norm
+ *     x_i = Wfc [NORM_e(embed(t_{i+1})), NORM_h(h_i)]    h_i: the result of the model's last norm
  *     layer of attention, norm, the model's head: t_{i+2}
  *
- * and it goes on with its own output as h. Keys and values of the head are its own, of rows whose
- * h there is: rows that ran to the model's end. After tokens that have none (prompts of SwiftKV
+ * and it goes on with its own output as h. Keys and values of the head are its own, of rows that
+ * there is h of: those that ran to the model's end. After tokens that have none (prompts of SwiftKV
  * stop at layer l, known prompts come from the cache), the head begins anew with the next one that
  * has. h of some last tokens is kept until the token after them is certain.
  */
@@ -35,7 +35,7 @@ static skv_rows own_rows(const skv_sequence *s, size_t row)
     return (skv_rows){s->drafter->mtp.h, row * D, D};
 }
 
-/* The token of the sequence whose row comes next in the cache. */
+/* The position of the row that comes next in the cache. */
 static size_t next_row(const skv_drafter *d)
 {
     return d->mtp.first + d->cache.n_rows;
@@ -60,7 +60,7 @@ void skv_mtp_keep(skv_drafter *d, size_t n_seen)
     d->mtp.n = skv_min_size(d->mtp.n, n_seen - next_row(d));
 }
 
-/* Whether the head has all before token `at`, whose id is `next`. */
+/* Whether the head has all before token `at`, which is `next`. */
 static bool has_all(const skv_drafter *d, size_t at, int32_t next)
 {
     if (next_row(d) + d->mtp.n != at) return false;
@@ -115,7 +115,7 @@ typedef struct head_pass {
     size_t n_spans, n_rows;
 } head_pass;
 
-/* The rows have their embeddings, and become what enters the layer. */
+/* The rows have their embeddings, and become the input of the layer. */
 static void make_rows(void *user, skv_pass *p)
 {
     const head_pass *head = user;
@@ -134,7 +134,7 @@ static void make_rows(void *user, skv_pass *p)
     p->work->prediction += skv_work_product(p->n_rows, 2 * D, D);
 }
 
-/* Of each request the last row is left, whose output is h of the row after it. */
+/* Of each request the last row is left. Its output is h of the row after it. */
 static void take_own(void *user, skv_pass *p, size_t i_layer)
 {
     const head_pass *head = user;
@@ -177,7 +177,7 @@ static bool add_span(head_pass *head, skv_sequence *s, size_t n, skv_rows h)
     return true;
 }
 
-/* Keys and values of n rows whose next tokens the sequence has seen. */
+/* Keys and values of n rows; the sequence has seen the tokens after them. */
 static bool feed(skv_sequence *s, size_t n, skv_rows h)
 {
     const size_t most = s->engine->options.step_tokens;
@@ -204,10 +204,12 @@ void skv_mtp_end(skv_sequence *s)
         mtp->n += mtp->n_told;
         return;
     }
-    const bool fed = feed(s, mtp->n, own_rows(s, 0)) && feed(s, mtp->n_told - 1, told);
-    if (!fed) begin_at(d, s->n_seen - 1);
-    be->copy_rows(be, own_rows(s, 0), skv_rows_from(told, mtp->n_told - 1, 0), 1, D);
-    mtp->n = 1;
+    /* Those that may be taken back are among the last of a step. */
+    const size_t n = skv_min_size(mtp->n_told, H_ROWS), n_sure = mtp->n_told - n;
+    const bool fed = feed(s, mtp->n, own_rows(s, 0)) && feed(s, n_sure, told);
+    if (!fed) begin_at(d, mtp->told_at + n_sure);
+    be->copy_rows(be, own_rows(s, 0), skv_rows_from(told, n_sure, 0), n, D);
+    mtp->n = n;
 }
 
 /* ---- drafts ---- */
@@ -232,8 +234,8 @@ static void take_picked(void *user, const skv_wish_owner *owner, const skv_picke
     head->goes_on[owner->i_span] = r->n < r->most;
 }
 
-/* The rows that there is h of, the last of which is to say what follows: those before a draft, or
- * the one after a drafted token. */
+/* The rows that there is h of: those before a draft, or the one after a drafted token. The last
+ * predicts a token. */
 static bool add_request(head_pass *head, skv_draft_request *r)
 {
     skv_sequence *s = r->sequence;
@@ -272,7 +274,7 @@ static void settle(skv_draft_request *r, skv_status status)
     d->mtp.next = s->ids[s->n_seen];
 }
 
-/* What fails here ends the drafts; the step that comes next will say why. */
+/* A failure here ends the drafts; the step that comes next will say why. */
 static bool run(skv_draft_request *requests, size_t n, const skv_draft_step *step)
 {
     bool goes_on[SKV_LOGIT_ROWS];
@@ -297,7 +299,7 @@ static bool run(skv_draft_request *requests, size_t n, const skv_draft_step *ste
 const skv_draft_method skv_draft_mtp = {
     .name = "mtp",
     .form = "[K,P]",
-    .about = "what the model's own head for further tokens says, as long as it is sure by P",
+    .about = "the model's own head for further tokens, as long as it is sure by P",
     .id = SKV_DRAFT_MTP,
     .most = 4,
     .sure = 0.4,

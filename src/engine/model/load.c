@@ -335,7 +335,7 @@ static skv_status visit_exit(skv_loader *ld, skv_error *err)
     return ld->visit(ld, &job, err);
 }
 
-/* What a head that predicts further tokens has before its layer. */
+/* A head that predicts further tokens has a product before its layer. */
 static skv_status visit_mtp(skv_loader *ld, skv_error *err)
 {
     const size_t D = ld->config->hidden;

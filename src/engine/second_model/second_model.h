@@ -63,7 +63,7 @@ void skv_second_model_release(skv_second_model *second, skv_backend *be);
 typedef struct skv_engine_mtp {
     bool on;        /* the model that drafts is that head */
     skv_area *told; /* [T, D]: h of the rows of a step, as they leave the model's last norm */
-    skv_area *in;   /* [T, 2 D]: what its first product reads */
+    skv_area *in;   /* [T, 2 D]: the input of its first product */
 } skv_engine_mtp;
 
 typedef struct skv_engine_draft {

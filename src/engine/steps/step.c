@@ -77,7 +77,7 @@ static void describe_spans(skv_engine *e, const skv_span *spans, size_t n_spans)
         e->spans[i].singly = spans[i].want == SKV_WANT_DRAFTED && takes_singly(e);
         if (s->pruned) skv_pruned_mark(s);
         if (!skv_sequence_predicts(s)) continue;
-        /* Where a row leaves the last layer is what the head reads of it, also of a prompt's. */
+        /* The head reads the result of the last layer, also of a prompt's rows. */
         if (s->plan->stack_boundary == s->plan->n_layers) e->spans[i].deep_from = 0;
         skv_mtp_begin(s, row);
     }
