@@ -26,7 +26,7 @@ typedef enum skv_drafting {
     SKV_DRAFT_AUX,   /* the auxiliary of a KV Prediction model, which has read the prompt */
     SKV_DRAFT_MODEL, /* skv_engine_options.draft_model */
     SKV_DRAFT_MTP,   /* the model's own head for further tokens, of Qwen 3.5 and Qwen3-Next; loaded
-                      * where skv_engine_options.speculation says it */
+                      * by skv_engine_options.mtp */
     /* TEXT if it finds a draft, else the other source. Drafts are counted for the source that made
      * them. */
     SKV_DRAFT_TEXT_SELF,

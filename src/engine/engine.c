@@ -68,8 +68,8 @@ static skv_status resolve_prefill(skv_engine *e, skv_error *err)
     skv_engine_options *o = &e->options;
     const skv_model_traits model = skv_model_traits_of(e->config, e->source);
     SKV_TRY(check_methods(e, skv_device_value(skv_device_promises(o->device)), o->no_skip, err));
-    SKV_REQUIRE(!o->prompt_only || (!o->no_skip && !o->with_teacher && !o->draft_model), err,
-                SKV_ARGUMENT,
+    SKV_REQUIRE(!o->prompt_only || (!o->no_skip && !o->with_teacher && !o->draft_model && !o->mtp),
+                err, SKV_ARGUMENT,
                 "prompt only: not with no_skip, a teacher beside the student or a draft model");
     SKV_REQUIRE(!o->prompt_only || !e->ranks, err, SKV_UNSUPPORTED,
                 "prompt only: a reader is one process (mpirun starts several)");

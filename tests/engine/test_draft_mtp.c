@@ -268,6 +268,9 @@ static void test_refusals(void **state)
     expect_refusal(MODELS "llama3-v5", &options, "MTP");
     options.draft_model = MODEL;
     expect_refusal(MODEL, &options, "not beside a draft model");
+    options.speculation.source = SKV_DRAFT_NONE;
+    options.mtp = true;
+    expect_refusal(MODEL, &options, "not beside a draft model");
     options = options_for_drafts();
     options.draft_tokens = 8;
     skv_engine *engine = open_or_fail(MODEL, &options);
