@@ -59,8 +59,8 @@ skv_status skv_engine_check_draft_model(const skv_engine *e, const skv_speculati
                 "speculation: %s: no draft model was given (--draft MODEL)",
                 skv_drafting_name(how->source));
     const bool predicts = how->source == SKV_DRAFT_MTP || how->source == SKV_DRAFT_TEXT_MTP;
-    SKV_REQUIRE(!predicts || !apart, err, SKV_UNSUPPORTED,
-                "speculation: %s: not beside a draft model", skv_drafting_name(how->source));
+    SKV_REQUIRE(!(predicts || e->options.mtp) || !apart, err, SKV_UNSUPPORTED,
+                "speculation: mtp: not beside a draft model");
     SKV_REQUIRE(!predicts || e->draft.mtp.on || skv_engine_wants_mtp(e), err, SKV_UNSUPPORTED,
                 "speculation: %s: the MTP head was not loaded (--speculate mtp at the start)",
                 skv_drafting_name(how->source));

@@ -13,8 +13,6 @@ skv_status skv_engine_mtp_open(skv_engine *e, skv_error *err)
 {
     skv_second_model *head = &e->draft.model;
     SKV_REQUIRE(e->source, err, SKV_UNSUPPORTED, "speculation: mtp: a preset has no MTP head");
-    SKV_REQUIRE(!e->options.draft_model, err, SKV_UNSUPPORTED,
-                "speculation: mtp: not beside a draft model");
     SKV_REQUIRE(!e->ranks, err, SKV_UNSUPPORTED,
                 "speculation: mtp: the head is not divided between ranks");
     SKV_TRY(skv_source_open_mtp(skv_source_path(e->source), &head->source, err));
