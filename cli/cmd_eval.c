@@ -23,6 +23,7 @@ static int start_reference(const cli_options *options, const cli_model *model, c
     engine.adapters = NULL;
     engine.speculation = (skv_speculation){.source = SKV_DRAFT_NONE};
     engine.draft_model = NULL;
+    engine.mtp = false;
     engine.pruning = (skv_pruning){.kind = SKV_PRUNE_NONE};
     engine.prefill = SKV_PREFILL_AUTO;
     if (teacher) engine.prefill = predicts ? SKV_PREFILL_FULL : SKV_PREFILL_TEACHER;

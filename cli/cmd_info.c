@@ -181,6 +181,7 @@ static void print_shape(const description *d)
             m->auxiliary_layers, (double)m->auxiliary_parameters * 1e-6,
             (double)m->predictor_parameters * 1e-6);
     }
+    if (m->mtp) printf("MTP head       predicts further tokens, for --speculate mtp\n");
     if (!m->swiftkv) return;
     printf("SwiftKV        l = %zu of %zu layers, groups of %zu, %zu KV slots\n", m->swiftkv_layers,
            m->layers, m->group, m->kv_slots);
@@ -335,6 +336,10 @@ static void print_json(const description *d)
     skv_json_out_put_integer(&json, "group", m->group);
     skv_json_out_put_integer(&json, "kv_slots", m->kv_slots);
     if (m->exit_words > 0) skv_json_out_put_integer(&json, "exit_words", m->exit_words);
+    if (m->mtp) {
+        skv_json_out_key(&json, "mtp");
+        skv_json_out_bool(&json, true);
+    }
     skv_json_out_put_text(&json, "kv", skv_kv_name(d->kv));
     skv_json_out_put_integer(&json, "kv_bytes_per_token", skv_model_kv_bytes_per_token(m, d->kv));
     print_kv_json(&json, m);

@@ -38,6 +38,8 @@ skv_engine_options cli_engine_options(const cli_options *options)
     out.eviction = options->eviction;
     out.speculation = cli_speculation_of(options);
     out.draft_model = options->draft;
+    out.mtp =
+        out.speculation.source == SKV_DRAFT_MTP || out.speculation.source == SKV_DRAFT_TEXT_MTP;
     out.preset_kv_layers = options->kv_layers;
     out.preset_group = options->group;
     out.preset_exit_words = options->exit_words;

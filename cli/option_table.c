@@ -553,7 +553,8 @@ static const cli_option rows[] = {
     OPTION(DRAFTS | ON(TUNE), "--speculate", "none|SOURCE[:K[,P]]", PARSED, speculation,
            .parse = cli_parse_speculation,
            .help = "draft up to K tokens and check them in one step, for the same answer (none): "
-                   "auto, text, self, aux, model, text+self, text+aux, text+model; see "
+                   "auto, text, self, aux, model, mtp, text+self, text+aux, text+model, "
+                   "text+mtp; see "
                    "docs/reference/methods.md"),
     OPTION(DRAFTS, "--draft", "MODEL", TEXT, draft,
            .help =

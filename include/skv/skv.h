@@ -150,8 +150,9 @@ typedef struct skv_engine_options {
     /* A model with the same vocabulary that drafts, for SKV_DRAFT_MODEL: a folder, a GGUF file or
      * "preset:NAME". It takes weights and KV memory of its own. NULL: none. */
     const char *draft_model;
-    bool with_teacher;     /* SwiftKV files: also load the teacher, for sequences that run it */
-    skv_pruning pruning;   /* with FULL */
+    bool mtp;            /* load the head for SKV_DRAFT_MTP, as `speculation` does if it says so */
+    bool with_teacher;   /* SwiftKV files: also load the teacher, for sequences that run it */
+    skv_pruning pruning; /* with FULL */
     skv_ffn_skip ffn_skip; /* FFN-SkipLLM; FULL and TEACHER sequences skip nothing */
     double early_exit;     /* probability above which the exit head's token is taken; 0: no exit */
     /* LoRA adapters, "NAME=PATH,...": PEFT folders or GGUF files, which sequences choose by name

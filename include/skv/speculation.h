@@ -25,11 +25,14 @@ typedef enum skv_drafting {
     SKV_DRAFT_SELF,  /* the exit head of a SwiftKV model, before its deep layers */
     SKV_DRAFT_AUX,   /* the auxiliary of a KV Prediction model, which has read the prompt */
     SKV_DRAFT_MODEL, /* skv_engine_options.draft_model */
+    SKV_DRAFT_MTP,   /* the model's own head for further tokens, of Qwen 3.5 and Qwen3-Next; loaded
+                      * by skv_engine_options.mtp */
     /* TEXT if it finds a draft, else the other source. Drafts are counted for the source that made
      * them. */
     SKV_DRAFT_TEXT_SELF,
     SKV_DRAFT_TEXT_AUX,
     SKV_DRAFT_TEXT_MODEL,
+    SKV_DRAFT_TEXT_MTP,
     SKV_DRAFT_AUTO, /* the available sources, as long as they save time; possibly none */
     SKV_DRAFT_COUNT
 } skv_drafting;

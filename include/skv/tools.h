@@ -29,6 +29,7 @@ typedef struct skv_model_info {
     size_t group;          /* g */
     size_t kv_slots;       /* l + (L - l) / g */
     size_t exit_words;     /* tokens of the exit head: `vocab`, or fewer; 0: it has none */
+    bool mtp;              /* has a head for further tokens (SKV_DRAFT_MTP), which is read */
     uint64_t parameters;   /* of the model that runs, without those of a teacher */
     /* Mixtures of experts: experts of a layer, active experts for each token, and the parameters
      * without the inactive experts'. For other models 0, 0 and all parameters. */

@@ -60,8 +60,8 @@ class Engine:
         "kvpred" and others. kv: "f32", "bf16", "fp8", "int8". `options` are the other members of
         skv_engine_options (include/skv/skv.h): kv_tokens, kv_sequences, kv_checkpoints, step_tokens,
         cpu, device, no_skip,
-        batch_invariant, eviction, speculation, draft_model, with_teacher, pruning, ffn_skip, early_exit and
-        others. progress(share) is called while loading.
+        batch_invariant, eviction, speculation, draft_model, mtp, with_teacher, pruning, ffn_skip, early_exit
+        and others. progress(share) is called while loading.
         """
         given = dict(threads=threads, weights=weights, prefill=prefill, kv=kv, context=context)
         path = resolve(name)

@@ -35,8 +35,8 @@ static const char *const exit_heads[] = {"no exit head", "an exit head",
 static const char *const switches[] = {"none", "on"};
 static const char *const prunes[] = {"none", "random", "static", "lazy"};
 static const char *const drafts[] = {
-    "none",      "text",     "self",       "aux", "model",
-    "text+self", "text+aux", "text+model", "auto"}; /* in the order of skv_drafting */
+    "none",      "text",     "self",       "aux",      "model", "mtp",
+    "text+self", "text+aux", "text+model", "text+mtp", "auto"}; /* in the order of skv_drafting */
 static const char *const devices[] = {"cpu", "that only repeats"};
 static const char *const places[] = {"generate",
                                      "chat",
@@ -150,7 +150,8 @@ const char *skv_axis_value(skv_axis axis, unsigned i)
 #define SOME BIT(2) /* of the exit head's tokens */
 #define OFF BIT(0)
 #define ON BIT(1)
-#define BY_MODEL (BIT(SKV_DRAFT_MODEL) | BIT(SKV_DRAFT_TEXT_MODEL) | BY_EXIT | BY_AUX)
+#define BY_MTP (BIT(SKV_DRAFT_MTP) | BIT(SKV_DRAFT_TEXT_MTP))
+#define BY_MODEL (BIT(SKV_DRAFT_MODEL) | BIT(SKV_DRAFT_TEXT_MODEL) | BY_EXIT | BY_AUX | BY_MTP)
 #define INEXACT ON /* devices */
 #define SERVED (BIT(SKV_WHERE_SERVE) | BIT(SKV_WHERE_SHIFT) | BIT(SKV_WHERE_READ))
 #define AGREES (BIT(SKV_WHERE_REFERENCE) | BIT(SKV_WHERE_TEACHER))
@@ -225,6 +226,8 @@ static const skv_refusal rules[] = {
      "the model has no auxiliary model (swiftkv train creates one)"},
     {{[SKV_AXIS_PREFILL] = ~BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_SPECULATE] = BY_AUX},
      "the auxiliary model has not read the prompt (--prefill kvpred lets it)"},
+    {{[SKV_AXIS_MODEL] = ~HYBRIDS, [SKV_AXIS_SPECULATE] = BY_MTP},
+     "only Qwen 3.5, 3.6 and Qwen3-Next have an MTP head that is read"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_EVICT] = SPREAD},
      "KV Prediction predicts rows per KV head, not per query head"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_SIMILARITY)},

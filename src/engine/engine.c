@@ -68,8 +68,8 @@ static skv_status resolve_prefill(skv_engine *e, skv_error *err)
     skv_engine_options *o = &e->options;
     const skv_model_traits model = skv_model_traits_of(e->config, e->source);
     SKV_TRY(check_methods(e, skv_device_value(skv_device_promises(o->device)), o->no_skip, err));
-    SKV_REQUIRE(!o->prompt_only || (!o->no_skip && !o->with_teacher && !o->draft_model), err,
-                SKV_ARGUMENT,
+    SKV_REQUIRE(!o->prompt_only || (!o->no_skip && !o->with_teacher && !o->draft_model && !o->mtp),
+                err, SKV_ARGUMENT,
                 "prompt only: not with no_skip, a teacher beside the student or a draft model");
     SKV_REQUIRE(!o->prompt_only || !e->ranks, err, SKV_UNSUPPORTED,
                 "prompt only: a reader is one process (mpirun starts several)");
@@ -200,6 +200,7 @@ static void add_limits(skv_backend_limits *limits, const skv_config *c)
 {
     limits->max_K = skv_max_size(limits->max_K, skv_max_size(c->hidden, c->per_layer));
     limits->max_K = skv_max_size(limits->max_K, c->moe_latent);
+    limits->max_K = skv_max_size(limits->max_K, c->mtp ? 2 * c->hidden : 0);
     limits->vocab = skv_max_size(limits->vocab, c->vocab);
     limits->head_dim = skv_max_size(limits->head_dim, c->head_dim);
     limits->state_key_dim = skv_max_size(limits->state_key_dim, c->mixer.key_dim);
@@ -358,6 +359,9 @@ static skv_status count_memory(const skv_engine *e, skv_bytes weights, skv_engin
     if (e->draft.model.config) {
         const skv_load_options own = draft_load_options(e);
         SKV_TRY(skv_second_model_count(e, &e->draft.model, &own, type, bytes, err));
+        if (e->draft.mtp.on) {
+            bytes->workspace = skv_bytes_add(bytes->workspace, skv_engine_mtp_bytes(e));
+        }
     }
     *total = skv_bytes_add(skv_bytes_add(bytes->weights, bytes->workspace), bytes->kv);
     return SKV_OK;
@@ -476,6 +480,7 @@ static skv_status prepare(skv_engine *e, const char *preset, skv_error *err)
         SKV_TRY(skv_engine_kvpred_open(e, preset, err));
     }
     if (e->options.draft_model) SKV_TRY(skv_engine_draft_open(e, err));
+    if (skv_engine_wants_mtp(e)) SKV_TRY(skv_engine_mtp_open(e, err));
     e->runs_swiftkv = e->config->swiftkv && e->options.prefill != SKV_PREFILL_TEACHER;
     SKV_TRY(make_teacher_plan(e, err));
     let_windows_go(e);
@@ -540,7 +545,8 @@ static skv_status build(skv_engine *e, const char *preset, skv_error *err)
     if (e->kvpred.on) SKV_TRY(skv_engine_kvpred_load(e, &load, type, err));
     if (!e->draft.model.config) return SKV_OK;
     const skv_load_options own = draft_load_options(e);
-    return skv_second_model_load(e, &e->draft.model, &own, type, err);
+    SKV_TRY(skv_second_model_load(e, &e->draft.model, &own, type, err));
+    return e->draft.mtp.on ? skv_engine_mtp_load(e, err) : SKV_OK;
 }
 
 static skv_status create(const skv_engine_options *options, skv_engine **out, skv_error *err)
@@ -709,6 +715,7 @@ void skv_engine_close(skv_engine *e)
     if (!e) return;
     skv_tell_close(e);
     skv_engine_kvpred_release(e);
+    skv_engine_mtp_release(e);
     skv_second_model_release(&e->draft.model, e->be);
     skv_engine_prune_release(e);
     skv_ffn_skipper_release(&e->ffn_skipper);

@@ -331,6 +331,7 @@ skv_status skv_model_info_read(const char *path, skv_model_info *out, skv_error 
     describe(view.config, view.config->kv_layers, view.config->kv_group, view.config->swiftkv, out);
     out->traits = skv_model_traits_of(view.config, view.source);
     add_auxiliary(&view, out);
+    out->mtp = view.source && skv_source_has_mtp(view.source);
     tell_codes(view.source, out);
     tell_stored(view.source, out);
     view_close(&view);

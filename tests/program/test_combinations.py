@@ -36,7 +36,7 @@ EVICTORS = evictors()
 EVICTED = {name: f"{name}:4,20" if form.startswith("SINKS") else f"{name}:20,4" if ",w[" in form else f"{name}:20" for name, form in EVICTORS.items()}
 GROUPS = {"by KV head": list(EVICTED), "by query head": [f"{name}:query" for name, form in EVICTORS.items() if "query" in form]}
 DRAFTED = {"text": "text:5", "self": "self:5,0", "aux": "aux:5,0", "model": "model:5,0", "text+self": "text+self:5,0",
-           "text+aux": "text+aux:5,0", "text+model": "text+model:5,0", "auto": "auto:5,0"}
+           "text+aux": "text+aux:5,0", "text+model": "text+model:5,0", "mtp": "mtp:5,0", "text+mtp": "text+mtp:5,0", "auto": "auto:5,0"}
 SKIPPED, EXITS = "0.6,4,0,0,1", "0.05"
 # What says itself, and what is an option: the values of every axis.
 VALUES = {"model": ["ordinary model", "SwiftKV model", "AcrossKV model", "SwiftKV model without its teacher", "KV Prediction model",
@@ -134,16 +134,18 @@ def copy_with_letters(source, folder):
 REPLACED = r"layers\.\d+\.(linear_attn\.(in_proj_[qkvab]\.weight|conv1d\.weight|A_log|dt_bias)|self_attn\.([qkv]_proj|[qk]_norm)\.weight)$"
 
 
-def keep_tensors(folder, keeps):
-    path = folder / "model.safetensors"
-    data = path.read_bytes()
-    n = struct.unpack("<Q", data[:8])[0]
-    header, data, kept, out = json.loads(data[8:8 + n]), data[8 + n:], {}, b""
-    for name, about in header.items():
-        if name != "__metadata__" and keeps(name):
-            begin, end = about["data_offsets"]
-            kept[name] = {**about, "data_offsets": [len(out), len(out) + end - begin]}
-            out += data[begin:end]
+def keep_tensors(folder, keeps, others=None):
+    """And with them the MTP head of another file."""
+    path, kept, out = folder / "model.safetensors", {}, b""
+    for file, takes in ((path, keeps), (others, lambda name: name.startswith("mtp."))):
+        data = file.read_bytes() if file else struct.pack("<Q", 2) + b"{}"
+        n = struct.unpack("<Q", data[:8])[0]
+        header, data = json.loads(data[8:8 + n]), data[8 + n:]
+        for name, about in header.items():
+            if name != "__metadata__" and takes(name):
+                begin, end = about["data_offsets"]
+                kept[name] = {**about, "data_offsets": [len(out), len(out) + end - begin]}
+                out += data[begin:end]
     text = json.dumps(kept).encode()
     text += b" " * (-len(text) % 8)
     path.write_bytes(struct.pack("<Q", len(text)) + text + out)
@@ -235,6 +237,7 @@ class CombinationsTest(unittest.TestCase):
         traits = (VALUES["windows"][0], VALUES["KV heads"][0], "no exit head")
         plain, swiftkv, student = (cls.folder / name for name in ("hybrid", "hybrid-swiftkv", "hybrid-student"))
         cls.model(DATA / "models/qwen3-5", plain.name)
+        keep_tensors(plain, lambda name: True, DATA / "models/qwen3-5-wrapped/model.safetensors")
         done = run("transform", plain, swiftkv, "--kv-layers", 3)
         assert done.returncode == 0, done.stderr
         shutil.copytree(swiftkv, student)

@@ -77,7 +77,7 @@ class DraftsTest(ServerTest):
     def drafts(self):
         """Those that were right, and all."""
         metrics = self.server.metrics()
-        return [sum(metrics[f'{kind}{{source="{name}"}}'] for name in ("text", "self", "aux", "model"))
+        return [sum(metrics[f'{kind}{{source="{name}"}}'] for name in ("text", "self", "aux", "model", "mtp"))
                 for kind in ("accepted_drafts_total", "drafted_tokens_total")]
 
     def test_beside_others(self):

@@ -22,6 +22,7 @@ import golden_cases
 import model_specs
 import plain_hybrids
 import plain_models
+from make_mtp_goldens import head_tensors
 from random_weights import tensor_for
 
 AGREE = 1e-8  # the plain block against transformers, in log-probability, both in float64
@@ -272,8 +273,11 @@ def save_with_parts(folder, config, tensors, dtype):
 
 def save_wrapped(folder, config, tensors, dtype, kind):
     """The same model as Qwen 3.5 is published: inside one with images, beside a head for further tokens."""
-    out = {"model.visual.patch_embed.proj.weight": torch.ones(4, 3),
-           "mtp.fc.weight": torch.ones(4, 8), "mtp.layers.0.self_attn.q_proj.weight": torch.ones(4, 4)}
+    out = {"model.visual.patch_embed.proj.weight": torch.ones(4, 3)}
+    if kind == "qwen3_5":
+        out |= head_tensors(folder.name, config)
+    else:  # which nobody reads
+        out |= {"mtp.fc.weight": torch.ones(4, 8), "mtp.layers.0.self_attn.q_proj.weight": torch.ones(4, 4)}
     for name, tensor in tensors.items():
         out[name.replace("model.", "model.language_model.", 1)] = tensor
     inner = {k: v for k, v in config.items() if k != "tie_word_embeddings"}

@@ -207,6 +207,11 @@ typedef struct skv_config {
      * arXiv:2502.14856). 0: a row for each id. */
     size_t exit_words;
 
+    /* The one layer is a head that predicts further tokens: it reads
+     * mtp.fc [NORM(embedding of the next token), NORM(h)], and has the embedding and the head of
+     * the model that h is of. */
+    bool mtp;
+
     /* KV Prediction (arXiv:2410.08391): an auxiliary model reads prompts, and layer i's keys and
      * values are predicted from those of its layer kvp_layers[i]. */
     bool kv_prediction;

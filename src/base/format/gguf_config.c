@@ -333,7 +333,7 @@ static void read_layers(reader *r, skv_config *c)
     (void)(get(r, "attention.head_count") ? 0 : need_size(r, "attention.head_count"));
     (void)(get(r, ffn) ? 0 : need_size(r, ffn));
     if (r->status != SKV_OK) return;
-    /* The extra layers are left out, since this engine does not speculate with them. */
+    /* The extra layers are no part of the model: source_mtp.c reads those of some. */
     if (leaves_extra_out(r)) n_layers -= skv_min_size(n_layers, n_extra_layers(r));
     keep(r, skv_config_set_layers(c, n_layers, (skv_layer_shape){0}, skv_gguf_name(r->g), r->err));
     for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {

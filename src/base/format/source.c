@@ -94,6 +94,11 @@ const skv_tensor *skv_source_at(const skv_source *s, size_t i)
     return &s->tensors[i];
 }
 
+bool skv_source_has_mtp(const skv_source *s)
+{
+    return s->has_mtp && skv_config_may_predict(&s->config);
+}
+
 const char *skv_source_unusable(const skv_source *s, const char *name)
 {
     const char *why = s->safetensors ? skv_safetensors_unusable(s->safetensors, name) : NULL;

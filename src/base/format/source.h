@@ -29,6 +29,13 @@ struct skv_gguf;
  * requires exists with the right shape.
  */
 SKV_MUST_CHECK skv_status skv_source_open(const char *path, skv_source **out, skv_error *err);
+/** The head of a model that predicts further tokens (MTP), as a model of one layer
+ * (skv_config.mtp): its layer is model.layers.0, its norm model.norm, and "mtp.fc.weight" [D, 2 D]
+ * and "mtp.pre_fc_norm_{embedding,hidden}.weight" [D] come before them. SKV_UNSUPPORTED where the
+ * model has none, or none that is read. */
+SKV_MUST_CHECK skv_status skv_source_open_mtp(const char *path, skv_source **out, skv_error *err);
+/** Whether a model has one. */
+bool skv_source_has_mtp(const skv_source *source);
 /** The configuration of a folder alone, its weights absent or not. */
 SKV_MUST_CHECK skv_status skv_config_read(const char *folder, skv_config *out, skv_error *err);
 /** A GGUF file in memory, which must outlive the result; `name` is for errors. */

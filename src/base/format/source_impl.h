@@ -18,6 +18,9 @@ struct skv_source {
     size_t n, capacity;
     size_t n_own; /* once the base is read: tensors of the folder itself, which come first */
     skv_name_index index;
+    bool has_mtp;     /* it has a head that predicts further tokens, */
+    bool is_mtp;      /* or is that head: skv_source_open_mtp */
+    size_t mtp_block; /* GGUF: the number of its block: the layers of the model */
 };
 
 /* How a tensor of a layer is presented. */
@@ -89,6 +92,22 @@ bool skv_config_has_images(const skv_config *c);
  * NULL for a tensor of another part. `buffer` holds `size` bytes and is used if the name changes.
  */
 const char *skv_text_part_name(const char *name, bool has_images, char *buffer, size_t size);
+
+/* ---- source_mtp.c: the head that predicts further tokens ---- */
+
+/** Whether such heads of its architecture are read. */
+bool skv_config_may_predict(const skv_config *c);
+/** The model's configuration becomes that of its head. */
+SKV_MUST_CHECK skv_status skv_config_make_mtp(skv_config *c, const char *path, skv_error *err);
+/** The name that a tensor of a folder, by its name in the text part, has in the head's model; NULL:
+ * it is no part of that. */
+const char *skv_mtp_folder_name(const char *name, char *buffer, size_t size);
+/** Whether it is the head's first product, in a folder or as block i_block of GGUF. */
+bool skv_mtp_is_fc(const char *name, size_t i_block);
+/** Adds a tensor of a GGUF file, where it is a part of the head, which is block i_block. */
+SKV_MUST_CHECK skv_status skv_mtp_add_block(skv_source *source, const skv_name_scheme *scheme,
+                                            size_t i_block, const skv_tensor *tensor,
+                                            skv_error *err);
 
 /* GGUF's names. */
 

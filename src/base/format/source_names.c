@@ -254,7 +254,7 @@ const skv_name_scheme *skv_folder_scheme(const skv_config *c, bool renamed)
     if (skv_config_is(c, "granitemoehybrid")) {
         return c->layers[0].n_experts > 0 ? &granite_h_moe : &granite_h;
     }
-    if (skv_config_is_hybrid(c)) return &delta;
+    if (skv_config_is_hybrid(c) || c->mtp) return &delta;
     for (size_t i = 0; i < c->n_layers; i++) {
         if (c->layers[i].n_experts > 0) return &moe;
     }
@@ -282,8 +282,7 @@ const char *skv_text_part_name(const char *name, bool has_images, char *buffer, 
         return length >= 0 && (size_t)length < size ? buffer : NULL;
     }
     static const char *const others[] = {"vision_tower.", "multi_modal_projector.", "audio_tower.",
-                                         "embed_vision.", "embed_audio.",           "visual.",
-                                         "mtp."}; /* which predicts further tokens */
+                                         "embed_vision.", "embed_audio.",           "visual."};
     const char *part = strncmp(name, "model.", 6) == 0 ? name + 6 : name;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         if (strncmp(part, others[i], strlen(others[i])) == 0) return NULL;

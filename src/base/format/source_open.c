@@ -24,6 +24,7 @@ typedef enum dim {
     ONE,
     VOCAB,
     HIDDEN,
+    HIDDEN_TWICE,
     Q,
     KV,
     FFN,
@@ -58,6 +59,7 @@ static dim k_norm_dim(const skv_config *c)
 
 static const skv_config_field dim_fields[] = {[VOCAB] = SKV_CONFIG_FIELD_VOCAB,
                                               [HIDDEN] = SKV_CONFIG_FIELD_HIDDEN,
+                                              [HIDDEN_TWICE] = SKV_CONFIG_FIELD_HIDDEN,
                                               [Q] = SKV_CONFIG_FIELD_HEADS,
                                               [KV] = SKV_CONFIG_FIELD_KV_HEADS,
                                               [FFN] = SKV_CONFIG_FIELD_EXPERT_FFN,
@@ -85,6 +87,7 @@ static size_t dim_size(const skv_config *c, dim d, size_t i)
     case VOCAB: return c->vocab;
     case EXIT: return c->exit_words > 0 ? c->exit_words : c->vocab;
     case HIDDEN: return c->hidden;
+    case HIDDEN_TWICE: return 2 * c->hidden;
     case Q: return skv_config_q_columns(c, i);
     case KV: return c->layers[i].n_kv_heads * skv_config_head_dim(c, i);
     case FFN: return c->layers[i].ffn;
@@ -117,6 +120,7 @@ static const char *dim_factor(dim d)
     case VALUES: return " * value dims";
     case CONV: return ": channels";
     case CONV_IN: return " * 3:";
+    case HIDDEN_TWICE: return " * 2:";
     default: return "";
     }
 }
@@ -431,6 +435,17 @@ static skv_status check_layer(const checker *k, size_t i)
     return check_block(k, i);
 }
 
+/* The part of a head before its layer. */
+static skv_status check_mtp(const checker *k)
+{
+    SKV_REQUIRE(k->source->has_mtp, k->err, SKV_UNSUPPORTED,
+                "%s: the model has no MTP head (mtp.fc, or nextn.eh_proj)",
+                skv_source_path(k->source));
+    SKV_TRY(check(k, "mtp.fc.weight", 0, HIDDEN, HIDDEN_TWICE));
+    SKV_TRY(check(k, "mtp.pre_fc_norm_embedding.weight", 0, HIDDEN, NONE));
+    return check(k, "mtp.pre_fc_norm_hidden.weight", 0, HIDDEN, NONE);
+}
+
 /*
  * Checks that every tensor of the configuration is present and has the right shape. The SwiftKV
  * tensors are checked too. The teacher's projections in layers that SwiftKV replaces may be absent,
@@ -440,6 +455,7 @@ static skv_status check_shapes(const skv_source *source, skv_error *err)
 {
     const skv_config *c = skv_source_config(source);
     checker k = {source, c, err};
+    if (c->mtp) SKV_TRY(check_mtp(&k));
     SKV_TRY(check(&k, "model.embed_tokens.weight", 0, VOCAB, HIDDEN));
     SKV_TRY(check(&k, "model.norm.weight", 0, HIDDEN, NONE));
     if (!c->tied) SKV_TRY(check(&k, "lm_head.weight", 0, VOCAB, HIDDEN));
@@ -540,7 +556,12 @@ static skv_status add_all(skv_source *s, const skv_safetensors *from, skv_error 
         skv_status status = skv_coded_settle(&t, &s->config.quant, err);
         if (status != SKV_OK) return skv_fail_within(err, status, s->path);
         char buffer[256];
-        const char *name = skv_text_part_name(t.name, has_images, buffer, sizeof buffer);
+        char head[256];
+        const bool is_head = s->is_mtp && strncmp(t.name, "mtp.", 4) == 0;
+        const char *name =
+            is_head ? t.name : skv_text_part_name(t.name, has_images, buffer, sizeof buffer);
+        if (s->is_mtp && name) name = skv_mtp_folder_name(name, head, sizeof head);
+        s->has_mtp = s->has_mtp || skv_mtp_is_fc(t.name, SIZE_MAX);
         if (name) SKV_TRY(skv_source_add_renamed(s, scheme, name, &t, err));
     }
     return SKV_OK;
@@ -563,6 +584,7 @@ static skv_status open_base(skv_source *s, skv_error *err)
 static skv_status open_folder(skv_source *s, skv_error *err)
 {
     SKV_TRY(skv_config_read(s->path, &s->config, err));
+    if (s->is_mtp) SKV_TRY(skv_config_make_mtp(&s->config, s->path, err));
     const bool elsewhere = s->config.kv_prediction && s->config.base[0];
     if (!elsewhere) {
         SKV_TRY(skv_safetensors_open_folder(s->path, &s->safetensors, err));
@@ -576,8 +598,15 @@ static skv_status read_gguf(skv_source *s, skv_error *err)
 {
     SKV_TRY(skv_config_from_gguf(s->gguf, &s->config, err));
     const skv_name_scheme *scheme = skv_gguf_scheme(s->config.architecture);
+    s->mtp_block = s->config.n_layers;
+    if (s->is_mtp) SKV_TRY(skv_config_make_mtp(&s->config, s->path, err));
     for (size_t i = 0; i < skv_gguf_tensor_count(s->gguf); i++) {
         const skv_tensor *t = skv_gguf_tensor_at(s->gguf, i);
+        s->has_mtp = s->has_mtp || skv_mtp_is_fc(t->name, s->mtp_block);
+        if (s->is_mtp) {
+            SKV_TRY(skv_mtp_add_block(s, scheme, s->mtp_block, t, err));
+            continue;
+        }
         SKV_TRY(skv_source_add_renamed(s, scheme, t->name, t, err));
     }
     return SKV_OK;
@@ -624,11 +653,22 @@ static skv_status finish(skv_source *s, skv_status status, skv_source **out)
     return status;
 }
 
-skv_status skv_source_open(const char *path, skv_source **out, skv_error *err)
+static skv_status open_as(const char *path, bool is_mtp, skv_source **out, skv_error *err)
 {
     skv_source *s = create(path);
     SKV_REQUIRE(s, err, SKV_MEMORY, "%s: no memory", path);
+    s->is_mtp = is_mtp;
     return finish(s, fill_from_path(s, err), out);
+}
+
+skv_status skv_source_open(const char *path, skv_source **out, skv_error *err)
+{
+    return open_as(path, false, out, err);
+}
+
+skv_status skv_source_open_mtp(const char *path, skv_source **out, skv_error *err)
+{
+    return open_as(path, true, out, err);
 }
 
 skv_status skv_source_parse_gguf(const void *data, size_t n, const char *name, skv_source **out,

@@ -31,6 +31,14 @@ static const skv_draft_method text_model = {.name = "text+model",
                                             .sure = 0.4,
                                             .first = &skv_draft_text,
                                             .then = &skv_draft_model};
+static const skv_draft_method text_mtp = {.name = "text+mtp",
+                                          .form = "[K,P]",
+                                          .about = "text where it has something to say, else mtp",
+                                          .id = SKV_DRAFT_TEXT_MTP,
+                                          .most = 12,
+                                          .sure = 0.4,
+                                          .first = &skv_draft_text,
+                                          .then = &skv_draft_mtp};
 /* A sequence gets one of the others: drafter.c. */
 static const skv_draft_method automatic = {
     .name = "auto",
@@ -40,9 +48,9 @@ static const skv_draft_method automatic = {
     .most = 16,
     .sure = 0.4};
 
-static const skv_draft_method *const methods[] = {&skv_draft_text,  &skv_draft_self, &skv_draft_aux,
-                                                  &skv_draft_model, &text_self,      &text_aux,
-                                                  &text_model,      &automatic};
+static const skv_draft_method *const methods[] = {
+    &skv_draft_text, &skv_draft_self, &skv_draft_aux, &skv_draft_model, &skv_draft_mtp,
+    &text_self,      &text_aux,       &text_model,    &text_mtp,        &automatic};
 
 enum { N_METHODS = sizeof methods / sizeof methods[0] };
 
@@ -124,7 +132,7 @@ skv_status skv_speculation_parse(const char *text, skv_speculation *out, skv_err
     SKV_REQUIRE(
         method, err, SKV_ARGUMENT,
         "'%.40s' is neither none, auto[:K,P], text[:K], self[:K,P], aux[:K,P], model[:K,P], "
-        "text+self[:K,P], text+aux[:K,P] nor text+model[:K,P]",
+        "mtp[:K,P], text+self[:K,P], text+aux[:K,P], text+model[:K,P] nor text+mtp[:K,P]",
         text);
     skv_speculation how = {method->id, method->most, method->sure};
     if (text[n] == ':') SKV_TRY(parse_numbers(method, text + n + 1, &how, err));

@@ -18,6 +18,7 @@
 #include "drafts/draft_cost.h"
 #include "drafts/draft_history.h"
 #include "kv/kv_cache.h"
+#include "model/hook.h"
 #include "skv/skv.h"
 
 /* Rows after those that a sequence has seen that have run the layers below l. The keys and
@@ -34,6 +35,20 @@ static inline skv_rows skv_ready_rows_from(const skv_ready_rows *ready, size_t i
 {
     return (skv_rows){ready->x, i * ready->n_columns, ready->n_columns};
 }
+
+/* A sequence as a head that predicts further tokens has it (draft_mtp.c). Its row i is made of
+ * h_i, the result of the model's last norm there, and of token i + 1. `cache` of the drafter has
+ * its rows of tokens from `first` on; of the n tokens after those there is h alone. */
+typedef struct skv_mtp_rows {
+    size_t first, n;
+    size_t next_at;  /* the last row of the cache was made with the token `next`, */
+    int32_t next;    /* which is this one of the sequence */
+    size_t told_row; /* of the step that runs: h of n_told tokens from told_at on are rows of */
+    size_t told_at;  /* skv_engine_mtp.told from told_row on */
+    size_t n_told;
+    skv_backend *be; /* borrowed */
+    skv_area *h;     /* [SKV_DRAFT_MAX + 1, D], owned; NULL: none */
+} skv_mtp_rows;
 
 /* The step that drafts are for. */
 typedef struct skv_draft_step {
@@ -61,11 +76,13 @@ typedef struct skv_draft_method {
     bool (*run)(skv_draft_request *requests, size_t n, const skv_draft_step *step);
     bool keeps_rows; /* skv_drafter.ready */
     bool is_apart;   /* skv_drafter.cache */
+    bool predicts;   /* skv_drafter.cache and .mtp */
     /* In place of all of these: a source that proposes, and one that runs where it does not. */
     const struct skv_draft_method *first, *then;
 } skv_draft_method;
 
-extern const skv_draft_method skv_draft_text, skv_draft_self, skv_draft_aux, skv_draft_model;
+extern const skv_draft_method skv_draft_text, skv_draft_self, skv_draft_aux, skv_draft_model,
+    skv_draft_mtp;
 
 /** Returns the source with this id, or NULL if there is none. */
 const skv_draft_method *skv_draft_method_of(skv_drafting id);
@@ -82,7 +99,8 @@ typedef struct skv_drafter {
     skv_draft_chances chances;            /* of text */
     skv_draft_gain gain;                  /* of the model */
     skv_ready_rows ready;
-    skv_kv_cache cache; /* of MODEL: the tokens that it has read */
+    skv_kv_cache cache; /* of MODEL and of MTP: the tokens that it has read */
+    skv_mtp_rows mtp;
     skv_draft_counts counts[SKV_DRAFT_SOURCES];
     /* Of the text that is planned with: tokens of the match, those that stay, and the probability
      * that the next one and all before it are right. */
@@ -106,6 +124,20 @@ void skv_sequence_set_learnt(skv_sequence *sequence, skv_draft_learnt *learnt);
 /** skv_sequences_draft for a step that others may share. The rows go to the texts that are most
  * likely right; the rest is divided among the sequences that a model drafts for. */
 void skv_sequences_draft_for(skv_draft_request *requests, size_t n, const skv_draft_step *step);
+
+/* ---- draft_mtp.c ---- */
+
+/** A hook of the model's own passes over `spans`, which is the step's, that takes h of rows of
+ * sequences that draft by the head. */
+skv_hook skv_mtp_hook(const skv_span *spans);
+/** Whether a sequence drafts by the head. */
+bool skv_sequence_predicts(const skv_sequence *sequence);
+/** Before a step: there is no h of it yet. Its rows are the step's from `row` on. */
+void skv_mtp_begin(skv_sequence *sequence, size_t row);
+/** After a step, which the sequence has seen: h that was taken of its rows goes to the head. */
+void skv_mtp_end(skv_sequence *sequence);
+/** The head forgets tokens after the first n_seen. */
+void skv_mtp_keep(skv_drafter *drafter, size_t n_seen);
 
 /* ---- draft_plan.c ---- */
 

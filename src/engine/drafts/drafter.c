@@ -12,7 +12,8 @@ void skv_drafter_free(skv_drafter *d)
 {
     if (!d) return;
     if (d->text) d->text->free(d->state);
-    if (d->model && d->model->is_apart) skv_kv_cache_release(&d->cache);
+    if (d->model && (d->model->is_apart || d->model->predicts)) skv_kv_cache_release(&d->cache);
+    if (d->mtp.h) d->mtp.be->areas_free(d->mtp.be, &d->mtp.h, 1);
     if (d->ready.x) d->ready.be->areas_free(d->ready.be, &d->ready.x, 1);
     skv_free(d);
 }
@@ -30,16 +31,20 @@ static skv_status create_drafter(skv_drafting source, const skv_speculation *how
     d->sure = how->sure;
     d->measures = how->source == SKV_DRAFT_AUTO;
     skv_status status = SKV_OK;
+    skv_backend *be = s->engine->be;
+    const skv_area_spec spec = {.kind = SKV_AREA_F32,
+                                .n_rows = SKV_DRAFT_MAX + 1,
+                                .n_columns = s->engine->config->hidden,
+                                .lasts = true};
     if (d->model && d->model->keeps_rows) {
-        skv_backend *be = s->engine->be;
-        const skv_area_spec spec = {.kind = SKV_AREA_F32,
-                                    .n_rows = SKV_DRAFT_MAX + 1,
-                                    .n_columns = s->engine->config->hidden,
-                                    .lasts = true};
         d->ready = (skv_ready_rows){.n_columns = spec.n_columns, .be = be};
         status = be->areas_create(be, &spec, 1, &d->ready.x, err);
     }
-    if (d->model && d->model->is_apart && status == SKV_OK) {
+    if (d->model && d->model->predicts) {
+        d->mtp = (skv_mtp_rows){.be = be, .next_at = SIZE_MAX};
+        status = be->areas_create(be, &spec, 1, &d->mtp.h, err);
+    }
+    if (d->model && (d->model->is_apart || d->model->predicts) && status == SKV_OK) {
         const skv_engine *e = s->engine;
         status = skv_kv_cache_init(&d->cache, &e->draft.model.plan.layout, err);
     }

@@ -335,6 +335,15 @@ static skv_status visit_exit(skv_loader *ld, skv_error *err)
     return ld->visit(ld, &job, err);
 }
 
+/* A head that predicts further tokens has a product before its layer. */
+static skv_status visit_mtp(skv_loader *ld, skv_error *err)
+{
+    const size_t D = ld->config->hidden;
+    skv_load_part part = {.name = "mtp.fc", .n_rows = D};
+    skv_load_job job = {.out = &ld->model->mtp_in, .parts = &part, .n_parts = 1, .K = 2 * D};
+    return ld->visit(ld, &job, err);
+}
+
 /* The ids whose rows of the head and of the embeddings this process has. */
 static skv_ranks_ids own_ids(const skv_config *c, const skv_ranks *ranks)
 {
@@ -362,7 +371,8 @@ static skv_status visit_products(skv_loader *ld, skv_error *err)
     const skv_ranks_ids ids = own_ids(c, ld->options->ranks);
     skv_load_part part = {.n_rows = ids.n, .row0 = ids.first, .n_all = c->vocab};
     ld->model->ids = ids;
-    if (ld->options->prompt_only) return SKV_OK;
+    if (c->mtp) SKV_TRY(visit_mtp(ld, err));
+    if (ld->options->prompt_only || ld->options->borrows) return SKV_OK;
     (void)snprintf(part.name, sizeof part.name, "%s", c->tied ? "model.embed_tokens" : "lm_head");
     skv_load_job job = {&ld->model->head, NULL, &part, 1, c->hidden, false, SKV_CARE_NONE, 0, 0};
     SKV_TRY(ld->visit(ld, &job, err));
@@ -441,7 +451,7 @@ static skv_status count_bytes(skv_loader *ld, const skv_load_job *job, skv_error
 static skv_bytes count_tables(const skv_config *c, const skv_backend *be,
                               const skv_load_options *options)
 {
-    if (!be->keeps_embeddings) return (skv_bytes){0};
+    if (!be->keeps_embeddings || options->borrows) return (skv_bytes){0};
     const skv_bytes own = be->embedding_bytes(be, own_ids(c, options->ranks).n, c->hidden);
     if (c->per_layer == 0) return own;
     return skv_bytes_add(own, be->embedding_bytes(be, c->vocab, c->n_layers * c->per_layer));
@@ -635,7 +645,7 @@ static skv_status load_tables(skv_loader *ld, skv_error *err)
 {
     skv_model *model = ld->model;
     const skv_config *c = ld->config;
-    if (!ld->be->keeps_embeddings) return SKV_OK;
+    if (!ld->be->keeps_embeddings || ld->options->borrows) return SKV_OK;
     const skv_ranks_ids ids = own_ids(c, ld->options->ranks);
     SKV_TRY(load_table(ld, &model->embedding, ids.first, ids.n, &model->embedding_table, err));
     if (c->per_layer == 0) return SKV_OK;
@@ -715,6 +725,7 @@ void skv_model_release(skv_model *model)
     be->linear_free(be, model->stack.w);
     be->linear_free(be, model->head);
     be->linear_free(be, model->exit_head);
+    be->linear_free(be, model->mtp_in);
     be->linear_free(be, model->embed_part);
     be->areas_free(be, &model->vectors, 1);
     if (be->keeps_embeddings) {

@@ -415,7 +415,7 @@ skv_status skv_load_vectors(skv_loader *ld, skv_error *err)
 {
     const skv_config *c = ld->config;
     skv_model *model = ld->model;
-    size_t n = 3 * c->hidden + c->per_layer;
+    size_t n = (c->mtp ? 5 : 3) * c->hidden + c->per_layer;
     for (size_t i = 0; i < c->n_layers; i++) {
         const size_t n_heads = c->qk_norm_joined ? c->layers[i].n_heads : 1;
         n += (c->layers[i].ffn_beside > 0 ? 9 : 5) * c->hidden + 4 * n_heads * c->head_dim;
@@ -435,6 +435,11 @@ skv_status skv_load_vectors(skv_loader *ld, skv_error *err)
     if (c->per_layer > 0) {
         SKV_TRY(load_vector(ld, &cursor, "model.per_layer_projection_norm.weight", c->per_layer,
                             &model->embed_norm, err));
+    }
+    for (size_t i = 0; c->mtp && i < 2; i++) {
+        static const char *const names[] = {"mtp.pre_fc_norm_embedding.weight",
+                                            "mtp.pre_fc_norm_hidden.weight"};
+        SKV_TRY(load_vector(ld, &cursor, names[i], c->hidden, &model->mtp_norms[i], err));
     }
     SKV_TRY(load_vector(ld, &cursor, "model.norm.weight", c->hidden, &model->final_norm, err));
     model->head_norm = model->final_norm;

@@ -181,6 +181,8 @@ typedef struct skv_model {
     skv_vec embed_norm;         /* [P], of a part's result */
     skv_vec head_norm;          /* [D]: final_norm, divided where logits are */
     skv_linear *head;           /* [V, D] */
+    skv_linear *mtp_in;         /* [D, 2 D]: before the layer of skv_config.mtp; else NULL */
+    skv_vec mtp_norms[2];       /* [D] each: of the embedding and of h, before it */
     skv_linear *exit_head;      /* [W, D], on the stack's input; NULL: no early exit */
     int32_t *exit_ids; /* owned, the host's, [W]: of its rows, ascending; NULL: all, W is V */
     size_t n_exit_ids; /* W */
@@ -200,6 +202,7 @@ typedef struct skv_load_options {
     bool student;         /* SwiftKV projections, where the model has them */
     bool teacher;         /* the layers' own projections, everywhere */
     bool exit_head;       /* the early exit's, which the model has */
+    bool borrows;         /* embedding and head are to be another model's: neither is loaded */
     skv_ranks *ranks;     /* the configuration is of one; NULL: none */
     bool prompt_only;     /* no heads, and of layers from last_boundary on */
     size_t last_boundary; /* only the weights of keys and values: see plan.h */

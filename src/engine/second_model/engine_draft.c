@@ -54,8 +54,15 @@ skv_status skv_engine_check_draft_model(const skv_engine *e, const skv_speculati
                                         skv_error *err)
 {
     const bool asks = how->source == SKV_DRAFT_MODEL || how->source == SKV_DRAFT_TEXT_MODEL;
-    SKV_REQUIRE(!asks || e->options.draft_model || e->draft.model.config, err, SKV_UNSUPPORTED,
+    const bool apart = e->options.draft_model || (e->draft.model.config && !e->draft.mtp.on);
+    SKV_REQUIRE(!asks || apart, err, SKV_UNSUPPORTED,
                 "speculation: %s: no draft model was given (--draft MODEL)",
+                skv_drafting_name(how->source));
+    const bool predicts = how->source == SKV_DRAFT_MTP || how->source == SKV_DRAFT_TEXT_MTP;
+    SKV_REQUIRE(!(predicts || e->options.mtp) || !apart, err, SKV_UNSUPPORTED,
+                "speculation: mtp: not beside a draft model");
+    SKV_REQUIRE(!predicts || e->draft.mtp.on || skv_engine_wants_mtp(e), err, SKV_UNSUPPORTED,
+                "speculation: %s: the MTP head was not loaded (--speculate mtp at the start)",
                 skv_drafting_name(how->source));
     return SKV_OK;
 }

@@ -27,6 +27,7 @@ static skv_load_options options_of(const skv_second_model *second, const skv_loa
     own.student = second->plan.stack_boundary < second->plan.n_layers && second->config->swiftkv;
     own.teacher = !own.student;
     own.exit_head = false;
+    own.borrows = second->config->mtp;
     own.progress = NULL;
     own.seed = load->seed + 1;
     return own;

@@ -59,9 +59,17 @@ void skv_second_model_release(skv_second_model *second, skv_backend *be);
  * else in parts, one in each step, so that other sequences do not wait for it.
  */
 
+/* The areas of a head that predicts further tokens (engine_mtp.c), owned. */
+typedef struct skv_engine_mtp {
+    bool on;        /* the model that drafts is that head */
+    skv_area *told; /* [T, D]: h of the rows of a step, as they leave the model's last norm */
+    skv_area *in;   /* [T, 2 D]: the input of its first product */
+} skv_engine_mtp;
+
 typedef struct skv_engine_draft {
     skv_second_model model; /* no configuration: there is none */
     skv_weights weights;    /* as asked for */
+    skv_engine_mtp mtp;
 } skv_engine_draft;
 
 /** Refuses a source that drafts by a model where there is none. */
@@ -69,6 +77,23 @@ SKV_MUST_CHECK skv_status skv_engine_check_draft_model(const skv_engine *engine,
                                                        const skv_speculation *how, skv_error *err);
 /** Opens options.draft_model without weights, and checks it against the engine's own model. */
 SKV_MUST_CHECK skv_status skv_engine_draft_open(skv_engine *engine, skv_error *err);
+
+/*
+ * ---- engine_mtp.c ----
+ *
+ * The head of a model that predicts further tokens (`--speculate mtp`) takes the place of the model
+ * that drafts: it is one layer, with pages and a workspace of its own, and has the embedding and
+ * the head of the engine's own model.
+ */
+
+/** Whether the engine's options ask for one. */
+bool skv_engine_wants_mtp(const skv_engine *engine);
+/** Opens it without weights. */
+SKV_MUST_CHECK skv_status skv_engine_mtp_open(skv_engine *engine, skv_error *err);
+skv_bytes skv_engine_mtp_bytes(const skv_engine *engine);
+/** Its weights are loaded; makes its areas, and borrows those of the model. */
+SKV_MUST_CHECK skv_status skv_engine_mtp_load(skv_engine *engine, skv_error *err);
+void skv_engine_mtp_release(skv_engine *engine);
 
 /*
  * ---- engine_kvpred.c ----

@@ -59,7 +59,8 @@ static bool takes_singly(const skv_engine *e)
 /* The tokens come after those that their sequences have seen, until the step ends. */
 static void describe_spans(skv_engine *e, const skv_span *spans, size_t n_spans)
 {
-    for (size_t i = 0; i < n_spans; i++) {
+    size_t row = 0;
+    for (size_t i = 0; i < n_spans; row += spans[i++].n) {
         skv_sequence *s = spans[i].sequence;
         int32_t *ids = s->ids + s->n_seen;
         const size_t n_ready = skv_sequence_ready(s, spans[i].ids, spans[i].n);
@@ -75,6 +76,10 @@ static void describe_spans(skv_engine *e, const skv_span *spans, size_t n_spans)
         skv_step_want(&e->spans[i], spans[i].want, i);
         e->spans[i].singly = spans[i].want == SKV_WANT_DRAFTED && takes_singly(e);
         if (s->pruned) skv_pruned_mark(s);
+        if (!skv_sequence_predicts(s)) continue;
+        /* The head reads the result of the last layer, also of a prompt's rows. */
+        if (s->plan->stack_boundary == s->plan->n_layers) e->spans[i].deep_from = 0;
+        skv_mtp_begin(s, row);
     }
 }
 
@@ -120,6 +125,13 @@ static skv_status begin_together(skv_engine *e, const skv_span *spans, size_t n_
     return grown;
 }
 
+static bool some_predict(const skv_span *spans, size_t n_spans)
+{
+    bool some = false;
+    for (size_t i = 0; i < n_spans; i++) some = some || skv_sequence_predicts(spans[i].sequence);
+    return some;
+}
+
 /* A pass for every run of spans that share a plan and a first layer: one, but where a teacher runs
  * beside its student, or drafts that stand before layer l beside other spans. */
 static skv_status run_passes(skv_engine *e, const skv_span *spans, size_t n_spans,
@@ -132,7 +144,9 @@ static skv_status run_passes(skv_engine *e, const skv_span *spans, size_t n_span
         for (end = i + 1; end < n_spans && runs_with(first, spans[end].sequence); end++) {
             if (!e->spans[end].x.area == ready) break;
         }
-        skv_pass pass = skv_step_pass(e, first, sink, NULL);
+        const skv_hook hook = skv_mtp_hook(spans + i);
+        skv_pass pass =
+            skv_step_pass(e, first, sink, some_predict(spans + i, end - i) ? &hook : NULL);
         pass.spans = e->spans + i;
         pass.n_spans = end - i;
         pass.first_layer = ready ? first->plan->stack_boundary : 0;
@@ -175,6 +189,7 @@ skv_status skv_engine_step(skv_engine *e, const skv_span *spans, size_t n_spans,
         s->n_sure = s->n_seen - e->spans[i].at.n_undo;
         if (s->pruned && spans[i].want != SKV_WANT_NONE) s->pruned->n_run = s->n_seen;
         skv_engine_count_model(e, s, spans[i].n, spans[i].want);
+        if (skv_sequence_predicts(s)) skv_mtp_end(s);
     }
     return SKV_OK;
 }

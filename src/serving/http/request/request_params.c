@@ -586,8 +586,9 @@ static bool describe_methods(json_t *properties)
 {
     json_t *drafts = json_pack("{s:[s,s], s:s}", "type", "string", "null", "description",
                                "Who drafts tokens of the answer: \"auto[:K,P]\", \"text[:K]\", "
-                               "\"self[:K,P]\", \"model[:K,P]\", \"text+self[:K,P]\", "
-                               "\"text+model[:K,P]\" or \"none\".");
+                               "\"self[:K,P]\", \"model[:K,P]\", \"mtp[:K,P]\", "
+                               "\"text+self[:K,P]\", \"text+model[:K,P]\", "
+                               "\"text+mtp[:K,P]\" or \"none\".");
     json_t *text =
         json_pack("{s:[s,s], s:s}", "type", "string", "null", "description",
                   "How to evict keys and values after the prompt: \"METHOD:C,...\" or \"none\".");
