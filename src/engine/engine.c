@@ -443,8 +443,11 @@ static skv_status prepare(skv_engine *e, const char *preset, skv_error *err)
     SKV_TRY(resolve_options(e, err));
     SKV_TRY(divide_model(e, err));
     SKV_TRY(skv_pool_create(e->options.threads, &e->pool, err));
-    const skv_backend_options backend = {
-        .device = e->options.device, .threads = e->pool, .level = e->level, .form = e->form};
+    const skv_backend_options backend = {.device = e->options.device,
+                                         .threads = e->pool,
+                                         .level = e->level,
+                                         .form = e->form,
+                                         .f32 = e->options.kv == SKV_KV_F32};
     SKV_TRY(skv_backend_create(&backend, &e->be, err));
     /* Once more by the report of the device itself; `no_skip` may have another reason by now. */
     SKV_TRY(check_methods(e, skv_device_value(e->be->promises), false, err));

@@ -25,6 +25,7 @@ typedef struct skv_backend_options {
     skv_pool *threads;   /* the host's, which "cpu" computes on; borrowed until `free` */
     skv_cpu_level level; /* of the processor's kernels */
     const struct skv_matmul_form *form; /* of its products; NULL: the fastest, by timing them */
+    bool f32;                           /* keys and values are: activations are too */
     bool untimed;                       /* NULL: the level's usual one */
 } skv_backend_options;
 
