@@ -42,19 +42,11 @@ static void name_variant(const cli_options *o, bench_variant *v)
  * options. */
 static int settle_variant(const cli_options *o, bench_variant *v)
 {
-    const size_t l = v->options.kv_layers;
-    if (l != 0 && !cli_preset_of(v->path)) {
-        return cli_usage("--kv-layers: goes with --preset; transform makes a SwiftKV model");
+    if (v->options.kv_layers == 0 && v->options.exit_words != 0) {
+        return cli_usage("--exit-words: needs --kv-layers");
     }
-    if (l == 0 && v->options.group != 0) return cli_usage("--group: needs --kv-layers");
-    if (l == 0 && v->options.exit_words != 0) return cli_usage("--exit-words: needs --kv-layers");
-    if (l != 0) {
-        skv_error err = {0};
-        const size_t group = v->options.group != 0 ? v->options.group : 1;
-        const int status =
-            cli_check(skv_model_info_swiftkv(v->path, l, group, &v->model.info, &err), &err);
-        if (status != CLI_DONE) return status;
-    }
+    const int status = cli_shape_preset(v->path, &v->options, &v->model.info);
+    if (status != CLI_DONE) return status;
     const skv_model_info *info = &v->model.info;
     const bool as_teacher = !info->swiftkv || v->options.prefill == SKV_PREFILL_TEACHER;
     v->kv_layers = as_teacher ? info->layers : info->swiftkv_layers;

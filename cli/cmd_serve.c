@@ -365,6 +365,16 @@ static size_t context_of(const cli_options *o, const skv_model_info *info)
     return info->context < SKV_CONTEXT_DEFAULT ? info->context : SKV_CONTEXT_DEFAULT;
 }
 
+/* Whether a device keeps equal bits, which answers that do not depend on each other need. */
+static bool is_exact(const char *name)
+{
+    skv_device device;
+    for (size_t i = 0; name && skv_device_describe(i, &device); i++) {
+        if (strcmp(device.name, name) == 0) return device.exact;
+    }
+    return !name;
+}
+
 static skv_status open_engine(const serve_models *models, serve_model *one, size_t memory_max,
                               size_t *n_bytes, skv_error *err)
 {
@@ -399,7 +409,7 @@ static skv_status open_engine(const serve_models *models, serve_model *one, size
     engine.with_teacher = !options->no_teacher && !engine.prompt_only;
     engine.memory_max = memory_max;
     engine.memory_needed = n_bytes;
-    engine.batch_invariant = true;
+    engine.batch_invariant = is_exact(options->device);
     engine.eviction = (skv_eviction){.method = SKV_EVICT_NONE};       /* the scheduler's business */
     engine.speculation = (skv_speculation){.source = SKV_DRAFT_NONE}; /* likewise */
     const skv_status status = cli_model_try(model, &engine, err);
@@ -550,6 +560,7 @@ static int describe_model(const cli_options *o, size_t i, serve_models *models)
     if (status == CLI_DONE) status = find_path(o, i, is_name, one);
     if (status != CLI_DONE) return status;
     status = cli_check(skv_model_info_read(one->path, &one->info, &err), &err);
+    if (status == CLI_DONE) status = cli_shape_preset(one->path, o, &one->info);
     if (status == CLI_DONE) status = cli_check_methods(one->path, &one->info, o);
     if (status != CLI_DONE) return status;
     if (one->own_names[0]) {

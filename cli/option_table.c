@@ -84,10 +84,11 @@ static const cli_option rows[] = {
            .help = "the answer follows these rules (GBNF)"),
 
     /* SwiftKV's form. */
-    OPTION(ON(INFO) | ON(TRANSFORM) | ON(BENCH), "--kv-layers", "L", SIZE, kv_layers, 1, 1 << 16,
+    OPTION(ON(INFO) | ON(TRANSFORM) | ON(BENCH) | ON(SERVE), "--kv-layers", "L", SIZE, kv_layers, 1,
+           1 << 16,
            .help = "SwiftKV: layers from L on take keys and values from layer L - 1's output"),
-    OPTION(ON(INFO) | ON(TRANSFORM) | ON(BENCH), "--group", "G", SIZE, group, 1, 1 << 16,
-           .help = "AcrossKV: G layers share their keys and values (1)"),
+    OPTION(ON(INFO) | ON(TRANSFORM) | ON(BENCH) | ON(SERVE), "--group", "G", SIZE, group, 1,
+           1 << 16, .help = "AcrossKV: G layers share their keys and values (1)"),
     OPTION(ON(TRANSFORM), "--keep-layers", "I,...|lp-0.25|lp-0.50|lp-0.75", TEXT, keep_layers,
            .help = "write an ordinary model with only these layers instead"),
     OPTION(ON(TRANSFORM), "--exit-words", "N", SIZE, exit_words, 1, 1 << 24,

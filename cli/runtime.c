@@ -46,6 +46,17 @@ int cli_check_methods(const char *path, const skv_model_info *info, const cli_op
     return by_model ? cli_fail("%s: %s", path, err.text) : cli_usage("%s", err.text);
 }
 
+int cli_shape_preset(const char *path, const cli_options *options, skv_model_info *info)
+{
+    const size_t l = options->kv_layers, group = options->group;
+    skv_error err = {0};
+    if (l == 0) return group == 0 ? CLI_DONE : cli_usage("--group: needs --kv-layers");
+    if (!cli_preset_of(path)) {
+        return cli_usage("--kv-layers: goes with presets; transform makes a SwiftKV model");
+    }
+    return cli_check(skv_model_info_swiftkv(path, l, group != 0 ? group : 1, info, &err), &err);
+}
+
 void cli_note_length(const cli_model *model, const char *what, size_t n)
 {
     const skv_model_info *info = &model->info;

@@ -19,6 +19,10 @@ typedef struct cli_model {
 /** Whether the methods that the command line asks for go together, with this model and here. */
 CLI_CHECKED int cli_check_methods(const char *path, const skv_model_info *info,
                                   const cli_options *options);
+/** The description of a preset in the SwiftKV form that --kv-layers and --group ask for; other
+ * paths have none. */
+CLI_CHECKED int cli_shape_preset(const char *path, const cli_options *options,
+                                 skv_model_info *info);
 /** Prints a note if n tokens of "--ctx" or "a prompt of" (`what`) exceed the length that the model
  * was trained for. */
 void cli_note_length(const cli_model *model, const char *what, size_t n);

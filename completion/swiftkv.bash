@@ -25,20 +25,20 @@ _swiftkv_options() {
     tokenize) echo '-p --file --ids-file --decode --add-special --parse-special --json --download --help' ;;
     render) echo '--messages --tools --vars --add-generation-prompt --download --help' ;;
     cache) echo '--template --prompt-strip --json --download --help' ;;
-    serve) echo '--allow-special-text --template --host --port --api-key-file --rpm --tpm --request-log
-        --log-probes --log-prompt-text --max-loaded --models-memory --metrics-compat --insecure --name --temp
-        --top-k --top-p --min-p --repeat-penalty --presence-penalty --frequency-penalty --repeat-last-n --seed
-        --no-generation-config --cors-origin --tool-format --chat-template-kwargs --reasoning-format
-        --prompt-strip --prompt-sort --prompt-keep --idle-read --reranker --kv-tokens --step-ms --mask-seconds
-        --max-running --max-queue --max-queue-tokens --queue-timeout --no-prefix-cache --state-checkpoints
-        --slot-save-path --slot-save-bytes --cache-dir --cache-disk-bytes --cache-disk-form --cache-store
-        --cache-key-file --cache-store-timeout --cache-store-auth --cache-store-ca --cache-store-cert
-        --cache-store-key --role --prefill-from --prefill-above --prefill-timeout --no-text-match
-        --cache-shift --no-teacher --connections --connections-per-ip --max-body --memory --request-memory
-        --request-work --request-seconds --connection-stack --header-timeout --body-timeout --stall-timeout
-        --ping-interval --shutdown-timeout --watchdog --threads --weights --kv --state --prefill --prune
-        --ffn-skip --early-exit --lora --ctx --device --cpu --chunk --evict --speculate --draft --snapkv
-        --download --help' ;;
+    serve) echo '--allow-special-text --template --kv-layers --group --host --port --api-key-file --rpm --tpm
+        --request-log --log-probes --log-prompt-text --max-loaded --models-memory --metrics-compat --insecure
+        --name --temp --top-k --top-p --min-p --repeat-penalty --presence-penalty --frequency-penalty
+        --repeat-last-n --seed --no-generation-config --cors-origin --tool-format --chat-template-kwargs
+        --reasoning-format --prompt-strip --prompt-sort --prompt-keep --idle-read --reranker --kv-tokens
+        --step-ms --mask-seconds --max-running --max-queue --max-queue-tokens --queue-timeout
+        --no-prefix-cache --state-checkpoints --slot-save-path --slot-save-bytes --cache-dir
+        --cache-disk-bytes --cache-disk-form --cache-store --cache-key-file --cache-store-timeout
+        --cache-store-auth --cache-store-ca --cache-store-cert --cache-store-key --role --prefill-from
+        --prefill-above --prefill-timeout --no-text-match --cache-shift --no-teacher --connections
+        --connections-per-ip --max-body --memory --request-memory --request-work --request-seconds
+        --connection-stack --header-timeout --body-timeout --stall-timeout --ping-interval --shutdown-timeout
+        --watchdog --threads --weights --kv --prefill --prune --ffn-skip --early-exit --lora --ctx --device
+        --cpu --chunk --evict --speculate --draft --snapkv --download --help' ;;
     load) echo '--chat --model --api-key-file --prompt --gen --ignore-eos --text --vocab --rate --arrivals
         --trace --time-scale --length-scale --clients --requests --duration --warmup --timeout --cancel
         --cancel-within --goodput --methods --extra-body --seed --log --out --svg --json --help' ;;

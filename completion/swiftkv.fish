@@ -188,6 +188,8 @@ complete -c swiftkv -n '__fish_seen_subcommand_from cache' -l help -d 'these opt
 complete -c swiftkv -n __fish_use_subcommand -f -a serve -d 'an OpenAI-compatible HTTP server'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l allow-special-text -d 'special tokens that are written in messages, results and documents ...'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l template -rF -a 'chatml llama3 mistral gemma phi3 zephyr vicuna' -d 'a chat template instead of the model\'s own: a file, or chatml, ...'
+complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l kv-layers -x -d 'SwiftKV: layers from L on take keys and values from layer L - 1\'s ...'
+complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l group -x -d 'AcrossKV: G layers share their keys and values'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l host -x -d 'address to listen on'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l port -x -d 'port'
 complete -c swiftkv -n '__fish_seen_subcommand_from serve' -l api-key-file -rF -d 'API keys, one per line'

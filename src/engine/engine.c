@@ -471,7 +471,8 @@ static skv_status prepare(skv_engine *e, const char *preset, skv_error *err)
                                          .ordinal = e->options.team ? e->options.team->device : 0,
                                          .threads = e->pool,
                                          .level = e->level,
-                                         .form = e->form};
+                                         .form = e->form,
+                                         .f32 = e->options.kv == SKV_KV_F32};
     SKV_TRY(skv_backend_create(&backend, &e->be, err));
     /* Once more by the report of the device itself; `no_skip` may have another reason by now. */
     SKV_TRY(check_methods(e, skv_device_value(e->be->promises), false, err));

@@ -71,7 +71,9 @@ static attention_case random_attention(cuda_case *c, size_t head_dim, skv_kv_typ
     }
     device_put(t.cache.d_tables, t.cache.tables, ITEMS * t.cache.table_words * sizeof(uint32_t));
     if (cuda_one_in(c, 2)) t.sinks = cuda_normals(c, n_heads, 1);
-    t.q = cuda_random_rows(c, SKV_CUDA_BF16, true, t.n_rows, n_heads * head_dim, 1);
+    const bool exact = type == SKV_KV_TYPE_F32;
+    t.q = cuda_random_rows(c, exact ? SKV_CUDA_F32 : SKV_CUDA_BF16, !exact, t.n_rows,
+                           n_heads * head_dim, 1);
     fill_cache(c, &t);
     return t;
 }
@@ -220,6 +222,22 @@ static void check_kernels(cuda_case *c, size_t i_dim, size_t head_dim, skv_kv_ty
     }
 }
 
+/* The kernel of pages of f32, whose blocks may have few pairs. */
+static void check_exact(cuda_case *c, size_t head_dim, bool few)
+{
+    const attention_case t = random_attention(c, head_dim, SKV_KV_TYPE_F32, few);
+    const cuda_rows out = cuda_new_rows(c, SKV_CUDA_F32, false, t.n_rows, t.q.n);
+    const double *want = attention_in_double(c, &t);
+    skv_cuda_attention_args a = args_of(c, &t, &out);
+    const uint32_t n = describe(c, &t, SKV_CUDA_PROMPT_ROWS(head_dim), &a);
+    c->what = "attention_exact";
+    device_launch(
+        SKV_CUDA_skv_attention_exact,
+        (device_grid){n, (uint32_t)t.n_kv_heads, 1, skv_cuda_exact_shared((uint32_t)head_dim)}, &a);
+    cuda_near(c, cuda_fetch_rows(c, &out), want, t.n_rows * t.q.n, 2e-6);
+    cuda_case_end(c);
+}
+
 void check_cuda_attention(cuda_case *c)
 {
     static const size_t dims[] = {16, 32, 64, 80, 96, 128, 256};
@@ -227,6 +245,7 @@ void check_cuda_attention(cuda_case *c)
         for (skv_kv_type type = SKV_KV_TYPE_BF16; type <= SKV_KV_TYPE_INT8; type++) {
             check_kernels(c, i, dims[i], type);
         }
+        check_exact(c, dims[i], i % 2 == 0);
     }
 }
 
@@ -259,7 +278,7 @@ void check_cuda_votes(cuda_case *c)
 {
     static const size_t dims[] = {16, 32, 64, 80, 96, 128, 256};
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
-        const skv_kv_type type = SKV_KV_TYPE_BF16 + (skv_kv_type)(i % 3);
+        const skv_kv_type type = SKV_KV_TYPE_F32 + (skv_kv_type)(i % 4);
         const attention_case t = random_attention(c, dims[i], type, cuda_one_in(c, 2));
         const size_t n_heads = t.n_kv_heads * t.n_group, ld = MAX_PAGES * SKV_PAGE_ROWS;
         const cuda_rows none = {.n = 0};

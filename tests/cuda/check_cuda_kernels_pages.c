@@ -5,14 +5,14 @@
 #include "base/size.h"
 #include "cuda_case.h"
 
-enum { CASES = 9, PAGES = 3, ROWS = PAGES * SKV_PAGE_ROWS, NUMBERS = 2048 };
+enum { CASES = 12, PAGES = 3, ROWS = PAGES * SKV_PAGE_ROWS, NUMBERS = 2048 };
 
 static const size_t dims[] = {16, 80, 256};
 
 /* Two sequences, full of rows. */
 static cuda_cache full_cache(cuda_case *c, int i)
 {
-    const skv_kv_type type = (skv_kv_type)(SKV_KV_TYPE_BF16 + i % 3);
+    const skv_kv_type type = (skv_kv_type)(SKV_KV_TYPE_F32 + i % 4);
     cuda_cache cache = cuda_new_cache(c, type, dims[cuda_below(c, 3)], 2, 2, PAGES, 0);
     const float *numbers = cuda_normals(c, NUMBERS, 1);
     for (size_t r = 0; r < 4 * ROWS; r++) {
@@ -126,8 +126,10 @@ static void want_key(cuda_case *c, const turn_case *t, size_t i, double *want)
 /* What was turned is compared as numbers, and then taken over: every other byte is known. */
 static void compare_turned(cuda_case *c, turn_case *t, const unsigned char *got)
 {
-    static const double bounds[] = {
-        [SKV_KV_TYPE_BF16] = 4e-3, [SKV_KV_TYPE_FP8] = 5e-2, [SKV_KV_TYPE_INT8] = 2e-2};
+    static const double bounds[] = {[SKV_KV_TYPE_F32] = 1e-6,
+                                    [SKV_KV_TYPE_BF16] = 4e-3,
+                                    [SKV_KV_TYPE_FP8] = 5e-2,
+                                    [SKV_KV_TYPE_INT8] = 2e-2};
     cuda_cache *cache = &t->cache;
     const size_t n = cache->head_dim;
     double *want = cuda_host(c, n * sizeof *want);

@@ -6,7 +6,7 @@
 #include "base/size.h"
 #include "cuda_case.h"
 
-enum { CASES = 21, T = 9, SEQS = 2, MAX_PAGES = 3 };
+enum { CASES = 28, T = 9, SEQS = 2, MAX_PAGES = 3 };
 
 typedef struct rotation {
     float *cosine, *sine; /* [T, n] */
@@ -50,7 +50,7 @@ static place_case random_place(cuda_case *c, int i)
                     .n_kv_heads = cuda_one_in(c, 5) ? 0 : 1 + cuda_below(c, 3),
                     .n_copies = 1 + cuda_below(c, 2),
                     .n_q = 1 + cuda_below(c, T)};
-    const skv_kv_type type = SKV_KV_TYPE_BF16 + (skv_kv_type)(i / 7);
+    const skv_kv_type type = SKV_KV_TYPE_F32 + (skv_kv_type)(i / 7);
     const size_t n_tracks = skv_max_size(1, p.n_kv_heads) * p.n_copies, Dh = p.head_dim;
     for (size_t r = 0; r < T; r++) {
         p.rows[r] = (uint32_t)(r + T - p.n_q);
@@ -111,6 +111,7 @@ static double rounding_of(skv_kv_type type, const double *x, size_t n)
         most = fmax(most, fabs(x[i]));
         squares += x[i] * x[i];
     }
+    if (type == SKV_KV_TYPE_F32) return 2e-6;
     if (type == SKV_KV_TYPE_BF16) return 0x1p-8;
     if (type == SKV_KV_TYPE_FP8) return 0x1p-4;
     return 1e-5 + sqrt((double)n / squares) * most * 1.125 / SKV_INT8_MAX / 2;

@@ -252,6 +252,7 @@ void cuda_set_row(const cuda_cache *cache, unsigned char *page, size_t row, size
     for (size_t i = 0; i < n; i++) {
         const uint16_t h = skv_bf16_of_float(x[i]);
         const float y = s ? x[i] / skv_scale_decode(s) : 0;
+        if (cache->type == SKV_KV_TYPE_F32) memcpy(at + 4 * i, &x[i], 4);
         if (cache->type == SKV_KV_TYPE_BF16) memcpy(at + 2 * i, &h, 2);
         if (cache->type == SKV_KV_TYPE_FP8) at[i] = skv_fp8_encode(y);
         if (cache->type == SKV_KV_TYPE_INT8) at[i] = (uint8_t)(int8_t)lrintf(y);
@@ -269,6 +270,7 @@ void cuda_get_row(const cuda_cache *cache, const unsigned char *page, size_t row
             ? skv_scale_decode(page[skv_page_scales_at(cache->type, n, which) + row])
             : 1;
     for (size_t i = 0; i < n; i++) {
+        if (cache->type == SKV_KV_TYPE_F32) x[i] = number_at(at, SKV_CUDA_F32, i);
         if (cache->type == SKV_KV_TYPE_BF16) x[i] = number_at(at, SKV_CUDA_BF16, i);
         if (cache->type == SKV_KV_TYPE_FP8) x[i] = skv_fp8_decode(at[i]) * scale;
         if (cache->type == SKV_KV_TYPE_INT8) x[i] = (float)(int8_t)at[i] * scale;

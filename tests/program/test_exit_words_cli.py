@@ -110,6 +110,8 @@ class ExitWordsTest(PromptCase):
             self.refuses(1, ("transform", model, new, "--exit-words", n), said)
         self.refuses(1, ("transform", KV6, new, "--exit-words", 9, "--text", "no-such-file"), "no-such-file")
         self.refuses(2, ("bench", "--preset", "smollm2-135m", "--exit-words", 9), "--exit-words: needs --kv-layers")
+        self.refuses(2, ("serve", "preset:mini", "--group", 2, "--port", 0), "--group: needs --kv-layers")
+        self.refuses(2, ("serve", KV6, "--kv-layers", 6, "--port", 0), "--kv-layers: goes with presets")
         self.refuses(None, ("distill", out, new, "--kv-layers", 6, "--data", "generate:copy=1"), "a cut exit head is not trained")
         self.assertFalse(new.exists() and (new / "config.json").exists())
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# tools/gpu/check.sh prepare DIR [BEFORE] | run
+# tools/gpu/check.sh prepare DIR [BEFORE] | run | gpu prepare DIR | gpu run [PIECE ...]
 #
-# Checks and times what needs a machine that is at hand for minutes: today the processor's part (AMX, many cores).
+# Checks and times what needs a machine that is at hand for minutes: a processor with AMX or many cores, and with gpu, by
+# card.sh beside this file, an NVIDIA GPU.
 # prepare packs programs that are built here, with their libraries, into DIR/check.tar.xz (30 MB); BEFORE, the root of
 # another checkout that is built, is timed beside them. There, in a folder with both files: bash check.sh run. It takes
 # three minutes, and writes $OUT/log.txt (OUT: out). What is missing here or there is skipped with a line, and nothing
@@ -68,5 +69,6 @@ run() {
 case ${1:-} in
 prepare) prepare "${2:?prepare DIR}" "${3:-}" ;;
 run) run ;;
-*) sed -n 2,8p "$0" >&2; exit 2 ;;
+gpu) shift; exec bash "$(dirname "$0")/card.sh" "$@" ;;
+*) sed -n 2,9p "$0" >&2; exit 2 ;;
 esac

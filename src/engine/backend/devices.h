@@ -26,6 +26,7 @@ typedef struct skv_backend_options {
     skv_cpu_level level; /* of the processor's kernels */
     const struct skv_matmul_form *form; /* of its products; NULL: the fastest, by timing them */
     size_t ordinal;                     /* which device of its kind, from 0; "cpu" is one */
+    bool f32;                           /* keys and values are: activations are too */
     bool untimed;                       /* NULL: the level's usual one */
 } skv_backend_options;
 

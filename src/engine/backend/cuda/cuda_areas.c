@@ -32,11 +32,16 @@ skv_cuda_rows skv_cuda_rows_of(skv_rows rows)
                            .aligned = rows.at % 8 == 0 && rows.ld % 8 == 0};
 }
 
+static uint32_t type_of(const skv_backend *be, const skv_area_spec *spec)
+{
+    return spec->kind == SKV_AREA_F32 ? SKV_CUDA_F32 : ((const skv_cuda_backend *)be)->activations;
+}
+
 /* Numbers of an area, in whole groups of ALIGNMENT bytes. */
-static skv_bytes area_bytes(const skv_area_spec *spec)
+static skv_bytes area_bytes(const skv_backend *be, const skv_area_spec *spec)
 {
     size_t n = 0;
-    const size_t size = spec->kind == SKV_AREA_F32 ? 4 : 2, copies = spec->moves ? 2 : 1;
+    const size_t size = type_of(be, spec) == SKV_CUDA_F32 ? 4 : 2, copies = spec->moves ? 2 : 1;
     const bool fits = skv_size_mul(spec->n_rows, spec->n_columns, &n) && n < SIZE_MAX / 16;
     if (!fits) return (skv_bytes){.device = SIZE_MAX, .host = SIZE_MAX};
     return (skv_bytes){.device = copies * skv_round_up(n * size, ALIGNMENT),
@@ -46,20 +51,20 @@ static skv_bytes area_bytes(const skv_area_spec *spec)
 static skv_bytes areas_bytes(const skv_backend *be, const skv_area_spec *specs, size_t n)
 {
     skv_bytes sum = {0};
-    (void)be;
-    for (size_t i = 0; i < n; i++) sum = skv_bytes_add(sum, area_bytes(&specs[i]));
+    for (size_t i = 0; i < n; i++) sum = skv_bytes_add(sum, area_bytes(be, &specs[i]));
     return sum;
 }
 
-static void lay_out(skv_area *areas, const skv_area_spec *specs, size_t n, skv_area **out)
+static void lay_out(const skv_backend *be, skv_area *areas, const skv_area_spec *specs, size_t n,
+                    skv_area **out)
 {
     unsigned char *at = areas->block, *host = areas->host_block;
     for (size_t i = 0; i < n; i++) {
-        const skv_bytes all = area_bytes(&specs[i]);
+        const skv_bytes all = area_bytes(be, &specs[i]);
         areas[i].at = at;
         areas[i].other = specs[i].moves ? at + all.device / 2 : NULL;
         areas[i].host = (float *)(void *)host;
-        areas[i].type = specs[i].kind == SKV_AREA_F32 ? SKV_CUDA_F32 : SKV_CUDA_BF16;
+        areas[i].type = type_of(be, &specs[i]);
         at += all.device;
         host += all.host;
         out[i] = &areas[i];
@@ -87,7 +92,7 @@ static skv_status areas_create(skv_backend *be, const skv_area_spec *specs, size
         skv_free(areas);
         return status;
     }
-    lay_out(areas, specs, n, out);
+    lay_out(be, areas, specs, n, out);
     return SKV_OK;
 }
 

@@ -146,6 +146,17 @@ bool skv_cuda_has_heads_of(size_t head_dim)
     return first_kernel(head_dim) >= 0;
 }
 
+/* Pages of f32 have one kernel for all blocks. */
+static void launch_exact(skv_cuda_backend *be, skv_cuda_attention_args *args, size_t n_kv_heads)
+{
+    const skv_cuda_blocks *of = &be->blocks_of;
+    const skv_cuda_grid grid = {.x = (uint32_t)(of->n_decode + of->n_prompt),
+                                .y = (uint32_t)n_kv_heads,
+                                .shared = skv_cuda_exact_shared(args->head_dim)};
+    args->blocks = be->blocks;
+    skv_cuda_launch(&be->device, SKV_CUDA_skv_attention_exact, grid, args);
+}
+
 static void launch_attention(skv_cuda_backend *be, skv_cuda_attention_args *args, size_t n_rows,
                              size_t n_kv_heads)
 {
@@ -203,6 +214,10 @@ static void attention(skv_backend *base, const skv_attention_args *a)
                                     .part_ml = be->part_ml,
                                     .n_splits = 1};
     list_blocks(be, step, a->set, args.n_group, a->head_dim);
+    if (args.kv.type == SKV_CUDA_KV_F32) {
+        launch_exact(be, &args, n_kv_heads);
+        return;
+    }
     cut_portions(&be->blocks_of, set, n_kv_heads, &args);
     if (!is_direct(&q)) {
         args.q = skv_cuda_scratch(be->operand, SKV_CUDA_BF16, columns);

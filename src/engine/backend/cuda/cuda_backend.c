@@ -23,8 +23,6 @@ static skv_status fits(const skv_backend *be, const skv_backend_shape *shape, sk
     (void)be;
     SKV_REQUIRE(shape->weights != SKV_WEIGHT_QUANT_F32, err, SKV_UNSUPPORTED,
                 "device cuda: codes meet rows of bf16 there, none of f32");
-    SKV_REQUIRE(shape->kv != SKV_KV_TYPE_F32, err, SKV_UNSUPPORTED,
-                "device cuda: no keys and values of f32 (--kv bf16, fp8 or int8)");
     for (size_t i = 0; i < 2; i++) {
         const size_t head_dim = i ? limits->head_dim : least;
         SKV_REQUIRE(skv_cuda_has_heads_of(head_dim), err, SKV_UNSUPPORTED,
@@ -212,6 +210,7 @@ skv_status skv_backend_cuda_create(const skv_backend_options *options, skv_backe
     skv_cuda_backend *be = skv_alloc_zero(1, sizeof *be);
     SKV_REQUIRE(be, err, SKV_MEMORY, "cuda: out of memory");
     be->pool = options->threads;
+    be->activations = options->f32 ? SKV_CUDA_F32 : SKV_CUDA_BF16;
     be->base = (skv_backend){.name = "cuda",
                              .level = "cuda",
                              .promises = SKV_CUDA_PROMISES,

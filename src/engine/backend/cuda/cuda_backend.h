@@ -40,9 +40,10 @@ typedef struct skv_cuda_sums {
 typedef struct skv_cuda_backend {
     skv_backend base; /* first: a skv_backend * is this */
     skv_cuda_device device;
-    skv_pool *pool;   /* the host's threads: borrowed */
-    skv_backend *cpu; /* owned: picks from rows of logits that the host has fetched */
-    skv_area *logits; /* of `cpu`: owned, [SKV_CUDA_PICKS, vocab]; NULL: nothing is picked */
+    uint32_t activations; /* their type */
+    skv_pool *pool;       /* the host's threads: borrowed */
+    skv_backend *cpu;     /* owned: picks from rows of logits that the host has fetched */
+    skv_area *logits;     /* of `cpu`: owned, [SKV_CUDA_PICKS, vocab]; NULL: nothing is picked */
     skv_cuda_mapping *mappings; /* owned: of rows that the host has */
     skv_ticket tickets;         /* that have been given */
     uint64_t n_described;       /* steps, each time */
@@ -78,7 +79,7 @@ static inline skv_cuda_backend *skv_cuda_of(skv_backend *be)
     return (skv_cuda_backend *)be;
 }
 
-/* ACTIVATIONS are bf16. */
+/* ACTIVATIONS are bf16, or f32 with keys and values of f32. */
 struct skv_area {
     unsigned char *at;    /* of the device */
     unsigned char *other; /* NULL, or the target of gather: the two are swapped */
@@ -134,7 +135,7 @@ struct skv_experts {
 };
 
 struct skv_embedding {
-    uint16_t *at; /* of the device: owned, [n_rows, K] bf16 */
+    void *at; /* of the device: owned, [n_rows, K] of the type of activations */
     size_t n_rows, K, first_id;
 };
 
@@ -205,7 +206,7 @@ SKV_MUST_CHECK skv_status skv_cuda_weights_load(skv_cuda_backend *be, skv_linear
                                                 const skv_linear_spec *spec, skv_error *err);
 /** Columns of a row as it is stored: whole groups. */
 size_t skv_cuda_weights_ld(skv_weight_type type, size_t K);
-/** A table of bf16 [source->n_rows, K] from a source, through pinned memory. */
+/** A table [source->n_rows, K] of the type of activations, from a source, through pinned memory. */
 SKV_MUST_CHECK skv_status skv_cuda_table_load(skv_cuda_backend *be, const skv_row_source *source,
                                               size_t K, void *to, skv_error *err);
 

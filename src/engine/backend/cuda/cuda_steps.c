@@ -316,8 +316,8 @@ static void step_choose(skv_backend *base, skv_backend_step *step, skv_row_set f
 static skv_bytes embedding_bytes(const skv_backend *be, size_t n_rows, size_t K)
 {
     size_t n;
-    (void)be;
-    const bool good = skv_size_mul(n_rows, K, &n) && skv_size_mul(n, sizeof(uint16_t), &n);
+    const size_t size = ((const skv_cuda_backend *)be)->activations == SKV_CUDA_F32 ? 4 : 2;
+    const bool good = skv_size_mul(n_rows, K, &n) && skv_size_mul(n, size, &n);
     return (skv_bytes){.device = good ? n : SIZE_MAX};
 }
 
@@ -352,8 +352,9 @@ static skv_status embedding_create(skv_backend *be, const skv_row_source *source
 static void embed(skv_backend *base, const skv_backend_step *step, const skv_embedding *table,
                   skv_rows x, float scale)
 {
+    const uint32_t type = skv_cuda_of(base)->activations;
     const skv_cuda_move_args args = {.y = skv_cuda_rows_of(x),
-                                     .x = skv_cuda_scratch(table->at, SKV_CUDA_BF16, table->K),
+                                     .x = skv_cuda_scratch(table->at, type, table->K),
                                      .rows = step->ids,
                                      .first = (uint32_t)table->first_id,
                                      .n_first = (uint32_t)table->n_rows,

@@ -471,11 +471,12 @@ skv_status skv_cuda_weights_load(skv_cuda_backend *be, skv_linear *w, const skv_
 skv_status skv_cuda_table_load(skv_cuda_backend *be, const skv_row_source *source, size_t K,
                                void *to, skv_error *err)
 {
+    const bool f32 = be->activations == SKV_CUDA_F32;
     packing p = {.source = source,
-                 .type = SKV_WEIGHT_BF16,
+                 .type = f32 ? SKV_WEIGHT_F32 : SKV_WEIGHT_BF16,
                  .K = K,
                  .ld = K,
-                 .row_bytes = {K * sizeof(uint16_t)},
+                 .row_bytes = {K * (f32 ? 4 : 2)},
                  .to = {to}};
     return send_rows(be, &p, err);
 }

@@ -16,7 +16,7 @@ enum { SKV_CUDA_PAGE_ROWS = 64, SKV_CUDA_HEAD_DIM_MAX = 256 };
 enum { SKV_CUDA_F32, SKV_CUDA_BF16, SKV_CUDA_E4M3 };
 
 /* Types of pages: those of skv_kv_type. */
-enum { SKV_CUDA_KV_BF16 = 1, SKV_CUDA_KV_FP8 = 2, SKV_CUDA_KV_INT8 = 3 };
+enum { SKV_CUDA_KV_F32 = 0, SKV_CUDA_KV_BF16 = 1, SKV_CUDA_KV_FP8 = 2, SKV_CUDA_KV_INT8 = 3 };
 
 /* Row i begins at element i * ld. */
 typedef struct skv_cuda_rows {
@@ -285,8 +285,8 @@ typedef struct skv_cuda_block {
     uint32_t item, row;
 } skv_cuda_block;
 
-/* out, q: bf16, aligned. attention_decode makes portions where n_splits > 1, which attention_merge
- * joins: block z takes the pages [z * n_pages, ..). */
+/* out, q: bf16, aligned, but for attention_exact, which takes any. attention_decode makes portions
+ * where n_splits > 1, which attention_merge joins: block z takes the pages [z * n_pages, ..). */
 typedef struct skv_cuda_attention_args {
     skv_cuda_rows out, q;         /* [n_rows, n_heads * head_dim] */
     const skv_cuda_item *items;   /* [n_items] */
@@ -373,9 +373,10 @@ typedef struct skv_cuda_turn_args {
     X(skv_gated_norm_rows, skv_cuda_gated_norm_args, 256)                                          \
     X(skv_place_heads, skv_cuda_place_args, 128)                                                   \
     X(skv_attention_merge, skv_cuda_attention_args, 128)                                           \
+    X(skv_attention_exact, skv_cuda_attention_args, 128)                                           \
     X(skv_vote_norms, skv_cuda_votes_args, 128)                                                    \
     X(skv_vote_sums, skv_cuda_votes_args, 64)                                                      \
-    X(skv_compact_rows, skv_cuda_compact_args, 96)                                                 \
+    X(skv_compact_rows, skv_cuda_compact_args, 128)                                                \
     X(skv_turn_rows, skv_cuda_turn_args, 32)                                                       \
     SKV_CUDA_ATTENTION(X, 16)                                                                      \
     SKV_CUDA_ATTENTION(X, 32)                                                                      \
@@ -428,6 +429,12 @@ static inline uint32_t skv_cuda_decode_shared(uint32_t head_dim, uint32_t type)
     const uint32_t run = type == SKV_CUDA_KV_BF16 ? 4 * stages * tile
                                                   : 4 * (tile + stages * (2 * 16 * head_dim + 32));
     return run > merge ? run : merge;
+}
+
+/* A warp's query, and the weights of 32 rows. */
+static inline uint32_t skv_cuda_exact_shared(uint32_t head_dim)
+{
+    return 4 * (head_dim + 32) * 4;
 }
 
 /* Of a product of experts with tiles of m rows. */

@@ -1,0 +1,229 @@
+#!/usr/bin/env bash
+# tools/gpu/card.sh prepare DIR | run [--tiny] [PIECE ...]
+#
+# Checks and times the back end for NVIDIA GPUs on a machine that has one for minutes. prepare builds the program with
+# its kernels, tests and measurements (nvcc: script/setup-cuda) and packs them into DIR/card.tar.xz. There, in a folder
+# with both files: bash card.sh run. Its pieces, in order: checks peaks prompts combined torch server sanitizer. Each
+# ends within three minutes and all within eight (TOTAL seconds: 480), and what no longer fits says so. $OUT (out) gets
+# a log of each process and gpu.md, a section for docs/results/gpu.md, which grows when other pieces run later. --tiny
+# has shapes for an emulated card.
+set -eu
+pieces='checks peaks prompts combined torch server sanitizer'
+
+usage() { sed -n 2,9p "$0" >&2; exit 2; }
+
+# ---- prepare ----
+
+prepare() {
+    local dir=$1 work; work=$(mktemp -d); mkdir -p "$dir" "$work/lib" "$work/tests/data" "$work/models/mini"
+    if command -v ninja > /dev/null; then export CMAKE_GENERATOR=Ninja; fi
+    cmake --preset release -B build-gpu -DSKV_CUDA=ON -DSKV_TESTS=ON -DSKV_MPI=OFF -DSKV_TEST_DATA=tests/data > /dev/null
+    cmake --build build-gpu -j "$(nproc)" --target swiftkv cuda_kernels cuda_driver test_cuda_backend tool_cuda_peaks > /dev/null
+    cp build-gpu/swiftkv build-gpu/cuda_kernels.fatbin build-gpu/tests/cuda_driver build-gpu/tests/test_cuda_backend build-gpu/tests/tool_cuda_peaks "$work/"
+    cp -r tests/data/models tests/data/lora "$work/tests/data/"; cp -r models/mini/base models/mini/kvpred "$work/models/mini/"
+    cp bench/peers/torch_gpu.py "$work/"; git describe --always --dirty > "$work/commit"
+    for program in swiftkv cuda_driver test_cuda_backend tool_cuda_peaks; do ldd "$work/$program"; done |
+        awk '/=> \//{print $3}' | grep -v -E '/(libc|libm|ld-linux)[.-]' | sort -u | xargs -I{} cp -L {} "$work/lib/"
+    strip "$work"/cuda_driver "$work"/test_cuda_backend "$work"/tool_cuda_peaks "$work"/swiftkv
+    tar -C "$work" -cf - . | xz -T0 -3 > "$dir/card.tar.xz"; cp "$0" "$dir/"; rm -rf "$work"; ls -la "$dir"
+}
+
+# ---- processes with limits, and rows of tables ----
+
+row() { echo "$*" >> "$page"; }
+# Lines beneath a table.
+note() { echo "- $*" >> "$page.notes"; }
+
+# try NAME LIMIT COMMAND ...: its output in $out/NAME.txt. The status is its own: 124 for too long, 125 where there is no time.
+try() {
+    local name=$1 limit=$2 left=$((ends - SECONDS)) status=0; shift 2
+    if [ "$left" -lt 2 ]; then note "$name: left out, since its piece has no time left"; return 125; fi
+    if [ "$limit" -gt "$left" ]; then limit=$left; fi
+    timeout -k 2 "$limit" "$@" > "$out/$name.txt" 2> "$out/$name.err" || status=$?
+    case $status in
+    0) ;;
+    124 | 137) note "$name: ended after its $limit seconds" ;;
+    *) note "$name: status $status: $(tail -n 1 "$out/$name.err" | cut -c1-160)" ;;
+    esac
+    return $status
+}
+
+# A number of a line of JSON.
+value() { printf '%.1f' "$(sed -n "s/.*\"$2\":\([^,}]*\).*/\1/p" "$1" | head -n 1)"; }
+
+# ---- pieces ----
+
+piece_checks() {
+    row '| check | result |'; row '|---|---|'
+    local result name
+    for name in rows place attention votes codes pages experts products; do
+        result=wrong; try "kernels-$name" 30 env SKV_CUDA_IMAGE=cuda_kernels.fatbin ./cuda_driver "$name" && result=right
+        row "| kernels: $name | $result |"
+    done
+    for name in operations oracle exact weights adapters methods refused memory; do
+        result=wrong; try "backend-$name" 60 env SKV_CUDA_IMAGE=cuda_kernels.fatbin ./test_cuda_backend "*$name*" && result=right
+        if ! grep -q 'PASSED  \] [1-9]' "$out/backend-$name.txt" "$out/backend-$name.err"; then result=wrong; fi
+        row "| back end: $name | $result$(sed -n 's/^\([0-9]* .*models.*\)/: \1/p' "$out/backend-$name.txt" 2> /dev/null) |"
+    done
+}
+
+piece_peaks() {
+    try peaks 60 env SKV_CUDA_IMAGE=cuda_kernels.fatbin ./tool_cuda_peaks ${tiny:+tiny} || true
+    cat "$out/peaks.txt" >> "$page" 2> /dev/null || true
+}
+
+bench_head() {
+    row '| form | weights | pages | prompt | answer | batch | prompt tokens/s | first token, ms | decoding, tokens/s | together, tokens/s |'
+    row '|---|---|---|--:|--:|--:|--:|--:|--:|--:|'
+}
+
+# bench NAME OPTION ...: rows of one process, a prompt length each.
+bench() {
+    local name=$1; shift
+    try "$name" 90 ./swiftkv bench --preset "$shape" --device cuda --chunk "$chunk" --repeat 1 --json "$@" || true
+    awk 'function f(name, text) {
+        if (!match($0, "\"" name "\":\"?[^,\"}]*")) return "-"
+        text = substr($0, RSTART, RLENGTH); sub(/^[^:]*:"?/, "", text); return text }
+    /^\{/ { prompt = f("prompt"); gen = f("gen"); batch = f("batch"); first = f("ttft_ms"); decode = f("decode_tok_s")
+        seconds = first / 1e3; if (decode > 0) seconds += batch * (gen - 1) / decode
+        printf "| %s | %s | %s | %s | %s | %s | %.0f | %.1f | %s | %s |\n", f("variant"), f("weights"), f("kv"), prompt, gen, batch,
+            f("prefill_tok_s"), first, decode > 0 ? sprintf("%.1f", decode) : "-",
+            gen > 0 ? sprintf("%.0f", batch * (prompt + gen) / seconds) : "-" }' "$out/$name.txt" >> "$page" 2> /dev/null || true
+}
+
+# Forms of SwiftKV, the words of a form for names of logs.
+form() { case $1 in full) ;; *) echo "--kv-layers $half --group ${1#g}" ;; esac; }
+
+piece_prompts() {
+    local weights pages of
+    bench_head
+    for weights in bf16 fp8 int4; do
+        pages=bf16; if [ $weights = fp8 ]; then pages=fp8; fi
+        # shellcheck disable=SC2046 # words
+        for of in $forms; do bench "prompts-$weights-$of" --weights $weights --kv $pages --prompt "$prompts" --gen "$answers" $(form "$of"); done
+    done
+    # shellcheck disable=SC2046 # words
+    for of in full g1; do bench "prompts-4-$of" --weights bf16 --kv bf16 --prompt "$short" --batch 4 --gen 0 $(form $of); done
+}
+
+# The paper's load: prompts of 8192 tokens, answers of 256.
+piece_combined() {
+    local batch weights of
+    bench_head
+    for weights in bf16 fp8; do
+        for batch in $batches; do
+            # shellcheck disable=SC2046 # words
+            for of in g1 full; do bench "combined-$weights-$batch-$of" --weights $weights --kv $weights --prompt "$long" --gen "$answer" --batch "$batch" $(form $of); done
+        done
+    done
+}
+
+piece_torch() {
+    if ! python3 -c 'import torch' 2> /dev/null; then note 'torch: not installed here'; return; fi
+    bench_head
+    try torch 170 python3 torch_gpu.py ${tiny:+tiny} || true
+    grep '^|' "$out/torch.txt" >> "$page" || true
+}
+
+# serve NAME OPTION ...: a server, and loads of more and more requests a second.
+serve() {
+    local name=$1 url='' rate served waited=0; shift
+    ./swiftkv serve "preset:$shape" --device cuda --port 0 --chunk "$chunk" --ctx "$served_context" --kv-tokens "$served_tokens" "$@" > "$out/server-$name.txt" 2>&1 &
+    served=$!
+    while [ $waited -lt 60 ] && [ -z "$url" ] && kill -0 $served 2> /dev/null; do
+        sleep 1; waited=$((waited + 1)); url=$(sed -n 's/.*ready on \(http[^ ]*\).*/\1/p' "$out/server-$name.txt" | head -n 1)
+    done
+    if [ -z "$url" ]; then note "server $name: $(tail -n 1 "$out/server-$name.txt")"; fi
+    for rate in ${url:+$rates}; do
+        try "load-$name-$rate" 30 ./swiftkv load "$url" --rate "$rate" --duration "$load_seconds" --prompt "$load_prompt" --gen "$load_answer" --ignore-eos --json || true
+        local log=$out/load-$name-$rate.txt; if [ ! -s "$log" ]; then continue; fi
+        row "| $name | $rate | $(value "$log" completed) | $(value "$log" total_token_throughput) | $(value "$log" median_ttft_ms) | $(value "$log" p99_ttft_ms) | $(value "$log" median_tpot_ms) | $(value "$log" p99_tpot_ms) |"
+    done
+    kill $served 2> /dev/null || true; wait $served || true
+}
+
+piece_server() {
+    row "Prompts of $load_prompt tokens, answers of $load_answer."; row
+    row '| form | requests/s | answered | tokens/s | first token, ms, median | 99 % | between tokens, ms, median | 99 % |'
+    row '|---|--:|--:|--:|--:|--:|--:|--:|'
+    serve full --weights bf16 --kv bf16
+    serve SwiftKV --weights bf16 --kv bf16 --kv-layers "$half"
+}
+
+piece_sanitizer() {
+    local program name tool result line
+    program=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer || true)
+    if [ -z "$program" ]; then note 'sanitizer: compute-sanitizer is not installed here'; return; fi
+    row '| kernels | memcheck | racecheck |'; row '|---|---|---|'
+    for name in rows place attention votes codes pages experts; do
+        line="| $name |"
+        for tool in memcheck racecheck; do
+            result='no fault'; try "$tool-$name" 40 env SKV_CUDA_IMAGE=cuda_kernels.fatbin "$program" --tool $tool --error-exitcode 9 ./cuda_driver $name || result='see below'
+            line="$line $result |"
+        done
+        row "$line"
+    done
+}
+
+# ---- run ----
+
+shapes() {
+    shape='llama-3.1-8b'; half=16; chunk=8192; prompts=2048,8192,32768; answers=33; short=2048; long=8192; answer=256; batches='8 32 64'; forms='full g1 g2 g4'
+    rates='1 2 4 8'; load_seconds=6; load_prompt=2000; load_answer=100; served_context=4096; served_tokens=131072
+    if [ -z "$tiny" ]; then return; fi
+    shape='tiny-128k'; half=1; chunk=64; prompts=32,64; answers=4; short=32; long=64; answer=4; batches=2; forms='full g1'
+    rates=2; load_seconds=1; load_prompt=32; load_answer=4; served_context=128; served_tokens=1024
+}
+
+# cuBLASLt of the system, of a toolkit or of the packages of PyPI.
+find_blas() {
+    local file
+    for file in "${CUBLASLT:-}" /usr/local/cuda*/lib64/libcublasLt.so.1[23] /usr/lib/x86_64-linux-gnu/libcublasLt.so.1[23] \
+        $(python3 -c 'import glob, nvidia; print(*(f for d in nvidia.__path__ for f in glob.glob(d + "/*/lib/libcublasLt.so.1[23]")))' 2> /dev/null); do
+        if [ -e "$file" ]; then dirname "$file"; return; fi
+    done
+}
+
+# The sections that there are.
+assemble() {
+    local name
+    {
+        echo "## $card, $(cat commit), $(date +%F)"
+        for name in $pieces; do
+            if [ ! -e "$out/$name.md" ]; then continue; fi
+            printf '\n### %s\n\n' "$name"; cat "$out/$name.md"
+            if [ -e "$out/$name.md.notes" ]; then echo; cat "$out/$name.md.notes"; fi
+        done
+    } > "$out/gpu.md"
+}
+
+run() {
+    tiny=; if [ "${1:-}" = --tiny ]; then tiny=tiny; shift; fi
+    local piece total=${TOTAL:-480} blas
+    for piece in "$@"; do case " $pieces " in *" $piece "*) ;; *) usage ;; esac; done
+    out=$(realpath -m "${OUT:-out}"); mkdir -p "$out" card; if [ ! -e card/swiftkv ]; then tar -C card -xJf card.tar.xz; fi; cd card
+    blas=$(find_blas); export LD_LIBRARY_PATH="$PWD/lib:${LD_LIBRARY_PATH:-}:$blas"
+    shapes
+    if ! ./swiftkv info preset:tiny-128k --device cuda > /dev/null 2> "$out/device.txt"; then
+        echo "no GPU to check: $(sed 's/^swiftkv: //' "$out/device.txt" | head -n 1)" >&2; exit 1
+    fi
+    card=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2> /dev/null | head -n 1 | sed 's/, /, driver /')
+    card=${card:-$(./swiftkv devices | sed -n 's/^cuda *//p')}
+    if [ $# -eq 0 ]; then
+        # shellcheck disable=SC2086 # words
+        set -- $pieces
+    fi
+    for piece in "$@"; do
+        page=$out/$piece.md; : > "$page"; rm -f "$page.notes"
+        ends=$((SECONDS + 170)); if [ $ends -gt "$total" ]; then ends=$total; fi
+        if [ $((ends - SECONDS)) -lt 5 ]; then note "$piece: left out, since no time is left"; else "piece_$piece"; fi
+        assemble; echo "$piece: at $SECONDS s"
+    done
+    cat "$out/gpu.md"
+}
+
+case ${1:-} in
+prepare) prepare "${2:?prepare DIR}" ;;
+run) shift; run "$@" ;;
+*) usage ;;
+esac
