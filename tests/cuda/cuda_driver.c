@@ -68,8 +68,9 @@ static void check_products(cuda_case *c)
 int main(void)
 {
     static void (*const checks[])(cuda_case *) = {
-        check_cuda_rows,  check_cuda_place, check_cuda_attention, check_cuda_votes,
-        check_cuda_codes, check_cuda_pages, check_cuda_experts,   check_products};
+        check_cuda_rows,      check_cuda_picks,   check_cuda_place,
+        check_cuda_attention, check_cuda_votes,   check_cuda_codes,
+        check_cuda_pages,     check_cuda_experts, check_products};
     int n_failed = 0;
     device_open();
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
