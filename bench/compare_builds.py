@@ -51,7 +51,7 @@ def measure(program, args, seed):
 
 
 def main():
-    parser = parser_for(pairs=5, clients=8, requests=64, prompt=512, gen=64)
+    parser = parser_for(pairs=5, clients=8, requests=64, prompt=512, gen=256)
     parser.add_argument("before")
     parser.add_argument("after")
     args = parser.parse_args()

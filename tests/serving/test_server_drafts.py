@@ -33,6 +33,7 @@ ASKS = {
     "evicted": {"max_tokens": 50, "evict": "snapkv:128,16,5", "ignore_eos": True},
     "minimum": {"max_tokens": 50, "min_tokens": 40},
 }
+CROWD = {"max_tokens": 300, "ignore_eos": True, "temperature": 0.4, "seed": 6, "n": 8}  # begins together, needs all pages
 
 
 class DraftsTest(ServerTest):
@@ -86,7 +87,16 @@ class DraftsTest(ServerTest):
             for name, how, job in jobs:
                 with self.subTest(ask=name, how=how):
                     self.assertEqual(job.result()[0], plain[name])
-        self.assertGreater(self.server.metrics()["preemptions_total"], 0)
+
+    def test_preempted(self):
+        before = self.server.metrics()["preemptions_total"]
+        texts = []
+        for how in ("none", "text+self:4"):
+            got = self.server.complete(prompt=f"crowd.\n{LOG}", speculate=how, **CROWD)
+            texts.append([c["text"] for c in got["choices"]])
+            self.assertGreater(self.server.metrics()["preemptions_total"], before)
+            before = self.server.metrics()["preemptions_total"]
+        self.assertEqual(*texts)
 
     def test_behind_a_cancelled_draft(self):
         body = {"prompt": f"greedy.\n{LOG}", "stream": True, **ASKS["greedy"], "max_tokens": 800}
