@@ -54,8 +54,10 @@ static void random_changes(cuda_case *c, wish *t, size_t n)
     t->w.n_penalties = (uint32_t)n_changed;
     t->w.repetition = 1.3, t->w.presence = 0.4, t->w.frequency = -0.2;
     for (size_t i = 0; i < n_changed; i++) { /* an id may have several biases */
-        t->biases[i] = (skv_cuda_bias){(int32_t)cuda_below(c, n), (float)cuda_below(c, 7) - 3.1F};
-        t->penalties[i] = (skv_cuda_penalty){(int32_t)(i * (n / n_changed)), 3, (uint32_t)i % 3};
+        const int32_t id = (int32_t)(i * (n / n_changed));
+        const int32_t other = cuda_one_in(c, 2) ? id : (int32_t)cuda_below(c, n);
+        t->biases[i] = (skv_cuda_bias){other, (float)cuda_below(c, 7) - 3.1F};
+        t->penalties[i] = (skv_cuda_penalty){id, 3, (uint32_t)i % 3};
     }
     t->w.biases = cuda_upload(c, t->biases, MOST_CHANGED * sizeof *t->biases);
     t->w.penalties = cuda_upload(c, t->penalties, MOST_CHANGED * sizeof *t->penalties);

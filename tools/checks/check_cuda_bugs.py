@@ -91,7 +91,6 @@ BUGS = [  # (the fault, the file, what is replaced, by what)
     ("sums of parts are read before they are there", PICK, "parts[threadIdx.x] = sum;\n    }\n    skv_sync();",
      "parts[threadIdx.x] = sum;\n    }"),
     ("sums by id without a barrier", PICK, "= own;\n    skv_sync();", "= own;"),
-    ("a changed row is read before it is there", PICK, "l->may = 0;\n    skv_sync();", "l->may = 0;"),
     ("penalties beside biases", PICK, "+= bias.bias;\n    }\n    skv_sync();", "+= bias.bias;\n    }"),
     ("the count of the largest begins late", PICK, "*n = 0;\n    skv_sync();", "*n = 0;"),
     ("of equal logits the last one is cut", PICK, "n_kept * each - 1", "n_kept * each"),
