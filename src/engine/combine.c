@@ -305,8 +305,6 @@ static const skv_refusal rules[] = {
      "no separate teacher weights are loaded"},
     {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_MERGED), [SKV_AXIS_WHERE] = BIT(SKV_WHERE_INVARIANT)},
      "the rows a token attends to would depend on how the prompt was split into steps"},
-    {{[SKV_AXIS_SPECULATE] = DRAFTED | BIT(SKV_DRAFT_AUTO), [SKV_AXIS_DEVICE] = INEXACT},
-     "a draft's tokens would not have the bits of single steps, so drafts would change answers"},
     {{[SKV_AXIS_DEVICE] = INEXACT, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_INVARIANT)},
      "the device's results of a row depend on the rows beside it"},
     {{[SKV_AXIS_DEVICE] = INEXACT, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_READ)},

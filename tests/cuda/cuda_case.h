@@ -91,6 +91,7 @@ void cuda_get_row(const cuda_cache *cache, const unsigned char *page, size_t row
 /* ---- the checks, each some random cases ---- */
 
 void check_cuda_rows(cuda_case *c);
+void check_cuda_picks(cuda_case *c);
 void check_cuda_place(cuda_case *c);
 void check_cuda_attention(cuda_case *c);
 void check_cuda_votes(cuda_case *c);

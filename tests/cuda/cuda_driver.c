@@ -86,7 +86,7 @@ int main(int argc, char **argv)
         {"attention", check_cuda_attention}, {"votes", check_cuda_votes},
         {"codes", check_cuda_codes},         {"pages", check_cuda_pages},
         {"experts", check_cuda_experts},     {"states", check_cuda_states},
-        {"products", check_products}};
+        {"picks", check_cuda_picks},         {"products", check_products}};
     int n_failed = 0, n_run = 0;
     device_open();
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {

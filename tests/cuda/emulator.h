@@ -120,6 +120,36 @@ SKV_DEVICE uint32_t skv_count_bits(uint32_t x)
     return (uint32_t)__builtin_popcount(x);
 }
 
+SKV_DEVICE double skv_times(double x, double y)
+{
+    return x * y;
+}
+
+SKV_DEVICE double skv_plus(double x, double y)
+{
+    return x + y;
+}
+
+SKV_DEVICE uint64_t skv_double_bits(double x)
+{
+    uint64_t u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+
+SKV_DEVICE double skv_from_double_bits(uint64_t u)
+{
+    double x;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
+/* A lane runs alone. */
+SKV_DEVICE uint32_t skv_count_up(uint32_t *n)
+{
+    return (*n)++;
+}
+
 SKV_DEVICE float skv_exp2(float x)
 {
     return exp2f(x);

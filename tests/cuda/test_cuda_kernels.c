@@ -21,6 +21,12 @@ static void test_rows(void **state)
     assert_int_equal(cuda_run(check_cuda_rows, 100), 0);
 }
 
+static void test_picks(void **state)
+{
+    (void)state;
+    assert_int_equal(cuda_run(check_cuda_picks, 800), 0);
+}
+
 static void test_place(void **state)
 {
     (void)state;
@@ -73,6 +79,7 @@ int main(void)
         cmocka_unit_test(test_attention), cmocka_unit_test(test_votes),
         cmocka_unit_test(test_codes),     cmocka_unit_test(test_pages),
         cmocka_unit_test(test_experts),   cmocka_unit_test(test_states),
+        cmocka_unit_test(test_picks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

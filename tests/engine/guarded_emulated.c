@@ -120,7 +120,6 @@ static void what_it_does_not_promise_is_refused(void **state)
     (void)state;
     const char *model = MODELS "llama-swiftkv-g1";
     skv_engine_options plain = skv_engine_options_default(), o;
-    skv_error err;
     plain.device = "emulated";
     plain.context = 64;
     o = plain;
@@ -130,14 +129,6 @@ static void what_it_does_not_promise_is_refused(void **state)
     o = plain;
     o.prompt_only = true;
     refuses(model, &o, SKV_UNSUPPORTED, "device that only repeats, serve --role read: keys and");
-    for (size_t i = 0; i < 2; i++) {
-        o = plain;
-        assert_int_equal(skv_speculation_parse(i ? "text:4" : "auto", &o.speculation, &err),
-                         SKV_OK);
-        refuses(model, &o, SKV_UNSUPPORTED,
-                i ? "speculate text, device that only repeats: a draft's tokens would not"
-                  : "speculate auto, device that only repeats: a draft's tokens would not");
-    }
     o = plain;
     o.weights = SKV_WEIGHTS_INT4;
     o.f32_activations = true;

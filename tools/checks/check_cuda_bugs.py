@@ -21,6 +21,7 @@ KERNELS = "src/engine/backend/cuda/kernels"
 PROMPT, DECODE, ATTENTION = "attention_prompt.inc", "attention_decode.inc", "attention.inc"
 ROWS, PLACE, VOTES, ARGS = "rows.inc", "place.inc", "votes.inc", "cuda_args.h"
 CODES, PAGES, EXPERTS, STATES = "codes.inc", "pages.inc", "experts.inc", "states.inc"
+PICK = "pick.inc"
 SIZES = {"80", "256"}  # rows of tiles with room between them, and tiles of half a page
 ARRIVED = "skv_sync(); /* the tile is there, and the other stage is free */"
 BUGS = [  # (the fault, the file, what is replaced, by what)
@@ -98,9 +99,21 @@ BUGS = [  # (the fault, the file, what is replaced, by what)
     ("columns beyond a head's are written", STATES, "lane % 4 != 0 || column >= a->value_dim", "lane % 4 != 0"),
     ("shared memory of a scan is too small", ARGS, "(40 + 8) * 4 + 4 * 32", "(40 + 8) * 4 + 4 * 24"),
     ("every group has a weight of its own", STATES, "a.per_group ? first : 0", "first"),
+    ("sums of parts are read before they are there", PICK, "parts[threadIdx.x] = sum;\n    }\n    skv_sync();",
+     "parts[threadIdx.x] = sum;\n    }"),
+    ("sums by id without a barrier", PICK, "= own;\n    skv_sync();", "= own;"),
+    ("penalties beside biases", PICK, "+= bias.bias;\n    }\n    skv_sync();", "+= bias.bias;\n    }"),
+    ("the count of the largest begins late", PICK, "*n = 0;\n    skv_sync();", "*n = 0;"),
+    ("of equal logits the last one is cut", PICK, "n_kept * each - 1", "n_kept * each"),
+    ("zeros differ by sign", PICK, "skv_bits(x) == 0x80000000u ? 0 :", ""),
+    ("held ids come though others may", PICK, "l.held = w.held;", ""),
+    ("a biased id without its mask", PICK, "y[i] = element(l, i)", "y[i] = l->x[i]"),
+    ("the last that may come does not", PICK, "i > l->last_id", "i >= l->last_id"),
+    ("shared memory of picks is too small", ARGS, "(SKV_CUDA_PICK_WAYS + 1) * 8", "SKV_CUDA_PICK_WAYS * 8"),
 ]
 FLAGS = "-std=c11 -D_POSIX_C_SOURCE=200809L -O1 -g1 -w -fsanitize=address -fno-common".split()
-LIBRARY = ["src/base/rng.c", "src/engine/kernels/experts.c", "src/engine/kernels/kv_page.c"]
+LIBRARY = ["src/base/rng.c", "src/engine/kernels/experts.c", "src/engine/kernels/kv_page.c",
+           "src/engine/kernels/ref/logits_ref.c"]
 ROOMS = ["src", "src/engine", "src/base", "tests/support"]  # where headers are found
 
 

@@ -569,7 +569,8 @@ typedef struct skv_backend_limits {
 enum {
     SKV_PROMISE_REPEATS = 1, /* the same calls on the same memory have the same results */
     SKV_PROMISE_SINGLY = 2,  /* skv_attention_item.follows: a draft's tokens are those of steps of
-                              * their own; else the engine leaves it false */
+                              * their own; else the engine leaves it false, and
+                              * answers with drafts differ by rounding */
     SKV_PROMISE_ROWS = 4,    /* a product of load_rows' rows is that of the rows that were saved */
     SKV_PROMISE_CUTS = 8,    /* a prompt is the same in any chunks */
     SKV_PROMISE_INVARIANT = 16, /* skv_backend_limits.batch_invariant can be had */

@@ -11,7 +11,11 @@
 
 #include "skv/skv.h"
 
-enum { SKV_PICK_MAX = 256 };
+enum {
+    SKV_PICK_MAX = 256,        /* of the largest */
+    SKV_PICK_IDS_MAX = 256,    /* whose logits are wanted */
+    SKV_PICK_BIASES_MAX = 1024 /* as many as serving takes of a request */
+};
 
 typedef struct skv_candidate {
     int32_t id;
@@ -43,10 +47,10 @@ typedef struct skv_pick_row {
     size_t row;
     size_t n_top; /* at most SKV_PICK_MAX */
     bool norm;
-    const int32_t *ids; /* [n_ids]: `at` has their logits */
+    const int32_t *ids; /* [n_ids]: `at` has their logits; at most SKV_PICK_IDS_MAX */
     size_t n_ids;
     const uint32_t *mask;         /* [ceil(V / 32)], bits of the ids that may come; NULL: all */
-    const skv_logit_bias *biases; /* [n_biases] */
+    const skv_logit_bias *biases; /* [n_biases], at most SKV_PICK_BIASES_MAX */
     size_t n_biases;
     const skv_penalty *penalties; /* [n_penalties], each id once; with the numbers of `sampling` */
     size_t n_penalties;

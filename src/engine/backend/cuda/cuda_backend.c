@@ -46,7 +46,8 @@ static skv_bytes available(const skv_backend *base)
 
 /* What there is of each. */
 typedef struct space {
-    size_t rows, operand, unpacked, product, blocks, part_o, part_ml, norms, moving;
+    size_t rows, operand, unpacked, product, blocks, part_o, part_ml, norms, moving, wishes,
+        changed;
 } space;
 
 /* Of a product's results: all rows of a group of matrices, or a row of logits. Queries, keys and
@@ -64,24 +65,9 @@ static space space_for(const skv_backend_limits *l)
     r.part_ml = SKV_CUDA_PART_PAIRS * 2;
     r.norms = r.rows * l->max_heads;
     r.moving = skv_cuda_moving_bytes(l->max_kv_rows);
+    r.wishes = skv_cuda_wishes_bytes(l->vocab);
+    r.changed = SKV_CUDA_PICKS * l->vocab;
     return r;
-}
-
-/* The processor's back end only picks. */
-static skv_backend_limits pick_limits(const skv_backend_limits *limits)
-{
-    return (skv_backend_limits){.max_rows = 1,
-                                .max_K = 1,
-                                .max_heads = 1,
-                                .head_dim = 4,
-                                .max_group = 1,
-                                .max_kv_rows = 1,
-                                .vocab = limits->vocab};
-}
-
-static skv_area_spec logits_spec(const skv_backend_limits *limits)
-{
-    return (skv_area_spec){SKV_AREA_F32, SKV_CUDA_PICKS, limits->vocab, false, true};
 }
 
 #define TAKE(field, count)                                                                         \
@@ -106,6 +92,8 @@ static size_t lay_out_device(skv_cuda_backend *be, const space *r, const skv_bac
     TAKE(part_ml, r->part_ml);
     TAKE(vote_norms, r->norms);
     TAKE(moving, r->moving);
+    TAKE(wishes, r->wishes);
+    TAKE(changed, r->changed);
     return used;
 }
 
@@ -121,16 +109,13 @@ static size_t lay_out_host(skv_cuda_backend *be, const space *r, unsigned char *
 
 static skv_bytes reserve_bytes(const skv_backend *base, const skv_backend_limits *limits)
 {
-    const skv_backend *cpu = ((const skv_cuda_backend *)base)->cpu;
     const space r = space_for(limits);
-    const skv_backend_limits picks = pick_limits(limits);
-    const skv_area_spec logits = logits_spec(limits);
     skv_cuda_backend counted;
+    (void)base;
     skv_bytes sum = {.device = lay_out_device(&counted, &r, limits, NULL),
                      .host = lay_out_host(&counted, &r, NULL)};
-    sum.host += (size_t)SKV_CUDA_PIECES * SKV_CUDA_PIECE_BYTES;
-    sum = skv_bytes_add(sum, cpu->reserve_bytes(cpu, &picks));
-    return limits->vocab > 0 ? skv_bytes_add(sum, cpu->areas_bytes(cpu, &logits, 1)) : sum;
+    sum.host += (size_t)SKV_CUDA_PIECES * SKV_CUDA_PIECE_BYTES + r.wishes;
+    return sum;
 }
 
 static void release_workspace(skv_cuda_backend *be)
@@ -140,14 +125,13 @@ static void release_workspace(skv_cuda_backend *be)
     skv_cuda_delete(&be->device, be->work);
     skv_unmap(be->host_work, be->host_work_bytes);
     be->work = be->host_work = NULL;
-    be->cpu->areas_free(be->cpu, &be->logits, be->logits ? 1 : 0);
-    be->logits = NULL;
+    skv_cuda_host_delete(&be->device, be->host_wishes);
+    be->host_wishes = NULL;
 }
 
 static skv_status take_workspace(skv_cuda_backend *be, skv_error *err)
 {
-    const skv_backend_limits picks = pick_limits(&be->limits);
-    const skv_area_spec logits = logits_spec(&be->limits);
+    void *wishes = NULL;
     const space r = space_for(&be->limits);
     SKV_TRY(skv_cuda_new(&be->device, lay_out_device(be, &r, &be->limits, NULL), &be->work, err));
     be->host_work_bytes = lay_out_host(be, &r, NULL);
@@ -162,9 +146,10 @@ static skv_status take_workspace(skv_cuda_backend *be, skv_error *err)
     be->n_moving = r.moving;
     SKV_TRY(skv_cuda_upload_open(&be->upload, &be->device, err));
     SKV_TRY(skv_cuda_sums_open(be, err));
-    SKV_TRY(be->cpu->reserve(be->cpu, &picks, err));
-    if (be->limits.vocab == 0) return SKV_OK;
-    return be->cpu->areas_create(be->cpu, &logits, 1, &be->logits, err);
+    SKV_TRY(skv_cuda_host_new(&be->device, r.wishes, &wishes, err));
+    be->host_wishes = wishes;
+    be->n_wishes = 0;
+    return SKV_OK;
 }
 
 static skv_status reserve(skv_backend *base, const skv_backend_limits *limits, skv_error *err)
@@ -182,10 +167,7 @@ static void cuda_free(skv_backend *base)
 {
     if (!base) return;
     skv_cuda_backend *be = skv_cuda_of(base);
-    if (be->cpu) {
-        release_workspace(be);
-        be->cpu->free(be->cpu);
-    }
+    release_workspace(be);
     skv_cuda_device_close(&be->device);
     skv_free(be);
 }
@@ -193,15 +175,13 @@ static void cuda_free(skv_backend *base)
 static skv_status open_device(skv_cuda_backend *be, const skv_backend_options *options,
                               skv_error *err)
 {
-    const skv_backend_options cpu = {
-        .device = "cpu", .threads = options->threads, .level = options->level, .untimed = true};
     const void *image = skv_cuda_image();
     SKV_REQUIRE(image, err, SKV_UNSUPPORTED, "%s", SKV_CUDA_NO_KERNELS);
     SKV_TRY(skv_cuda_device_open(&be->device, options->ordinal, image, err));
     skv_kernels kernels;
     skv_kernels_init(&kernels, options->level, skv_cpu_verified());
     be->round_int4 = kernels.round_int4;
-    return skv_backend_create(&cpu, &be->cpu, err);
+    return SKV_OK;
 }
 
 skv_status skv_backend_cuda_create(const skv_backend_options *options, skv_backend **out,

@@ -41,9 +41,7 @@ typedef struct skv_cuda_backend {
     skv_backend base; /* first: a skv_backend * is this */
     skv_cuda_device device;
     uint32_t activations; /* their type */
-    skv_pool *pool;       /* the host's threads: borrowed */
-    skv_backend *cpu;     /* owned: picks from rows of logits that the host has fetched */
-    skv_area *logits;     /* of `cpu`: owned, [SKV_CUDA_PICKS, vocab]; NULL: nothing is picked */
+    skv_pool *pool;             /* the host's threads: borrowed */
     skv_cuda_mapping *mappings; /* owned: of rows that the host has */
     skv_ticket tickets;         /* that have been given */
     uint64_t n_described;       /* steps, each time */
@@ -60,9 +58,13 @@ typedef struct skv_cuda_backend {
     float *part_o, *part_ml; /* [pairs, head_dim], [pairs, 2]: portions of attention */
     float *vote_norms;       /* [max_rows, max_heads] */
     unsigned char *moving;   /* [n_moving]: lists of rows of pages that move */
+    unsigned char *wishes;   /* lists of wishes, as host_wishes; and rows that they change: */
+    float *changed;          /* [SKV_CUDA_PICKS, vocab] */
     skv_cuda_block *host_blocks;
     unsigned char *host_moving;
     uint32_t *host_list;
+    unsigned char *host_wishes; /* owned, pinned: n_wishes bytes are used */
+    size_t n_wishes;
     size_t n_operand, n_unpacked, n_product, n_moving;
     skv_cuda_upload upload; /* from `reserve` on */
     skv_round_int4_fn *round_int4;
@@ -72,7 +74,9 @@ typedef struct skv_cuda_backend {
     skv_cuda_sums sums;
 } skv_cuda_backend;
 
-enum { SKV_CUDA_PICKS = 8 }; /* rows of logits that the host has at a time */
+enum { SKV_CUDA_PICKS = 32 }; /* wishes for rows of logits of a launch */
+
+typedef struct skv_cuda_picks skv_cuda_picks;
 
 static inline skv_cuda_backend *skv_cuda_of(skv_backend *be)
 {
@@ -174,7 +178,7 @@ struct skv_backend_step {
     skv_backend_step_limits limits;
     unsigned char *host, *device; /* owned: the blocks, n_bytes each */
     size_t n_bytes;
-    skv_backend_step *picks; /* of the back end's `cpu`: owned */
+    skv_cuda_picks *picks; /* owned */
 };
 
 /** Rows as kernels take them. */
@@ -209,6 +213,17 @@ size_t skv_cuda_weights_ld(skv_weight_type type, size_t K);
 /** A table [source->n_rows, K] of the type of activations, from a source, through pinned memory. */
 SKV_MUST_CHECK skv_status skv_cuda_table_load(skv_cuda_backend *be, const skv_row_source *source,
                                               size_t K, void *to, skv_error *err);
+
+/* ---- cuda_picks.c: what a step has of picks, and the lists of wishes ---- */
+
+skv_bytes skv_cuda_picks_bytes(const skv_backend_step_limits *limits);
+SKV_MUST_CHECK skv_status skv_cuda_picks_create(skv_cuda_backend *be,
+                                                const skv_backend_step_limits *limits,
+                                                skv_cuda_picks **out, skv_error *err);
+/** NULL: nothing happens. */
+void skv_cuda_picks_free(skv_cuda_backend *be, skv_cuda_picks *picks);
+/** Bytes of `wishes`, and of `host_wishes`. */
+size_t skv_cuda_wishes_bytes(size_t vocab);
 
 /* The table's functions, by their names in backend.h. */
 void skv_cuda_fill_areas(skv_backend *table);

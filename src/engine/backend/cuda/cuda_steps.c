@@ -47,10 +47,10 @@ static layout lay_out(const skv_backend_step_limits *limits, size_t n_rows)
 
 static skv_bytes step_bytes(const skv_backend *base, const skv_backend_step_limits *limits)
 {
-    const skv_backend *cpu = ((const skv_cuda_backend *)base)->cpu;
+    (void)base;
     const size_t n = lay_out(limits, limits->max_rows).end;
     const size_t n_host = n + sizeof(skv_backend_step) + limits->max_rows * sizeof(skv_table *);
-    return skv_bytes_add((skv_bytes){.device = n, .host = n_host}, cpu->step_bytes(cpu, limits));
+    return skv_bytes_add((skv_bytes){.device = n, .host = n_host}, skv_cuda_picks_bytes(limits));
 }
 
 static void step_free(skv_backend *base, skv_backend_step *step)
@@ -59,7 +59,7 @@ static void step_free(skv_backend *base, skv_backend_step *step)
     if (!step) return;
     skv_cuda_delete(&be->device, step->device);
     skv_cuda_host_delete(&be->device, step->host);
-    be->cpu->step_free(be->cpu, step->picks);
+    skv_cuda_picks_free(be, step->picks);
     skv_free(step->tables);
     skv_free(step);
 }
@@ -73,7 +73,7 @@ static skv_status take_blocks(skv_cuda_backend *be, skv_backend_step *step, skv_
     step->host = host;
     step->tables = skv_alloc_zero(step->limits.max_rows, sizeof *step->tables);
     SKV_REQUIRE(step->tables, err, SKV_MEMORY, "a step: out of memory");
-    return be->cpu->step_create(be->cpu, &step->limits, &step->picks, err);
+    return skv_cuda_picks_create(be, &step->limits, &step->picks, err);
 }
 
 static skv_status step_create(skv_backend *base, const skv_backend_step_limits *limits,
@@ -258,6 +258,7 @@ static void step_change(skv_backend *base, skv_backend_step *step,
 static skv_status step_wait(skv_backend *base, skv_backend_step *step, skv_error *err)
 {
     (void)step;
+    skv_cuda_of(base)->n_wishes = 0;
     return skv_cuda_wait(&skv_cuda_of(base)->device, err);
 }
 

@@ -74,6 +74,59 @@ typedef struct skv_cuda_argmax_args {
     uint32_t n, ld;
 } skv_cuda_argmax_args;
 
+/* ---- picks from logits ---- */
+
+typedef struct skv_cuda_bias {
+    int32_t id;
+    float bias;
+} skv_cuda_bias;
+
+typedef struct skv_cuda_penalty {
+    int32_t id;
+    uint32_t n_seen, n_generated;
+} skv_cuda_penalty;
+
+typedef struct skv_cuda_candidate {
+    int32_t id;
+    float logit;
+} skv_cuda_candidate;
+
+/* A wish for a row of logits, as skv_pick_row has it; lists and room are the device's. */
+typedef struct skv_cuda_wish {
+    const float *x;              /* [n] */
+    float *changed;              /* [n] room for the changed row; NULL: x is changed by bits */
+    const uint32_t *may;         /* [ceil(n / 32)] bits of ids that may come; NULL: all */
+    const uint32_t *held;        /* bits of those that are held back; NULL: none */
+    const skv_cuda_bias *biases; /* [n_biases] */
+    const skv_cuda_penalty *penalties; /* [n_penalties] */
+    const int32_t *ids;                /* [n_ids] */
+    skv_cuda_candidate *top;           /* [n_top]: the largest of x, in no order */
+    float *at;                         /* [n_ids]: logits of the ids in x */
+    double repetition, presence, frequency;
+    double factor; /* log2(e) / temperature; 0: the best is taken */
+    double top_p, u;
+    uint64_t least; /* weight of the least likely that may come, at least 1 */
+    uint32_t top_k; /* 0: all */
+    uint32_t n_biases, n_penalties, n_ids, n_top;
+    uint32_t norm; /* `norm_sum` is wanted */
+} skv_cuda_wish;
+
+typedef struct skv_cuda_pick {
+    uint64_t norm_sum; /* weights of x, SKV_LOGIT_ONE for `norm_max`, the largest */
+    float norm_max;
+    skv_cuda_candidate best;
+    int32_t id;
+    float logit; /* of `id` in x */
+    uint32_t n_top, released;
+} skv_cuda_pick;
+
+/* The grid has as many blocks as there are wishes. */
+typedef struct skv_cuda_pick_args {
+    const skv_cuda_wish *wishes;
+    skv_cuda_pick *out;
+    uint32_t n;
+} skv_cuda_pick_args;
+
 /* ---- weights as codes ---- */
 
 /* Kinds of codes. */
@@ -360,6 +413,7 @@ typedef struct skv_cuda_turn_args {
     X(skv_move_rows, skv_cuda_move_args, 128)                                                      \
     X(skv_glu_rows, skv_cuda_glu_args, 256)                                                        \
     X(skv_argmax_rows, skv_cuda_argmax_args, 256)                                                  \
+    X(skv_pick_rows, skv_cuda_pick_args, SKV_CUDA_PICK_THREADS)                                    \
     X(skv_multiply_few, skv_cuda_few_args, 128)                                                    \
     X(skv_unpack_rows, skv_cuda_unpack_args, 128)                                                  \
     X(skv_route_rows, skv_cuda_route_args, 32)                                                     \
@@ -397,6 +451,9 @@ typedef enum skv_cuda_kernel {
 
 enum {
     SKV_CUDA_ROWS_SHARED = 64, /* bytes of shared memory of kernels of rows and votes' reductions */
+    SKV_CUDA_PICK_WAYS = 16,   /* sums that a thread of pick_rows adds up at a time */
+    SKV_CUDA_PICK_THREADS = 32 * SKV_CUDA_PICK_WAYS,
+    SKV_CUDA_PICK_SHARED = (SKV_CUDA_PICK_THREADS + 1) * (SKV_CUDA_PICK_WAYS + 1) * 8,
     SKV_CUDA_EXPERT_STAGES = 4,
     SKV_CUDA_DECODE_ROWS = 16, /* pairs of a block of attention_decode */
     SKV_CUDA_FEW = 32,         /* most rows of x of multiply_few */
