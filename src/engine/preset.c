@@ -88,8 +88,8 @@ static const preset presets[] = {
     {"qwen3-235b-a22b", "qwen3_moe", 94, 4096, 64, 4, 128, 1536, 151936, 40960, 1e6, false, false,
      true, 0, 128, 8},
     /* 0.8B: from the config.json of oopere/Qwen3.5-0.65B-Base-Rearchitected, which was cut from it,
-     * and the block count in ggml's files. 2B: from its model card; of other sources, llama.cpp
-     * tells the 24 layers alone. */
+     * and the block count in ggml's files. 2B: llama.cpp confirms the 24 layers; its width, heads
+     * and F are as remembered, and no file was at hand to check them. */
     {"qwen3.5-0.8b", "qwen3_5_text", 24, 1024, 8, 2, 256, 3584, 248320, 262144, 1e7, true, false,
      true, 0, 0, 0},
     {"qwen3.5-2b", "qwen3_5_text", 24, 2048, 8, 2, 256, 6144, 248320, 262144, 1e7, true, false,

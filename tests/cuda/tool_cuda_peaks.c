@@ -319,7 +319,7 @@ int main(int argc, char **argv)
     skv_error err;
     if (argc != 1 + b.tiny) give_up("usage: tool_cuda_peaks [tiny]");
     void *image = device_image();
-    if (skv_cuda_device_open(&b.device, image, &err) != SKV_OK) give_up(err.text);
+    if (skv_cuda_device_open(&b.device, 0, image, &err) != SKV_OK) give_up(err.text);
     free(image);
     b.seconds = b.tiny ? 0 : 0.2;
     fill_random(&b);

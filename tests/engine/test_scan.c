@@ -187,8 +187,8 @@ static void check_convolution(skv_backend *be, const json_t *g, skv_rng *rng)
     const skv_state_layer layer = {.conv_columns = C, .conv_taps = K};
     skv_states *states;
     skv_error err;
-    assert_int_equal(be->states_create(be, &(skv_states_spec){&layer, 1, 1, 0}, &states, &err),
-                     SKV_OK);
+    assert_int_equal(
+        be->states_create(be, &(skv_states_spec){&layer, 1, 1, 0, false}, &states, &err), SKV_OK);
     tensor t[] = {numbers(be, seed, n * C, 1, false), numbers(be, seed + 1, K * C, 1, false),
                   numbers(be, seed + 2, C, 1, false)};
     for (size_t at = 0, step; at < n; at += step) { /* in place */

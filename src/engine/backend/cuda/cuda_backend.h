@@ -40,7 +40,7 @@ typedef struct skv_cuda_sums {
 typedef struct skv_cuda_backend {
     skv_backend base; /* first: a skv_backend * is this */
     skv_cuda_device device;
-    uint32_t activations; /* their type */
+    uint32_t activations;       /* their type */
     skv_pool *pool;             /* the host's threads: borrowed */
     skv_cuda_mapping *mappings; /* owned: of rows that the host has */
     skv_ticket tickets;         /* that have been given */

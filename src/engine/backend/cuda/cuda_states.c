@@ -102,6 +102,7 @@ static skv_status states_create(skv_backend *base, const skv_states_spec *spec, 
 {
     size_t i_layer, n_bytes = place_all(spec, NULL, &i_layer), all;
     void *at = NULL;
+    SKV_REQUIRE(!spec->bf16, err, SKV_UNSUPPORTED, "device cuda: no states of bf16 (--state f32)");
     SKV_REQUIRE(n_bytes > 0, err, SKV_RANGE, "states: layer %zu of %zu has a size that cannot be",
                 i_layer, spec->n_layers);
     SKV_REQUIRE(spec->n_states > 0 && skv_size_mul(n_bytes, spec->n_states, &all), err, SKV_RANGE,
