@@ -218,26 +218,6 @@ static void add_limits(skv_backend_limits *limits, const skv_config *c)
     }
 }
 
-static void sum_over_ranks(void *ranks, float *x, size_t n)
-{
-    skv_ranks_sum(ranks, x, n);
-}
-
-static bool meet_ranks(void *ranks, const void *mine, void *all, size_t n, size_t n_summed)
-{
-    return skv_ranks_meet(ranks, mine, all, n, n_summed);
-}
-
-static skv_backend_ranks backend_ranks(const skv_engine *e)
-{
-    if (!e->ranks) return (skv_backend_ranks){.n = 0};
-    return (skv_backend_ranks){.rank = skv_ranks_rank(e->ranks),
-                               .n = skv_ranks_size(e->ranks),
-                               .ctx = e->ranks,
-                               .sum = sum_over_ranks,
-                               .meet = e->options.team->one_memory ? meet_ranks : NULL};
-}
-
 static bool unpacks(const skv_load_options *load)
 {
     const bool floats = load->type == SKV_WEIGHT_F32 || load->type == SKV_WEIGHT_BF16;
@@ -250,7 +230,7 @@ static skv_backend_limits backend_limits(const skv_engine *e)
     skv_backend_limits limits = {.max_rows = e->options.step_tokens,
                                  .max_group = 1,
                                  .max_kv_rows = e->options.context,
-                                 .ranks = backend_ranks(e),
+                                 .ranks = skv_engine_backend_ranks(e),
                                  .batch_invariant = e->options.batch_invariant,
                                  .unpacks = unpacks(&own)};
     add_limits(&limits, e->config);

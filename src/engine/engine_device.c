@@ -86,3 +86,25 @@ bool skv_device_describe(size_t i, skv_device *out)
     out->available = out->has_memory ? available.device : available.host;
     return true;
 }
+
+/* ---- ranks ---- */
+
+static void sum_over_ranks(void *ranks, float *x, size_t n)
+{
+    skv_ranks_sum(ranks, x, n);
+}
+
+static bool meet_ranks(void *ranks, const void *mine, void *all, size_t n, size_t n_summed)
+{
+    return skv_ranks_meet(ranks, mine, all, n, n_summed);
+}
+
+skv_backend_ranks skv_engine_backend_ranks(const skv_engine *e)
+{
+    if (!e->ranks) return (skv_backend_ranks){.n = 0};
+    return (skv_backend_ranks){.rank = skv_ranks_rank(e->ranks),
+                               .n = skv_ranks_size(e->ranks),
+                               .ctx = e->ranks,
+                               .sum = sum_over_ranks,
+                               .meet = e->options.team->one_memory ? meet_ranks : NULL};
+}

@@ -30,4 +30,7 @@ unsigned skv_device_value(unsigned promises);
 /** The promises of a kind of back end of this build; all of them for NULL and unknown names. */
 unsigned skv_device_promises(const char *name);
 
+/** The ranks of an engine, for its back end; none without a team. */
+skv_backend_ranks skv_engine_backend_ranks(const skv_engine *engine);
+
 #endif

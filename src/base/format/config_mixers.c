@@ -15,6 +15,12 @@ bool skv_config_is_hybrid(const skv_config *c)
     return false;
 }
 
+bool skv_config_may_predict(const skv_config *c)
+{
+    return skv_config_is(c, "qwen3_next") || skv_config_is(c, "qwen3_5_text") ||
+           skv_config_is(c, "qwen3_5_moe_text");
+}
+
 bool skv_config_feeds_states(const skv_config *c)
 {
     for (size_t i = c->kv_layers; c->swiftkv && i < c->n_layers; i++) {

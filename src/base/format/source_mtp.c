@@ -24,12 +24,6 @@ static const mtp_name block_names[] = {{"nextn.eh_proj.", "mtp.fc."},
                                        {"nextn.shared_head_norm.", "model.norm."},
                                        {NULL, NULL}};
 
-bool skv_config_may_predict(const skv_config *c)
-{
-    return skv_config_is(c, "qwen3_next") || skv_config_is(c, "qwen3_5_text") ||
-           skv_config_is(c, "qwen3_5_moe_text");
-}
-
 skv_status skv_config_make_mtp(skv_config *c, const char *path, skv_error *err)
 {
     size_t i = c->n_layers;

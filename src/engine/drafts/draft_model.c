@@ -69,7 +69,7 @@ static skv_status run_spans(const skv_sequence *s, skv_pass_span *spans, size_t 
     pass.spans = spans;
     pass.n_spans = n;
     const skv_status status = skv_pass_run(&pass, NULL);
-    /* Whoever cancels means the step that comes next. */
+    /* A cancellation means the step that comes next. */
     if (status == SKV_CANCELLED) atomic_store(&e->cancel, true);
     return status;
 }

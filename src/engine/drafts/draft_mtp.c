@@ -157,7 +157,7 @@ static skv_status run_head(head_pass *head, const skv_step_sink *sink)
     pass.spans = head->spans;
     pass.n_spans = head->n_spans;
     const skv_status status = skv_pass_run(&pass, NULL);
-    /* Whoever cancels means the step that comes next. */
+    /* A cancellation means the step that comes next. */
     if (status == SKV_CANCELLED) atomic_store(&e->cancel, true);
     return status;
 }

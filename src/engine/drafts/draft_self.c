@@ -84,7 +84,7 @@ static skv_status run_rows(drafting *d)
     pass.spans = e->spans;
     pass.n_spans = d->n_rows;
     const skv_status status = skv_pass_run(&pass, NULL);
-    /* Whoever cancels means the step that comes next. */
+    /* A cancellation means the step that comes next. */
     if (status == SKV_CANCELLED) atomic_store(&e->cancel, true);
     return status;
 }

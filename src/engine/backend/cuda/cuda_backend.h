@@ -214,7 +214,7 @@ size_t skv_cuda_weights_ld(skv_weight_type type, size_t K);
 SKV_MUST_CHECK skv_status skv_cuda_table_load(skv_cuda_backend *be, const skv_row_source *source,
                                               size_t K, void *to, skv_error *err);
 
-/* ---- cuda_picks.c: what a step has of picks, and the lists of wishes ---- */
+/* ---- cuda_picks.c: the picks of a step, and the lists of wishes ---- */
 
 skv_bytes skv_cuda_picks_bytes(const skv_backend_step_limits *limits);
 SKV_MUST_CHECK skv_status skv_cuda_picks_create(skv_cuda_backend *be,

@@ -19,7 +19,7 @@ static const double LOG2_E = 1.4426950408889634, FACTOR_MAX = 0x1p900;
 
 /* ---- results of a step ---- */
 
-/* What a pick will have. */
+/* A pick that is to come. */
 typedef struct asked {
     size_t top, at; /* where its numbers begin */
     bool norm;

@@ -500,7 +500,7 @@ static inline uint32_t skv_cuda_experts_shared(uint32_t m)
     return SKV_CUDA_EXPERT_STAGES * (m + 64) * 128;
 }
 
-/* S of 32 columns, and k, q and what else there is of 4 rows. */
+/* S of 32 columns, and k, q and all else of 4 rows. */
 static inline uint32_t skv_cuda_scan_shared(uint32_t key_dim)
 {
     return key_dim * (40 + 8) * 4 + 4 * 32;
