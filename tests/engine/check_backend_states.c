@@ -540,7 +540,7 @@ void check_states(backend_check *c)
     m->step = check_new_step(c, 0);
     draw_layer(c, m);
     draw_weights(c, m);
-    const skv_states_spec spec = {&m->layer, 1, STATES, m->max_undo};
+    const skv_states_spec spec = {&m->layer, 1, STATES, m->max_undo, false};
     const size_t n_bytes = skv_bytes_sum(be->states_bytes(be, &spec)) / STATES;
     check_begin(c, "states_create");
     if (be->states_create(be, &spec, &m->states, &err) != SKV_OK) {

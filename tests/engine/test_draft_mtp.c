@@ -46,7 +46,7 @@ static void expect_log_probs(skv_engine *engine, const json_t *want, size_t step
     const size_t V = skv_engine_vocab(engine);
     const skv_rows row = skv_rows_as(engine->draft.model.ws.logits, V);
     const skv_mapped host = engine->be->map(engine->be, row, 1, V, SKV_MAP_READ);
-    double largest = -INFINITY, sum = 0;
+    double largest = -(double)INFINITY, sum = 0;
     for (size_t i = 0; i < V; i++) largest = fmax(largest, (double)host.at[i]);
     for (size_t i = 0; i < V; i++) sum += exp((double)host.at[i] - largest);
     for (size_t i = 0; i * step < V; i++) {

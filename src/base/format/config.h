@@ -323,6 +323,8 @@ size_t skv_config_mixer_numbers(const skv_config *c, size_t i);
 double skv_config_state_work(const skv_config *c, size_t i, bool comes_out);
 /** Whether some layer keeps a state. */
 bool skv_config_is_hybrid(const skv_config *c);
+/** Models whose files may have a head that predicts further tokens (MTP). */
+bool skv_config_may_predict(const skv_config *c);
 /** Whether SwiftKV's boundary feeds the state of some layer above it. */
 bool skv_config_feeds_states(const skv_config *c);
 /** Returns the layer whose keys and values layer i reads: i itself or, for one of the last n_shared

@@ -36,7 +36,8 @@ INLINE __m512i pair_of(__m512i bits, const size_t u)
 {
     const __m512i mask = _mm512_set1_epi8(0x30);
     if (u == 3) return _mm512_and_si512(_mm512_srli_epi16(bits, 2), mask);
-    return _mm512_and_si512(_mm512_slli_epi16(bits, (unsigned)(4 - 2 * u)), mask);
+    if (u == 2) return _mm512_and_si512(bits, mask);
+    return _mm512_and_si512(u == 1 ? _mm512_slli_epi16(bits, 2) : _mm512_slli_epi16(bits, 4), mask);
 }
 
 /* Four rows of units of 6 bits; a code stands as value + 32. */
