@@ -550,6 +550,7 @@ static const drafting draftings[] = {
     {"model:4,0", MODELS "llama3-v4", MODELS "llama-swiftkv-g4", 1, false, true},
     {"text+self:5,0", MODELS "llama-swiftkv-g4", NULL, 0.5, true, true},
     {"aux:4,0", KVPRED, NULL, 0, true, false},
+    {"mtp:3,0", MODELS "qwen3-5-wrapped", NULL, 0, false, true},
     {"auto:9,0", MODELS "llama-swiftkv-g4", NULL, 0, false, false},
 };
 
@@ -570,10 +571,13 @@ static bool keep_id(void *user, int32_t id)
 static skv_engine *open_for_drafts(const drafting *d)
 {
     skv_engine_options o = options_on("cuda");
+    skv_error err;
     o.context = 128;
     o.step_tokens = 32; /* the prompt takes two steps */
     o.kv_tokens = (size_t)4 * 128;
     o.draft_model = d->draft_model;
+    o.mtp = strncmp(d->how, "mtp", 3) == 0;
+    if (o.mtp) assert_int_equal(skv_speculation_parse(d->how, &o.speculation, &err), SKV_OK);
     if (strstr(d->model, "kvpred")) o.prefill = SKV_PREFILL_KVPRED;
     skv_engine *engine = open_or_fail(d->model, &o);
     if (engine->runs_swiftkv && !engine->model.exit_head) {
