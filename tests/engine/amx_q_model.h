@@ -33,7 +33,7 @@ static inline int8_t amx_q_model_value(const unsigned char *codes, const skv_qua
 {
     const size_t lane = 4 * j + e % 4, row = 4 * SKV_Q_NR;
     if (h->bits == 8) return (int8_t)codes[e / 4 * row + lane];
-    const unsigned nibble = codes[e / 8 * row + lane] >> (e / 4 % 2 * 4) & 15u;
+    const unsigned nibble = ((unsigned)codes[e / 8 * row + lane] >> (e / 4 % 2 * 4)) & 15u;
     if (h->bits == 4) return h->levels[nibble];
     const unsigned high = codes[2 * row + lane] >> (e / 4 * 2) & 3u;
     return (int8_t)((int)(nibble + 16 * high) - 32);
