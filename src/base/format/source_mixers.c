@@ -25,7 +25,9 @@ static cut_list cuts_of(const skv_config *c, size_t i_layer, skv_name_action act
 {
     const skv_mixer_shape *m = &c->mixer;
     const size_t Dh = skv_config_head_dim(c, i_layer);
-    const size_t n_values = m->n_value_heads / m->n_key_heads, n_v = n_values * m->value_dim;
+    /* A model may have gated attention and no other mixer: an MTP head is one. */
+    const size_t n_values = m->n_key_heads > 0 ? m->n_value_heads / m->n_key_heads : 0;
+    const size_t n_v = n_values * m->value_dim;
     switch (action) {
     case SKV_NAME_GATED:
         return (cut_list){{{"self_attn.q_proj", Dh}, {"self_attn.gate_proj", Dh}},
