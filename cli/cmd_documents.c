@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "report.h"
-#include "runtime.h"
 #include "skv/documents.h"
 #include "skv/text.h"
 #include "skv/vocab_train.h"

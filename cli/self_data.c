@@ -2,8 +2,6 @@
  * that neither depends on the other. */
 #include "training.h"
 
-#include <string.h>
-
 #include "interrupt.h"
 #include "report.h"
 #include "runtime.h"

@@ -1,7 +1,6 @@
 /* One setting of tune: its quality by the machinery of eval, its times by that of bench. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "bench.h"
 #include "evaluation.h"

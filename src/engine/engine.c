@@ -2,11 +2,9 @@
 #include "engine/engine.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "base/size.h"
-#include "base/system.h"
 #include "kernels/matmul.h"
 #include "prefill/method.h"
 #include "ranks/ranks_tell.h"

@@ -1,8 +1,6 @@
 /* Text for programs (skv/text.h): the tokenizer of a model, its tokens, and chat templates. */
 #include "base/buf.h"
-#include "base/file.h"
 #include "base/mem.h"
-#include "format/gguf.h"
 #include "grammar/token_table.h"
 #include "language/vocab_impl.h"
 #include "skv/text.h"

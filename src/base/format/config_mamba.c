@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/size.h"
 #include "format/config_build.h"
 
 /* The keys of a family's config.json. */

@@ -161,7 +161,5 @@ void skv_prefix_index_touch(skv_prefix_index *index, uint64_t domain, const int3
 size_t skv_prefix_index_evictable(const skv_prefix_index *index);
 /** Gives up blocks until n_pages pages have become free or no block is left; returns how many. */
 size_t skv_prefix_index_evict(skv_prefix_index *index, size_t n_pages);
-/** Blocks it holds. */
-size_t skv_prefix_index_blocks(const skv_prefix_index *index);
 
 #endif

@@ -7,9 +7,7 @@
  */
 #include <string.h>
 
-#include "base/mem.h"
 #include "base/size.h"
-#include "base/system.h"
 #include "engine/engine.h"
 #include "model/pass.h"
 

@@ -6,8 +6,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/size.h"
-#include "engine/engine.h"
 #include "scheduler/worker.h"
 
 static skv_arrivals *arrivals_of(skv_scheduler *s, const skv_spill *to)

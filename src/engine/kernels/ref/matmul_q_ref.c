@@ -5,7 +5,6 @@
  *   c[i, j] = sum over groups of xs_i (ws_j sum x_code w_value + min_j sum x_code)
  */
 #include <math.h>
-#include <string.h>
 
 #include "kernels/matmul.h"
 #include "kernels/quant_panel.h"

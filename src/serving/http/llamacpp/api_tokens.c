@@ -3,7 +3,6 @@
  * clients: {"content"} and {"prompt"}; and the tokens that a prompt of Messages or Responses has.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "answer/api_answer.h"
 #include "request/request_input.h"

@@ -3,7 +3,6 @@
 #include "request/request_input.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "skv/grammar.h"
 #include "state/server_impl.h"
