@@ -97,13 +97,9 @@ enum { N_LINES = sizeof lines / sizeof lines[0] };
 
 static double value_of(const bench_result *r, size_t i_line)
 {
-    const double values[N_LINES] = {r->ttft_ms,
-                                    r->prefill_tok_s,
-                                    r->decode_tok_s,
-                                    (double)r->kv_bytes / MIB,
-                                    r->prefill_gflops,
-                                    100 * r->prefill_share,
-                                    100 * r->decode_share};
+    const double values[N_LINES] = {
+        r->ttft_ms,        r->prefill_tok_s,       r->decode_tok_s,      (double)r->kv_bytes / MIB,
+        r->prefill_gflops, 100 * r->prefill_share, 100 * r->decode_share};
     return values[i_line];
 }
 

@@ -216,9 +216,9 @@ static void records(void **state)
 /* Every format is found by its fields, and no other takes its records. */
 static void formats(void **state)
 {
-    static const char *const names[] = {"lines",   "document",  "pairs",   "sentences",
-                                        "partial", "choices",   "letters", "last-word",
-                                        "aliases", "sums",      "truthful", "text"};
+    static const char *const names[] = {"lines",   "document", "pairs",    "sentences",
+                                        "partial", "choices",  "letters",  "last-word",
+                                        "aliases", "sums",     "truthful", "text"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const skv_eval_format *format = skv_eval_format_find(names[i]);

@@ -521,8 +521,8 @@ static skv_status write_model(transform *t, const char *path, const char *out,
     return status;
 }
 
-/* Layers that keep a state are written as a folder has them, which GGUF's cannot be, and no other
- * way than in SwiftKV form. */
+/* Layers that keep a state are copied as a folder stores them. GGUF stores them in another form, so
+ * such a file is refused, as is every form but SwiftKV's. */
 static skv_status check_hybrid(const transform *t, const char *path, const skv_transform_options *o,
                                skv_error *err)
 {

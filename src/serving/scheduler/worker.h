@@ -117,7 +117,7 @@ struct skv_scheduler {
     skv_span *spans;       /* owned, [step_tokens] */
     skv_lane **span_lanes; /* owned, [step_tokens] */
     size_t n_spans;
-    /* Masks of constraints that have no bits: */
+    /* For constraints whose masks are not bits: */
     float *plain_mask;          /* owned, [vocab_size] */
     uint32_t *mask_bits;        /* owned, [SKV_JOB_ANSWERS_MAX][ceil(vocab_size / 32)] */
     const skv_lane *mask_owner; /* of the job whose answers have them now; NULL: they are free */

@@ -112,9 +112,9 @@ struct skv_backend_step {
     size_t n_spans;
     skv_cpu_angles angles[SKV_STEP_ANGLES];
     size_t n_angles;
-    float *numbers; /* [max_rows, 2 angle_columns]: what the step's own lie in */
+    float *numbers; /* [max_rows, 2 angle_columns]: the step's own angles */
     size_t angle_columns;
-    uint32_t *rows[SKV_SET_COUNT];      /* [max_rows] each: what the lists of the sets lie in; */
+    uint32_t *rows[SKV_SET_COUNT];      /* [max_rows] each: the lists of the sets; */
     skv_cpu_item *items[SKV_SET_COUNT]; /* NULL where a set has none */
     size_t max_rows;
     skv_cpu_picked *picked;    /* [max_picks] */

@@ -15,8 +15,7 @@
 #define STORE(p, v) _mm512_storeu_ps(p, v)
 #define LOAD_PART(x, i, n) _mm512_maskz_loadu_ps(skv_lanes16((n) - (i)), (x) + (i))
 #define STORE_PART(y, i, n, v) _mm512_mask_storeu_ps((y) + (i), skv_lanes16((n) - (i)), v)
-#define LOAD_LAST(x, i, n)                                                                         \
-    _mm512_mask_loadu_ps(ALL(-HUGE_VALF), skv_lanes16((n) - (i)), (x) + (i))
+#define LOAD_LAST(x, i, n) _mm512_mask_loadu_ps(ALL(-HUGE_VALF), skv_lanes16((n) - (i)), (x) + (i))
 #define LOAD_BF16(p)                                                                               \
     _mm512_castsi512_ps(                                                                           \
         _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)(p))), 16))
