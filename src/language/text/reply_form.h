@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "base/buf.h"
 #include "skv/reply.h"
@@ -90,6 +91,12 @@ bool skv_reply_form_has_objects(const skv_reply_form *form);
 
 /** How many bytes have been looked at for marks and blanks, each as often as it was. */
 size_t skv_reply_looked(const skv_reply *reply);
+
+static inline bool skv_text_starts(const char *text, size_t n, const char *mark)
+{
+    const size_t n_mark = strlen(mark);
+    return n >= n_mark && memcmp(text, mark, n_mark) == 0;
+}
 
 /* ---- spellings that are no JSON, read as a whole ---- */
 

@@ -205,6 +205,11 @@ struct skv_net_pass {
     const skv_net_foreign *foreign; /* a base's predicted keys and values, or NULL */
 };
 
+static inline const float *skv_net_values(const skv_net_pass *p, const skv_param *param)
+{
+    return p->teacher ? param->teacher : param->w;
+}
+
 static inline bool skv_net_has_teacher(const skv_net *net)
 {
     return net->options.loss == SKV_LOSS_KL || net->options.hidden_mult > 0;

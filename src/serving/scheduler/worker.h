@@ -123,6 +123,12 @@ struct skv_scheduler {
     const skv_lane *mask_owner; /* of the job whose answers have them now; NULL: they are free */
 };
 
+/* The tokens of n that fill blocks. */
+static inline size_t skv_whole_blocks(size_t n)
+{
+    return n / SKV_PAGE_ROWS * SKV_PAGE_ROWS;
+}
+
 static inline skv_text_piece skv_text_of(const char *text)
 {
     return (skv_text_piece){text, strlen(text)};

@@ -27,6 +27,11 @@ static inline float *skv_cpu_at(skv_rows rows)
     return rows.area ? rows.area->at + rows.at : NULL;
 }
 
+static inline const float *skv_cpu_row_at(skv_rows rows, size_t i, size_t column)
+{
+    return skv_cpu_at(rows) + i * rows.ld + column;
+}
+
 static inline const float *skv_cpu_vec(skv_vec vec)
 {
     return vec.area ? vec.area->at + vec.at : NULL;

@@ -11,17 +11,12 @@
 
 #define W uint16_t
 
-static inline float32x4_t widen(uint16x4_t x)
-{
-    return vreinterpretq_f32_u32(vshll_n_u16(x, 16));
-}
-
 static inline void get_weights(const W *w, float32x4_t at[4])
 {
     for (size_t j = 0; j < 4; j += 2) {
         const uint16x8_t two = vld1q_u16(w + 4 * j);
-        at[j] = widen(vget_low_u16(two));
-        at[j + 1] = widen(vget_high_u16(two));
+        at[j] = skv_widen_neon(vget_low_u16(two));
+        at[j + 1] = skv_widen_neon(vget_high_u16(two));
     }
 }
 
