@@ -23,7 +23,7 @@ typedef struct skv_buf {
     size_t size;        /* bytes in use */
     size_t capacity;    /* bytes allocated */
     size_t max;         /* bytes it may ever hold */
-    bool full;          /* an append failed since it would have passed the maximum */
+    bool full;          /* an append failed: it would have exceeded the maximum */
     bool failed;        /* the maximum was reached, memory ran out, or the budget refused */
     skv_budget *budget; /* borrowed: `capacity` counts there; NULL: with `memory` */
     skv_buf_memory memory;

@@ -157,14 +157,14 @@ bool skv_xml_convert(const skv_reply_options *options, const skv_reply_form *for
  */
 skv_raw_state skv_xml_next(const skv_reply_form *form, skv_raw_scan *scan, const char *text,
                            size_t n);
-/** Appends a parameter's value as JSON. types: those that its schema allows; 0: nobody knows. */
+/** Appends a parameter's value as JSON. types: those that its schema allows; 0: unknown. */
 void skv_raw_put_value(const skv_reply_form *form, const char *text, size_t n, unsigned types,
                        skv_buf *out);
-/** Appends JSON for a value in JSON, Python or Gemma's spelling, `open` and `close` around it;
- * false: it is none, and nothing is appended. */
+/** Appends JSON for a value in the spelling of JSON, Python or Gemma, between `open` and `close`.
+ * Returns false and appends nothing if it is not a value. */
 bool skv_raw_put_loose(const char *open, const char *text, size_t n, const char *close,
                        skv_buf *out);
-/** Of the members of an object with one name the last stays. args[begin..) is the object. */
+/** Keeps the last of an object's members with the same name. args[begin..) is the object. */
 void skv_raw_drop_doubled(skv_buf *args, size_t begin);
 
 /* ---- schemas ---- */

@@ -244,8 +244,7 @@ void skv_worker_end_idle(skv_scheduler *s);
 
 /* ---- keep_pins.c ---- */
 
-/** The beginning of n tokens of a text is given up later than others there, up to a time of
- * skv_clock_ns. */
+/** Keeps a beginning of a text there longer than others, until a time of skv_clock_ns. */
 void skv_worker_pin_kept(skv_scheduler *s, const skv_job *job, const skv_past_pin *pin,
                          const int32_t *ids);
 

@@ -160,8 +160,8 @@ static bool check_fields(const json_t *asked, api_error *error)
     for (size_t i = 0; ok && i < json_array_size(fields); i++) {
         ok = json_is_string(json_array_get(fields, i));
     }
-    return ok || api_fail(error, 400, "response_fields", "response_fields: not up to %d names",
-                          RESPONSE_FIELDS_MAX);
+    return ok || api_fail(error, 400, "response_fields",
+                          "response_fields: expected at most %d names", RESPONSE_FIELDS_MAX);
 }
 
 json_t *llamacpp_translate(exchange *ex, const json_t *asked, api_error *error)

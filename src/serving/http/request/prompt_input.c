@@ -12,7 +12,7 @@ bool text_encode(const exchange *ex, const char *text, size_t n, encode_flags fl
     skv_error err;
     if (!ex->model->vocab) {
         return api_fail(error, 400, "prompt",
-                        "prompt: the model brings no tokenizer: send token ids");
+                        "prompt: this model has no tokenizer: send token ids");
     }
     const skv_encode_options options = {.add_special = flags.add_special,
                                         .parse_special = flags.parse_special,
@@ -695,7 +695,7 @@ bool messages_render(const exchange *ex, const json_t *body, rendered_text *out,
     *out = (rendered_text){.text = request_text(ex)};
     if (!ex->model->vocab) {
         return api_fail(error, 400, "messages",
-                        "messages: the model brings no tokenizer: send token ids to "
+                        "messages: this model has no tokenizer: send token ids to "
                         "/v1/completions");
     }
     if (!ex->model->template_text) {

@@ -188,7 +188,7 @@ bool tool_request_read(const exchange *ex, const json_t *body, tool_request *out
 bool tool_request_read_types(const exchange *ex, tool_request *out, api_error *error);
 void tool_request_release(tool_request *request);
 
-/** The kind of the function of this name; NULL: there is none. */
+/** Finds where a function of this name comes from; NULL: there is none. */
 const tool_origin *tool_request_origin(const tool_request *request, const char *name, size_t n);
 
 /** The type of a part or a tool, if it is a plain word, as fits into a header and a text. */

@@ -206,12 +206,12 @@ struct api_error;
 bool models_start(http_server *server, char *error);
 /** After the last request. */
 void models_stop(http_server *server);
-/** Does one thing that requests wait for: loads a model, or lets one go for it. The lock is held,
- * but not while that lasts; false: there is nothing to do now. */
+/** Does one thing that requests wait for: loads a model, or unloads one to make room. The caller
+ * holds the lock, which is released meanwhile. Returns false if there is nothing to do. */
 bool models_tend(http_server *server);
-/** Whether a request waits for a model. The lock is held. */
+/** True when a request waits for a model. The caller holds the lock. */
 bool models_wanted(const http_server *server);
-/** Nothing begins on them any more. The lock is held. */
+/** Stops new work on all models. The caller holds the lock. */
 void models_drain(http_server *server);
 /** Whether its scheduler may be asked. The lock is held. */
 bool model_is_loaded(const server_model *model);
