@@ -134,7 +134,7 @@ class TrainingTest(unittest.TestCase):
             process.send_signal(signal.SIGINT)
             said = process.stderr.read().splitlines()
         self.assertEqual(process.returncode, 1)
-        self.assertEqual(said[-1], "swiftkv: interrupted: the same command goes on with the text")
+        self.assertEqual(said[-1], "swiftkv: interrupted: run the same command to continue the text")
 
     def test_nothing_to_repair(self):
         """With one layer of its own input alone, a form computes what its teacher does: no text and no steps for it."""

@@ -399,10 +399,8 @@ static skv_status write_files(transform *t, const char *out, skv_error *err)
 
 static skv_status check_free(const char *out, skv_error *err)
 {
-    char *config = skv_path_join(out, "config.json");
-    bool taken = config && skv_file_exists(config);
-    skv_free(config);
-    SKV_REQUIRE(!taken, err, SKV_ARGUMENT, "%s: already contains a model", out);
+    SKV_REQUIRE(!skv_folder_has(out, "config.json"), err, SKV_ARGUMENT,
+                "%s: already contains a model", out);
     return SKV_OK;
 }
 

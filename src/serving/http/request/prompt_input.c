@@ -319,8 +319,7 @@ static bool check_message(const exchange *ex, json_t *message, size_t i, api_err
     skv_buf text = request_text(ex);
     bool ok = flatten_content(ex, message, i, &text, error);
     json_t *joined = ok ? json_of_text(ex, &text, "messages", error) : NULL;
-    ok = joined && (json_object_set_new(message, "content", joined) == 0 ||
-                    api_fail(error, 503, NULL, "no memory"));
+    ok = joined && json_put_new(message, "content", joined, error);
     skv_buf_release(&text);
     return ok;
 }
