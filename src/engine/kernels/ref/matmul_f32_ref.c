@@ -43,8 +43,8 @@ const skv_matmul skv_matmul_f32_ref = {
     .mr = MR,
     .kc = KC,
     .w_bytes = w_bytes,
-    .skv_ref_x_bytes = skv_ref_x_bytes,
+    .x_bytes = skv_ref_x_bytes,
     .pack_w = pack_w,
-    .skv_ref_pack_x = skv_ref_pack_x,
+    .pack_x = skv_ref_pack_x,
     .tile = tile,
 };
