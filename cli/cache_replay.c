@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "input.h"
+
 static size_t count_same(const cache_prompt *a, const int32_t *ids, size_t n)
 {
     const size_t n_both = a->n < n ? a->n : n;

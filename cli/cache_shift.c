@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache_replay.h"
+#include "input.h"
+
 enum { RUN_TOKENS = 256, PARTS = 16, CANDIDATES = 8 };
 
 static const uint64_t BASE = UINT64_C(0x9e3779b97f4a7c15); /* odd */

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "report.h"
+#include "runtime.h"
 #include "skv/documents.h"
 #include "skv/text.h"
 #include "skv/vocab_train.h"

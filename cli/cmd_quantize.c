@@ -1,5 +1,6 @@
 /* swiftkv quantize: a model with weights of 4 or 8 bits. */
 #include "report.h"
+#include "runtime.h"
 #include "skv/quantize.h"
 
 int cli_run_quantize(const cli_options *options)

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "report.h"
+#include "runtime.h"
 
 static skv_transform_options read_options(const cli_options *options)
 {

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "options.h"
+
 static const cli_command_row rows[CLI_COMMAND_COUNT] = {
     [CLI_INFO] =
         {"info", "MODEL", 1, 1, "shape, memory, arithmetic per prompt token, what fits here",

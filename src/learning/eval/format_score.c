@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/size.h"
 #include "eval/format.h"
+#include "language/vocab_impl.h"
 
 enum { CHOICES_MAX = 1000, PROMPT_MAX = 1 << 26 };
 

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "data/doc_maker.h"
+#include "language/vocab_impl.h"
 
 enum { TEXT_FILE_MAX = 1 << 30, WHERE_MAX = 512, COUNT_DEFAULT = 100, LENGTH_MIN = 64 };
 

@@ -6,6 +6,7 @@
 #include "base/size.h"
 #include "base/system.h"
 #include "base/utf8.h"
+#include "language/vocab_impl.h"
 #include "ranks/ranks_tell.h"
 #include "scheduler/worker.h"
 
