@@ -8,7 +8,6 @@
 #include "kv/kv_store.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "base/size.h"

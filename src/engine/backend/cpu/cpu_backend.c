@@ -2,7 +2,6 @@
 #include "backend/cpu/cpu_backend.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "backend/cpu/forms.h"
 #include "backend/cpu/verify.h"
