@@ -10,12 +10,14 @@
 #include "backend/devices.h"
 #include "base/rng.h"
 #include "kv/kv_cache.h"
+#include "skv/skv.h"
 
 enum {
     HEAD_DIM = 8,
     PAGE_BYTES = 2 * SKV_PAGE_ROWS * HEAD_DIM * 4,
     N_PAGES = 60,
-    MAX_ROWS = 10 * SKV_PAGE_ROWS
+    MAX_ROWS = 10 * SKV_PAGE_ROWS,
+    LOGITS = 512 /* of each row that are compared */
 };
 
 typedef struct fixture {
@@ -489,6 +491,80 @@ static void test_pages_lie_on_nodes(void **state)
     skv_pool_free(f.pool);
 }
 
+static size_t n_nodes_here = 1;
+
+void __wrap_skv_nodes_find(const char *root, const skv_processor_set *allowed, skv_nodes *out);
+bool __wrap_skv_thread_bind(pthread_t thread, const skv_processor_set *processors);
+bool __wrap_skv_memory_has_policy(void);
+
+void __wrap_skv_nodes_find(const char *root, const skv_processor_set *allowed, skv_nodes *out)
+{
+    (void)root;
+    (void)allowed;
+    *out = (skv_nodes){.n = n_nodes_here, .number = {5, 7, 8}, .n_processors = {2, 2, 2}};
+}
+
+bool __wrap_skv_thread_bind(pthread_t thread, const skv_processor_set *processors)
+{
+    (void)thread;
+    (void)processors;
+    return true;
+}
+
+bool __wrap_skv_memory_has_policy(void)
+{
+    return false;
+}
+
+static void keep_logits(void *user, size_t i_span, size_t i_token, const float *logits)
+{
+    (void)i_span;
+    (void)i_token;
+    memcpy(user, logits, LOGITS * sizeof *logits);
+}
+
+/* The logits after a prompt that is read in two steps, and after one token more. */
+static void run_engine(size_t n_nodes, float out[3][LOGITS])
+{
+    enum { N = 700 };
+    int32_t ids[N];
+    skv_engine_options options = skv_engine_options_default();
+    skv_engine *engine;
+    skv_sequence *s;
+    skv_error err;
+    n_nodes_here = n_nodes;
+    n_placed = 0;
+    options.threads = 4;
+    options.context = 1024;
+    options.step_tokens = N;
+    if (skv_engine_open_preset("mini", &options, &engine, &err) != SKV_OK) fail_msg("%s", err.text);
+    assert_int_equal(n_placed, n_nodes > 1 ? n_nodes : 0);
+    for (size_t i = 0; i < N; i++) ids[i] = (int32_t)(i * i % LOGITS);
+    assert_int_equal(skv_sequence_create(engine, 0, &s, NULL), SKV_OK);
+    const size_t ends[] = {0, N - 100, N, N + 1};
+    for (size_t i = 0; i < 3; i++) {
+        const size_t n = ends[i + 1] - ends[i];
+        const skv_span span = {s, ids + (i < 2 ? ends[i] : 0), n, SKV_WANT_LAST};
+        assert_int_equal(skv_step(engine, &span, 1, keep_logits, out[i], &err), SKV_OK);
+    }
+    skv_sequence_free(s);
+    skv_engine_close(engine);
+}
+
+/* Where pages lie, and the order of tasks, change no bit: with 3 KV heads on two nodes, in turns,
+ * and on three. */
+static void test_nodes_change_no_bit(void **state)
+{
+    (void)state;
+    static float one[3][LOGITS], more[3][LOGITS];
+    run_engine(1, one);
+    for (size_t n = 2; n <= 3; n++) {
+        run_engine(n, more);
+        assert_memory_equal(one, more, sizeof one);
+    }
+    assert_true(one[0][0] != one[2][0]);
+}
+
 /* In whatever order pages become free, they are taken in the order of memory. */
 static void test_first_free_page(void **state)
 {
@@ -542,6 +618,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_evict_partly_shared, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_first_free_page, set_up, tear_down),
         cmocka_unit_test(test_pages_lie_on_nodes),
+        cmocka_unit_test(test_nodes_change_no_bit),
     };
     return cmocka_run_group_tests_name("kv", tests, NULL, NULL);
 }

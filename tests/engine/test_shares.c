@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "backend/cpu/forms.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/size.h"
@@ -281,7 +282,8 @@ size_t __wrap_skv_memory_available(void)
 void __wrap_skv_nodes_find(const char *root, const skv_processor_set *allowed, skv_nodes *out);
 bool __wrap_skv_pages_place(void *at, size_t n_bytes, unsigned node);
 bool __wrap_skv_memory_has_policy(void);
-double __wrap_skv_form_halves_ratio(const skv_matmul *mm, skv_pool *pool, const void *clock);
+double __wrap_skv_form_halves_ratio(const skv_matmul *mm, skv_pool *pool,
+                                    const skv_form_clock *clock);
 
 /* Two nodes of as many processors. */
 void __wrap_skv_nodes_find(const char *root, const skv_processor_set *allowed, skv_nodes *out)
@@ -309,7 +311,8 @@ bool __wrap_skv_memory_has_policy(void)
 }
 
 /* Halves are taken. */
-double __wrap_skv_form_halves_ratio(const skv_matmul *mm, skv_pool *pool, const void *clock)
+double __wrap_skv_form_halves_ratio(const skv_matmul *mm, skv_pool *pool,
+                                    const skv_form_clock *clock)
 {
     (void)mm;
     (void)pool;

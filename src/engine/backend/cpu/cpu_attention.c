@@ -233,14 +233,13 @@ static void run_ordered(void *arg, size_t i_task, size_t i_thread)
 /* Each node's tasks in their own order, so that the longest still come first. */
 static void run_by_nodes(attention_job *job)
 {
-    const size_t n_nodes = job->be->base.n_nodes;
+    const size_t n_nodes = job->be->base.n_nodes, n_heads = job->n_kv_heads / n_nodes;
     size_t first[SKV_NODES_MAX + 1] = {0}, n = 0;
     for (size_t node = 0; node < n_nodes; node++) {
         first[node] = n;
         for (size_t i = 0; i < job->n_tasks; i++) {
-            const size_t i_head = job->tasks[i].i_head;
-            if (skv_node_of_head(i_head, job->n_kv_heads, 0, n_nodes) != node) continue;
-            job->order[n++] = (uint32_t)i;
+            /* As skv_node_of_head has it, without a division. */
+            if (job->tasks[i].i_head - node * n_heads < n_heads) job->order[n++] = (uint32_t)i;
         }
     }
     first[n_nodes] = n;

@@ -73,7 +73,7 @@ static size_t panels_bytes(const timed_halves *t)
     return 2 * (size_t)TURNS * t->n_panels * t->panel_bytes;
 }
 
-static bool take_memory(timed_halves *t, skv_pool *pool)
+static bool take_memory(timed_halves *t, skv_pool *pool, const skv_form_clock *clock)
 {
     t->n_panels = skv_pool_threads(pool) / 2;
     t->panel_bytes = skv_round_up(t->mm->w_bytes(TIMED_K), SKV_ALIGN);
@@ -83,6 +83,7 @@ static bool take_memory(timed_halves *t, skv_pool *pool)
     if (!t->panels || !t->block || !t->c) return false;
     memset(t->block, OPERAND_BYTE, t->mm->x_bytes(t->mm->mr, TIMED_K));
     for (t->i_set = 0; t->i_set < 2 * (size_t)TURNS; t->i_set++) {
+        if (clock->now(clock->user) > clock->end) return false;
         skv_pool_run_stretches(pool, t->n_panels, fill_panel, t);
     }
     return true;
@@ -110,7 +111,7 @@ double skv_form_halves_ratio(const skv_matmul *mm, skv_pool *pool, const skv_for
     double ratio = 0;
     timed_halves t = {.mm = mm};
     if (!CAN_FLUSH || !mm->halves || mm->nr > NR_MAX || skv_pool_threads(pool) < 2) return 0;
-    if (take_memory(&t, pool)) ratio = halves_ratio(&t, pool, clock);
+    if (take_memory(&t, pool, clock)) ratio = halves_ratio(&t, pool, clock);
     skv_unmap(t.panels, panels_bytes(&t));
     skv_free(t.block);
     skv_free(t.c);
