@@ -222,7 +222,7 @@ typedef struct skv_engine_stats {
     bool kv_prediction; /* has an auxiliary model, which the sizes above include */
     const char *device; /* where it computes */
     const char *cpu;    /* the level of kernels in use */
-    const char *form;   /* of its products: "amx-paired"; NULL: they have but one */
+    const char *form;   /* of its products, each choice: "amx-few, amx-q"; NULL: there was none */
 } skv_engine_stats;
 
 SKV_API void skv_engine_get_stats(const skv_engine *engine, skv_engine_stats *out);

@@ -306,9 +306,9 @@ typedef struct skv_product_check {
     char refused[64];              /* of these, those that no engine uses, since they differ here */
     bool f32[8], bf16[8], int8[8]; /* [n_levels]: the products of each level that runs are right */
     /* The best level's products may have several forms, which engines time when they open: the form
-     * that one would take now, NULL where there is but one, and the time of each beside the first's
+     * that one would take now, "" where there is but one, and the time of each beside the first's
      * (0: it was not timed, or some product takes longer than with the first). */
-    const char *form;
+    char form[64];
     char forms[160];
 } skv_product_check;
 

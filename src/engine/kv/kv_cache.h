@@ -34,6 +34,7 @@ typedef struct skv_kv_slot {
 typedef struct skv_kv_track {
     size_t head_dim;
     bool windowed;
+    size_t i_head, n_heads; /* in its slot, of as many */
     size_t bundle;
     size_t place; /* tracks before it in a page */
     size_t next;  /* of its bundle; SKV_KV_NO_TRACK: it is the last */
@@ -65,6 +66,8 @@ void skv_kv_layout_release(skv_kv_layout *layout);
 SKV_MUST_CHECK skv_status skv_kv_layout_bind(skv_kv_layout *layout, skv_kv_store *store,
                                              size_t max_rows, skv_error *err);
 size_t skv_kv_layout_tracks(const skv_kv_layout *layout);
+/** The memory node for the page of a bundle with rows [64 i, 64 i + 64): that of its first head. */
+size_t skv_kv_layout_node(const skv_kv_layout *layout, size_t bundle, size_t i);
 /** No bundle has tracks of two slots. */
 bool skv_kv_layout_slots_apart(const skv_kv_layout *layout);
 /** Pages that a cache takes for n_rows rows, at most. */

@@ -1,6 +1,7 @@
 /* Makes the list of slots and tracks, and the bundles that share pages: see kv_cache.h. */
 #include <assert.h>
 
+#include "backend/nodes.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "kv/kv_cache_pages.h"
@@ -49,6 +50,8 @@ static void lay_out(skv_kv_layout *layout, const skv_kv_slot *slots)
         for (size_t t = first; t < layout->track0[s + 1]; t++) {
             layout->tracks[t] = (skv_kv_track){.head_dim = slots[s].head_dim,
                                                .windowed = slots[s].window > 0,
+                                               .i_head = t - first,
+                                               .n_heads = slots[s].n_heads,
                                                .next = SKV_KV_NO_TRACK};
         }
     }
@@ -132,6 +135,13 @@ skv_status skv_kv_layout_bind(skv_kv_layout *layout, skv_kv_store *store, size_t
     layout->store = store;
     layout->max_pages = max_pages;
     return SKV_OK;
+}
+
+size_t skv_kv_layout_node(const skv_kv_layout *layout, size_t bundle, size_t i)
+{
+    const skv_kv_track *track = &layout->tracks[layout->first[bundle]];
+    const size_t n_nodes = skv_kv_store_nodes(layout->store);
+    return skv_node_of_head(track->i_head, track->n_heads, i, n_nodes);
 }
 
 bool skv_kv_layout_slots_apart(const skv_kv_layout *layout)

@@ -152,6 +152,8 @@ typedef struct skv_cpu_backend {
     skv_backend base; /* first: a skv_backend * is this */
     skv_pool *pool;   /* borrowed */
     skv_kernels kernels;
+    char form[96]; /* base.form, where it is not NULL: each choice that was made */
+    bool halves;   /* single rows of few panels may be cut into halves of them (cpu_cut.h) */
     skv_backend_limits limits;
     unsigned char *packed; /* rows of a product, packed: owned, packed_bytes */
     size_t packed_bytes;
