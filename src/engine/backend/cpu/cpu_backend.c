@@ -2,6 +2,7 @@
 #include "backend/cpu/cpu_backend.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "backend/cpu/cpu_cut.h"
 #include "backend/cpu/forms.h"
