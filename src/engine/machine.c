@@ -1,6 +1,7 @@
 /* The machine's limits: the kernels' peak loops on every thread. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "backend/cpu/forms.h"
