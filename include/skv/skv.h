@@ -93,8 +93,6 @@ typedef struct skv_pruning {
 
 /** Parses "random:0.5", "static:0.25", "lazy:0.75,0.10" or "none". Returns false for other text. */
 SKV_API bool skv_pruning_parse(const char *text, skv_pruning *out);
-/** The share of a prompt's tokens that layer i of n runs. */
-SKV_API double skv_pruning_share(const skv_pruning *pruning, size_t i, size_t n);
 
 /* The defaults that a 0 in skv_engine_options selects. */
 #define SKV_CONTEXT_DEFAULT 8192 /* at most: the model's context may be shorter */

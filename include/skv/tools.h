@@ -161,7 +161,7 @@ SKV_CHECKED skv_status skv_step_hidden(skv_engine *engine, const skv_span *spans
 /* The products of a layer that share an input. */
 typedef enum skv_product {
     SKV_PRODUCT_QKV,   /* queries, with or without keys and values, of the layer's own input */
-    SKV_PRODUCT_KV,    /* keys and values alone, where the queries of fewer rows follow */
+    SKV_PRODUCT_KV,    /* keys and values only: fewer rows need queries */
     SKV_PRODUCT_STACK, /* SwiftKV: keys and values of many layers, maybe in several products */
     SKV_PRODUCT_O,     /* of the output of attention */
     SKV_PRODUCT_GATE_UP,

@@ -148,7 +148,7 @@ void skv_heap_trim(void);
 
 /* ---- stacks of threads ---- */
 
-/** The signal that no one else uses for this. */
+/** Returns the signal that these functions use. */
 int skv_thread_signal_number(void);
 /** Lists up to n_max threads of this process; none if unknown. */
 size_t skv_threads_list(long *ids, size_t n_max);

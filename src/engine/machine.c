@@ -8,7 +8,6 @@
 #include "backend/cpu/verify.h"
 #include "base/mem.h"
 #include "base/pool.h"
-#include "base/size.h"
 #include "base/system.h"
 #include "kernels/cpu.h"
 #include "kernels/matmul.h"

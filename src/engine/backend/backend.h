@@ -583,7 +583,6 @@ typedef struct skv_backend_shape {
     size_t least_head_dim; /* the narrowest of any layer; 0: limits->head_dim */
     skv_weight_type weights;
     skv_kv_type kv;
-    bool drops; /* heads lose rows, after prompts have voted or without */
     bool adapters;
     bool states; /* layers of linear attention */
 } skv_backend_shape;

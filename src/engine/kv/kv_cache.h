@@ -114,8 +114,8 @@ size_t skv_kv_cache_reach(const skv_kv_cache *cache, size_t n_rows);
 /** Forgets the rows from n_rows on, or all rows if the cache cannot be continued from there;
  * pages go back. Evicted rows stay away. */
 void skv_kv_cache_truncate(skv_kv_cache *cache, size_t n_rows);
-/** Makes an empty cache begin with the first n_rows rows of another, which can be continued from,
- * sharing its pages. Only where rows were evicted it takes memory: SKV_MEMORY, and it is still
+/** Makes an empty cache begin with the first n_rows rows of another, from which it can continue,
+ * and share its pages. It takes memory only if rows were evicted; on SKV_MEMORY the cache is still
  * empty. */
 SKV_MUST_CHECK skv_status skv_kv_cache_share(skv_kv_cache *cache, const skv_kv_cache *from,
                                              size_t n_rows, skv_error *err);

@@ -9,7 +9,6 @@
 #include "kv/kv_store.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "backend/nodes.h"
 #include "base/mem.h"

@@ -3,7 +3,6 @@
  * before they leave memory, sent to the store as soon as they are complete, and fetched for a
  * waiting lane while others run. The worker copies pages; it never waits for a file or the network.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"

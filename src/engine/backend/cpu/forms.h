@@ -46,12 +46,12 @@ size_t skv_forms_timed(const skv_matmul_form *forms, size_t n);
 /** Times n <= SKV_FORMS_MAX forms on one thread. Returns zeros without memory. */
 void skv_forms_time(const skv_matmul_form *forms, size_t n, const skv_form_clock *clock,
                     skv_form_times *out);
-/** True where its products are exact on this processor and, if it has the first one's name for
- * users, have the first one's bits. */
+/** True if the form's products are correct on this processor and, where users know both by one
+ * name, have the bits of the first form. */
 bool skv_form_is_right(const skv_matmul_form *form, const skv_matmul_form *first);
 /** The index of the form to use: the first, unless another one that is right takes less
  * than 0.95 of its time, as a mean of the tasks' ratios, and more than 1.05 in none. Forms with
- * other bits than the first are out of the question. */
+ * other bits than the first are never chosen. */
 size_t skv_forms_choose(const skv_matmul_form *forms, size_t n, const skv_form_times *times);
 /** That mean for form i, as it is compared; 0: the form cannot be chosen. */
 double skv_form_ratio(const skv_form_times *times, size_t i);
