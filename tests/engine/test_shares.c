@@ -74,9 +74,14 @@ static struct {
     uint8_t first_node;
 } written[PAGES_MAX];
 
+static size_t count_threads(void)
+{
+    return sim.n_threads > 0 ? sim.n_threads : 1;
+}
+
 static size_t node_of_thread(size_t i_thread)
 {
-    return i_thread * NODES / skv_max_size(1, sim.n_threads);
+    return i_thread * NODES / count_threads();
 }
 
 /* Where a page is in `written`, or would be. */
@@ -353,7 +358,8 @@ static lists deal(const size_t *first, size_t n_groups, bool in_stretches)
 /* The next task of a thread; false: there is none. */
 static bool claim(lists *l, size_t i_thread, size_t *i_task)
 {
-    const size_t n_threads = skv_max_size(1, sim.n_threads);
+    const size_t n_threads = sim.n_threads;
+    if (n_threads == 0 || l->n == 0) return false;
     const size_t group = l->n_groups > 1 ? node_of_thread(i_thread) : 0;
     const size_t own = l->n_groups > 1 ? i_thread % l->n : i_thread * l->n / n_threads;
     for (size_t k = 0; k < l->n * l->n_groups; k++) {
