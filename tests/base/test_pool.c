@@ -416,7 +416,7 @@ static bool create_and_run(void *arg)
 static void survives_running_out_of_memory(void **state)
 {
     (void)state;
-    assert_int_equal(alloc_fail_each(create_and_run, NULL, false), 4);
+    assert_int_equal(alloc_fail_each(create_and_run, NULL, false), 5);
 }
 
 int main(void)

@@ -33,7 +33,7 @@ try() {
     if [ ! -x "$1" ]; then echo "skipped: $1 is missing" >> "$out/log.txt"; return 1; fi
     if [ $left -lt 1 ]; then echo "skipped: no time is left" >> "$out/log.txt"; row "Not run: $*"; return 1; fi
     if [ $left -gt "${LIMIT:-30}" ]; then left=${LIMIT:-30}; fi
-    timeout "$left" "$@" > "$out/last.txt" 2>> "$out/log.txt" || status=$?
+    timeout "$left" stdbuf -oL "$@" > "$out/last.txt" 2>> "$out/log.txt" || status=$?
     cat "$out/last.txt" >> "$out/log.txt"
     if [ $status -ne 0 ]; then echo "status $status" >> "$out/log.txt"; row "Status $status: $*"; return 1; fi
 }
@@ -41,7 +41,7 @@ try() {
 # product THREADS PROGRAM [OPTION ...]: a row of the table for each product that it timed.
 product() {
     local threads=$1 form=${*: -1}; shift; case $1 in *onednn) form=oneDNN ;; *before) form=before ;; esac
-    try "$@" || return 0
+    try "$@" || true # rows of a program that was ended count, too
     sed -nE "s/^([a-z0-9_]+) +([0-9]+ x +[0-9]+ x +[0-9]+) +([0-9.]+ G[A-Za-z]+\/s).*/| $threads | $form | \1 | \2 | \3 |/p" "$out/last.txt" >> "$out/amx.md"
 }
 
@@ -62,7 +62,7 @@ bench() {
     while read -r line; do
         case $line in *prefill_tok_s*) ;; *) continue ;; esac
         form=$(value form "$line"); case $program in *before) form=before ;; esac
-        row "| $threads | $weights | ${form:-$(value cpu "$line")} | $(value prompt "$line") | $(value prefill_tok_s "$line") | $(value decode_tok_s "$line") |"
+        row "| $threads | $weights | ${form:-$(value cpu "$line")} | $(value prompt "$line") | $(printf '%.0f | %.1f' "$(value prefill_tok_s "$line")" "$(value decode_tok_s "$line")") |"
     done < "$out/last.txt"
 }
 
@@ -90,7 +90,7 @@ run() {
     if grep -q amx_tile /proc/cpuinfo; then forms='amx-strided amx-paired amx-few amx-whole amx-attention'; codes='amx-strided amx-q'; else log "skipped: forms of AMX, which is not here"; fi
     row "# $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $all processors"; row ''
     try ./checkkernels && row "checkkernels: $(tail -n 1 "$out/last.txt")"
-    try ./swiftkv doctor && row "memory nodes: $(sed -n 's/^memory nodes *//p' "$out/last.txt")"
+    try ./swiftkv doctor && row "memory nodes: $(grep '^memory nodes' "$out/last.txt" || echo one)"
     try ./swiftkv doctor --report --quick && row "forms: $(sed -n 's/.*form of products that an engine takes//p' "$out/last.txt")"
     steps "$all"
     row ''; row '| threads | form | weights | product | rate (median) |'; row '|--:|---|---|---|--:|'
