@@ -120,7 +120,18 @@ typedef struct skv_slots_spec {
     const size_t *track0;         /* [n_slots + 1]: slot s has tracks [track0[s], track0[s + 1]) */
     const skv_track_spec *tracks; /* [track0[n_slots]] */
     size_t max_pages;             /* of a bundle, in every table of these slots */
+    /* [n_slots]: skv_backend.first_layers; NULL: no back end of two, or all of them are in both */
+    const unsigned char *sides;
 } skv_slots_spec;
+
+/* Pages of a back end of two: those whose heads the first computes, those that both read, and those
+ * of the second, in this order. Of another back end all are BOTH. */
+typedef enum skv_page_range {
+    SKV_PAGES_FIRST,
+    SKV_PAGES_BOTH,
+    SKV_PAGES_SECOND,
+    SKV_PAGE_RANGES
+} skv_page_range;
 
 /* A head's rows in pages `to` become some of those in pages `from`: row i is row rows[i]. Rows
  * ascend, so none moves to a later place, and to[p] may be from[q] for q <= p where pages are
@@ -261,6 +272,7 @@ typedef struct skv_row_source {
     size_t fp8_group;
     void (*read_fp8)(const void *ctx, size_t row0, size_t n, uint8_t *codes /* [n, K] */,
                      float *scales /* [n, ceil(K / fp8_group)] */);
+    size_t layer; /* that multiplies by these rows; the model's number of layers: the last of all */
 } skv_row_source;
 
 /*
@@ -475,6 +487,7 @@ typedef struct skv_state_layer {
     /* Value head h has key head h % n_key_heads (GGUF of qwen35); else h / (n_value / n_key). */
     bool tiled;
     size_t conv_columns, conv_taps; /* channels, and K of the convolution; 0: none */
+    size_t layer;                   /* of the model */
 } skv_state_layer;
 
 typedef struct skv_states_spec {
@@ -597,6 +610,10 @@ struct skv_backend {
      * and the functions of skv_embedding are NULL: where memory is the host's, a table would only
      * be a copy of the file's pages. */
     bool keeps_embeddings;
+    /* A back end of two (split/split.h): layers before this one are the first's. A slot's `sides`
+     * has bit 0 where such a layer reads it and bit 1 where another does, its pages come from that
+     * range, and no product has parts of both. 0: the back end is one. */
+    size_t first_layers;
     void (*free)(skv_backend *be);
 
     /* -- before anything is created -- */
@@ -633,6 +650,12 @@ struct skv_backend {
                               skv_page_pool **out, skv_error *err);
     /* SIZE_MAX: more than can be counted. */
     skv_bytes (*pool_bytes)(const skv_backend *be, size_t page_bytes, size_t n_pages);
+    /* The same of a back end of two, with so many pages of each range; else NULL. */
+    skv_status (*pool_create_in)(skv_backend *be, size_t page_bytes,
+                                 const size_t n_pages[SKV_PAGE_RANGES], skv_page_pool **out,
+                                 skv_error *err);
+    skv_bytes (*pool_bytes_in)(const skv_backend *be, size_t page_bytes,
+                               const size_t n_pages[SKV_PAGE_RANGES]);
     /* NULL: nothing happens. */
     void (*pool_free)(skv_backend *be, skv_page_pool *pool);
     /* Page to[i] becomes a copy of page from[i], for i < n; no page is in both lists. */

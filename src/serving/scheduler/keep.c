@@ -303,7 +303,9 @@ static bool restore(skv_scheduler *s, skv_lane *lane, const skv_spill_item *item
     if (!skv_worker_item_fits(s, lane, item) || !skv_worker_make_room(s, n_pages)) return false;
     uint32_t *pages = skv_alloc(n_pages, sizeof *pages);
     if (!pages) return false;
-    for (size_t t = 0; t < n_pages; t++) pages[t] = skv_kv_page_take(store);
+    for (size_t t = 0; t < n_pages; t++) {
+        pages[t] = skv_kv_page_take_in(store, skv_kv_layout_range(layout, t));
+    }
     skv_worker_fill_pages(s, lane, item, pages);
     bool kept = skv_prefix_index_restore(s->prefix, lane->job->domain, lane->ids, n, pages, layout);
     for (size_t t = 0; !kept && t < n_pages; t++) skv_kv_page_drop(store, pages[t]);
