@@ -16,7 +16,15 @@
 
 #define MODELS SKV_TEST_DATA "/models/"
 
-enum { N_IDS = 104, N_SHARED = 70, N_SINGLE = 3, CHUNK = 40, ROWS = N_SINGLE + 3, CUTS = 5 };
+enum {
+    N_IDS = 72,
+    N_SHARED = 66,
+    N_SINGLE = 2,
+    N_BEHIND = 6,
+    CHUNK = 40,
+    ROWS = N_SINGLE + 3,
+    CUTS = 5
+};
 
 static void *image;
 
@@ -31,25 +39,25 @@ const void *__wrap_skv_cuda_image(void)
 typedef struct divided {
     const char *name, *model, *eviction;
     bool bf16;   /* in f32 otherwise */
-    bool half;   /* one number of layers is enough */
+    size_t cuts; /* of half of the layers, one, all but one, none, more than all */
     double most; /* root mean square of the difference of logits, of their deviation */
 } divided;
 
-/* In f32 sums in another order alone make a difference; activations between the products of a
- * mixture are bf16 on the GPU (test_cuda_backend.c). */
+/* In f32 sums in another order alone make a difference, which a state adds up; activations between
+ * the products of a mixture are bf16 on the GPU (test_cuda_backend.c). */
 #define EXACT 2e-5
 
 static const divided cases[] = {
-    {"dense", MODELS "llama3-v4", NULL, false, false, EXACT},
-    {"SwiftKV", MODELS "qwen3-swiftkv-g1", NULL, false, false, EXACT},
-    {"AcrossKV", MODELS "llama-swiftkv-g4", NULL, false, false, EXACT},
-    {"shared keys and values", MODELS "gemma4-e2b", NULL, false, false, EXACT},
-    {"hybrid", MODELS "qwen3-5-swiftkv", NULL, false, false, EXACT},
-    {"mixture of experts", MODELS "gpt-oss", NULL, true, false, 0.033},
-    {"SnapKV", MODELS "llama-swiftkv-g1", "snapkv:40,8,5", false, true, EXACT},
-    {"SnapKV by query head", MODELS "llama3-v4", "snapkv:40,8,5,query", false, true, EXACT},
-    {"AdaKV", MODELS "qwen3-v4", "adakv:40,8,5", false, true, EXACT},
-    {"H2O", MODELS "llama-swiftkv-g4", "h2o:40", false, true, EXACT},
+    {"dense", MODELS "llama3-v4", NULL, false, CUTS, EXACT},
+    {"SwiftKV", MODELS "gptq-order-swiftkv", NULL, false, 3, EXACT},
+    {"AcrossKV", MODELS "llama-swiftkv-g4", NULL, false, 3, EXACT},
+    {"AcrossKV, two layers", MODELS "qwen3-swiftkv-g2", NULL, false, 1, EXACT},
+    {"hybrid", MODELS "qwen3-5-swiftkv", NULL, false, 3, 2 * EXACT},
+    {"mixture of experts", MODELS "gpt-oss", NULL, true, 3, 0.033},
+    {"SnapKV", MODELS "gptq-order-swiftkv", "snapkv:40,8,5", false, 1, EXACT},
+    {"SnapKV by query head", MODELS "llama3-v4", "snapkv:40,8,5,query", false, 1, EXACT},
+    {"AdaKV", MODELS "qwen3-v4", "adakv:40,8,5", false, 1, EXACT},
+    {"H2O", MODELS "llama-swiftkv-g4", "h2o:40", false, 1, EXACT},
 };
 
 static skv_engine_options options_of(const divided *d)
@@ -89,7 +97,7 @@ static size_t read_logits(skv_engine *engine, bool shares, float *logits)
         prompt.logits = logits + n++ * V;
         assert_int_equal(skv_sequence_share(other, s, N_SHARED, &err), SKV_OK);
         const size_t n_there = skv_sequence_length(other); /* states are not shared in between */
-        if (skv_prompt(engine, other, ids + n_there + 1, N_SHARED - 40, &prompt, &err) != SKV_OK) {
+        if (skv_prompt(engine, other, ids + n_there + 1, N_BEHIND, &prompt, &err) != SKV_OK) {
             fail_msg("%s", err.text);
         }
         const skv_span both[] = {{s, ids, 1, SKV_WANT_NONE}, {other, ids + 1, 1, SKV_WANT_LAST}};
@@ -128,11 +136,11 @@ static void its_logits_are_near(void **state)
         const skv_engine_options o = options_of(d);
         skv_engine *engine = open_or_fail(d->model, &o);
         const size_t L = engine->config->n_layers, V = skv_engine_vocab(engine);
-        const size_t cuts[CUTS] = {L / 2, 0, 1, L - 1, L + 1};
+        const size_t cuts[CUTS] = {L / 2, 1, L - 1, 0, L + 1};
         assert_true(V <= VOCAB_MAX);
         const size_t n = read_logits(engine, !d->eviction, cpu);
         skv_engine_close(engine);
-        for (size_t k = 0; k < (d->half ? 1 : CUTS); k++) n_wrong += !is_near(d, cuts[k], cpu, n);
+        for (size_t k = 0; k < d->cuts; k++) n_wrong += !is_near(d, cuts[k], cpu, n);
     }
     assert_int_equal(n_wrong, 0);
 }
@@ -165,27 +173,35 @@ static void assert_crossed(skv_split_counts c, size_t n_down, size_t numbers_dow
     assert_int_equal(c.numbers_down, numbers_down);
 }
 
-/* Of SwiftKV with l layers below the boundary: a chunk of a prompt comes down once, as the input of
- * the keys and values that the processor's layers keep, wherever the layers are cut. Rows that go
- * on come down with it, or from a later layer by themselves. */
+/* SwiftKV with two layers below the boundary and two groups of two layers above it. A chunk of a
+ * prompt comes down once, as the input of the processor's layers. Behind the boundary that is the
+ * input of the keys and values that they keep, and rows that go on come from a later layer by
+ * themselves. Where layers of both sides read a slot its keys and values come down too. */
 static void x_crosses_once_each_way(void **state)
 {
-    const divided d = {.model = MODELS "llama-swiftkv-g1"};
+    static const struct {
+        size_t cut, n_own, n_kv; /* copies of rows that go on, of keys and values of a group */
+    } crossings[] = {{1, 0, 0}, {2, 0, 0}, {4, 1, 0}, {3, 1, 1}};
+    const divided d = {.model = MODELS "qwen3-swiftkv-g2"};
     (void)state;
-    for (size_t cut = 1; cut < 4; cut++) {
+    for (size_t i = 0; i < sizeof crossings / sizeof *crossings; i++) {
+        const size_t n_own = crossings[i].n_own, n_kv = crossings[i].n_kv;
         skv_engine_options o = options_of(&d);
         o.device = "cuda";
         o.by_layer = true;
-        o.device_layers = cut;
+        o.device_layers = crossings[i].cut;
         skv_engine *engine = open_or_fail(d.model, &o);
-        const size_t D = engine->config->hidden, l = engine->plan.stack_boundary;
-        const size_t n_own = cut > l ? 1 : 0; /* copies of rows that go on */
-        assert_true(l > 1 && l < 4 && engine->config->n_layers > 3);
+        const size_t D = engine->config->hidden,
+                     n = D + n_kv * skv_config_kv_columns(engine->config, 2);
+        assert_int_equal(engine->plan.stack_boundary, 2);
+        assert_int_equal(engine->config->n_layers, 6);
         skv_sequence *s = new_sequence(engine);
-        assert_crossed(counts_of_step(engine, s, CHUNK, SKV_WANT_NONE), 1, CHUNK * D, CHUNK * D);
-        assert_crossed(counts_of_step(engine, s, CHUNK, SKV_WANT_LAST), 1 + n_own,
-                       (CHUNK + n_own) * D, CHUNK * D);
-        assert_crossed(counts_of_step(engine, s, 1, SKV_WANT_LAST), 1 + n_own, (1 + n_own) * D, D);
+        assert_crossed(counts_of_step(engine, s, CHUNK, SKV_WANT_NONE), 1 + n_kv, CHUNK * n,
+                       CHUNK * D);
+        assert_crossed(counts_of_step(engine, s, CHUNK, SKV_WANT_LAST), 1 + n_kv + n_own,
+                       CHUNK * n + n_own * D, CHUNK * D);
+        assert_crossed(counts_of_step(engine, s, 1, SKV_WANT_LAST), 1 + n_kv + n_own, n + n_own * D,
+                       D);
         skv_sequence_free(s);
         skv_engine_close(engine);
     }
@@ -203,7 +219,7 @@ static skv_memory_plan plan_of(const divided *d, const skv_engine_options *o)
 
 static void memory_of_both_is_counted(void **state)
 {
-    const divided d = {.model = MODELS "llama-swiftkv-g1"};
+    const divided d = {.model = MODELS "gptq-order-swiftkv"};
     skv_engine_options o = options_of(&d);
     skv_engine *engine = NULL;
     skv_error err;

@@ -42,7 +42,8 @@ static void set_up_slots(void **state, const skv_kv_slot *slots, size_t n_slots)
 
 static int set_up(void **state)
 {
-    static const skv_kv_slot slots[] = {{2, HEAD_DIM, 0}, {1, HEAD_DIM, 0}}; /* three tracks */
+    static const skv_kv_slot slots[] = {{2, HEAD_DIM, 0, 0},
+                                        {1, HEAD_DIM, 0, 0}}; /* three tracks */
     set_up_slots(state, slots, 2);
     return 0;
 }
@@ -51,7 +52,7 @@ static int set_up(void **state)
 static int set_up_mixed(void **state)
 {
     static const skv_kv_slot slots[] = {
-        {1, HEAD_DIM, 0}, {3, HEAD_DIM / 2, 0}, {1, HEAD_DIM, 0}, {2, HEAD_DIM / 2, 0}};
+        {1, HEAD_DIM, 0, 0}, {3, HEAD_DIM / 2, 0, 0}, {1, HEAD_DIM, 0, 0}, {2, HEAD_DIM / 2, 0, 0}};
     set_up_slots(state, slots, 4);
     return 0;
 }
@@ -59,8 +60,10 @@ static int set_up_mixed(void **state)
 /* As before, and the smaller heads see 70 rows. */
 static int set_up_windowed(void **state)
 {
-    static const skv_kv_slot slots[] = {
-        {1, HEAD_DIM, 0}, {3, HEAD_DIM / 2, 70}, {1, HEAD_DIM, 0}, {2, HEAD_DIM / 2, 60}};
+    static const skv_kv_slot slots[] = {{1, HEAD_DIM, 0, 0},
+                                        {3, HEAD_DIM / 2, 70, 0},
+                                        {1, HEAD_DIM, 0, 0},
+                                        {2, HEAD_DIM / 2, 60, 0}};
     set_up_slots(state, slots, 4);
     ((fixture *)*state)->layout.step_rows = MAX_ROWS;
     return 0;

@@ -190,10 +190,11 @@ static void pages_write(skv_backend *base, skv_page_pool *pool, const uint32_t *
     }
 }
 
+/* The first's where it has it, so that this waits for all that was done. */
 static const void *page_map(skv_backend *base, skv_page_pool *pool, uint32_t page)
 {
     skv_split_backend *be = skv_split_of(base);
-    be->page_side = read_side(pool, page);
+    be->page_side = page < pool->n_first ? SKV_SPLIT_FIRST : SKV_SPLIT_SECOND;
     return be->of[be->page_side]->page_map(be->of[be->page_side], pool->of[be->page_side], page);
 }
 

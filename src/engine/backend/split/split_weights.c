@@ -78,6 +78,12 @@ static size_t columns_of(const skv_linear *w, size_t part0, size_t part1, skv_ep
     return w->column0[part1] - w->column0[part0];
 }
 
+/* The results are all that their area has from now on. */
+static bool begins_anew(const skv_linear_args *args)
+{
+    return args->y.at == 0 && !args->y.area->lasts && args->x.area != args->y.area;
+}
+
 /* Parts [part0, part1), which are all of one side; y begins with their columns. */
 static void run_side(skv_split_backend *be, unsigned side, const skv_linear_args *args,
                      size_t part0, size_t part1)
@@ -90,6 +96,7 @@ static void run_side(skv_split_backend *be, unsigned side, const skv_linear_args
     a.part0 = part0 - first;
     a.part1 = part1 - first;
     skv_split_use(be, side, &a.x, 0, 0, SKV_MAP_READ);
+    if (!adds && begins_anew(args)) a.y.area->end = 0;
     skv_split_use(be, side, &a.y, a.n_rows, columns_of(w, part0, part1, a.epilogue),
                   adds ? SKV_MAP_BOTH : SKV_MAP_WRITE);
     skv_split_use_vec(be, side, &a.norm.weight);
