@@ -57,8 +57,7 @@ static void its_operations_are_right_beside_the_processor(void **state)
     skv_pool *pool;
     skv_backend *first, *second, *be;
     assert_int_equal(skv_pool_create(1, &pool, NULL), SKV_OK);
-    skv_backend_options options = {
-        .device = NULL, .threads = pool, .level = SKV_CPU_LEVEL_BEST};
+    skv_backend_options options = {.device = NULL, .threads = pool, .level = SKV_CPU_LEVEL_BEST};
     assert_int_equal(skv_backend_create(&options, &first, NULL), SKV_OK);
     options.device = "cpu";
     assert_int_equal(skv_backend_cpu_create(&options, &second, NULL), SKV_OK);

@@ -69,7 +69,7 @@ struct skv_backend_step {
 };
 
 typedef struct skv_split_mapping {
-    float *host;          /* that the caller has; NULL: free */
+    float *host;          /* [n_rows, ld], which the caller has; NULL: it is free */
     skv_mapped of, other; /* `other` gets the same when it is unmapped; at NULL: it does not */
     unsigned side;        /* of `of` */
     size_t n_rows, n;
