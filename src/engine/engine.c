@@ -2,11 +2,9 @@
 #include "engine/engine.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "base/size.h"
-#include "base/system.h"
 #include "kernels/matmul.h"
 #include "prefill/method.h"
 #include "ranks/ranks_tell.h"
@@ -452,7 +450,6 @@ static skv_status check_shape(const skv_engine *e, skv_error *err)
                                      .least_head_dim = least_head_dim(e),
                                      .weights = weights,
                                      .kv = kv_type(e->options.kv),
-                                     .drops = e->options.eviction.method != SKV_EVICT_NONE,
                                      .adapters = e->adapters.n > 0,
                                      .states = e->plan.n_states > 0};
     return e->be->fits(e->be, &shape, err);

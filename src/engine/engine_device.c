@@ -83,12 +83,24 @@ unsigned skv_backend_value(const skv_backend *be)
     return be->first_layers > 0 ? 2 : skv_device_value(be->promises);
 }
 
+/* Threads, weights and pages are divided among the memory nodes that this thread may use. */
+static void use_nodes(skv_engine *e)
+{
+    skv_processor_set mine;
+    skv_nodes nodes;
+    if (skv_memory_has_policy()) return; /* numactl and its like have the last word */
+    skv_processors_get(&mine);
+    skv_nodes_find("", &mine, &nodes);
+    skv_pool_use_nodes(e->pool, &nodes);
+}
+
 skv_status skv_engine_create_backend(skv_engine *e, skv_error *err)
 {
     const skv_engine_options *o = &e->options;
     const size_t L = e->config->n_layers, n = layers_there(o, L);
     SKV_REQUIRE(!o->by_layer || !is_processor(o->device), err, SKV_ARGUMENT,
                 "gpu layers: %zu, and the device is the processor", o->device_layers);
+    use_nodes(e);
     const skv_backend_options backend = {.device = n > 0 ? o->device : NULL,
                                          .ordinal = o->team ? o->team->device : 0,
                                          .threads = e->pool,

@@ -559,7 +559,6 @@ typedef struct skv_backend_shape {
     size_t least_head_dim; /* the narrowest of any layer; 0: limits->head_dim */
     skv_weight_type weights;
     skv_kv_type kv;
-    bool drops; /* heads lose rows, after prompts have voted or without */
     bool adapters;
     bool states; /* layers of linear attention */
 } skv_backend_shape;
@@ -567,11 +566,11 @@ typedef struct skv_backend_shape {
 struct skv_backend {
     const char *name;  /* of the device: "cpu" */
     const char *level; /* of its kernels: "avx512" */
-    const char *form;  /* of their products: "amx-paired"; NULL: they have but one */
+    const char *form;  /* of their products, each choice: "amx-few, amx-q"; NULL: there is none */
     unsigned promises; /* SKV_PROMISE_* */
-    /* Tables of embeddings lie here, and `embed` reads them. Else the host writes rows by `map`,
-     * and the functions of skv_embedding are NULL: where memory is the host's, a table would only
-     * be a copy of the file's pages. */
+    size_t n_nodes;    /* memory nodes that pages are divided among (skv_node_pages); 0: one */
+    /* Tables of embeddings lie here, and `embed` reads them. Else the host writes rows by `map` (a
+     * table would be a copy of the file's pages), and the functions of skv_embedding are NULL. */
     bool keeps_embeddings;
     /* A back end of two (split/split.h): layers before this one are the first's. A slot's `sides`
      * has bit 0 where such a layer reads it and bit 1 where another does, its pages come from that

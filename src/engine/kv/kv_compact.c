@@ -33,20 +33,13 @@ static void add_evict_needs(const skv_kv_cache *cache, size_t bundle, size_t n, 
     needs->back += n_pages - n_after - skv_kv_cache_shared_pages(cache, bundle, n_after, n_pages);
 }
 
-/* Of each range; every track keeps at most n rows. */
-static void count_evict_needs(const skv_kv_cache *cache, size_t n,
-                              evict_needs needs[SKV_PAGE_RANGES])
+size_t skv_kv_cache_evict_needs(const skv_kv_cache *cache, size_t n)
 {
+    evict_needs needs[SKV_PAGE_RANGES] = {{0}};
     for (size_t b = 0; b < cache->layout->n_bundles; b++) {
         add_evict_needs(cache, b, skv_min_size(n, skv_kv_cache_bundle_rows(cache, b).most),
                         &needs[skv_kv_layout_range(cache->layout, b)]);
     }
-}
-
-size_t skv_kv_cache_evict_needs(const skv_kv_cache *cache, size_t n)
-{
-    evict_needs needs[SKV_PAGE_RANGES] = {{0}};
-    count_evict_needs(cache, n, needs);
     return needs[SKV_PAGES_FIRST].most + needs[SKV_PAGES_BOTH].most + needs[SKV_PAGES_SECOND].most;
 }
 
@@ -99,7 +92,7 @@ static void list_bundle(compaction *c, size_t bundle)
     uint32_t *to = next_pages_of(cache, bundle);
     for (size_t p = 0; p < pages_after(c, bundle); p++) {
         const bool shared = skv_kv_cache_is_shared(cache, bundle, p);
-        to[p] = shared ? skv_kv_page_take_in(cache->store, skv_kv_layout_range(layout, bundle))
+        to[p] = shared ? skv_kv_page_take_on(cache->store, skv_kv_layout_node(layout, bundle, p))
                        : skv_kv_cache_pages(cache, bundle)[p];
         assert(to[p] != SKV_KV_NO_PAGE);
     }
@@ -300,10 +293,9 @@ skv_status skv_kv_cache_open_slot(skv_kv_cache *cache, size_t slot, size_t n_row
 {
     const bundle_range r = bundles_of(cache->layout, slot);
     const size_t needs = (r.end - r.first) * skv_kv_pages_for(n_rows);
-    const size_t n_free =
-        needs == 0
-            ? 0
-            : skv_kv_store_free_in(cache->store, skv_kv_layout_range(cache->layout, r.first));
+    const skv_page_range range =
+        needs == 0 ? SKV_PAGES_BOTH : skv_kv_layout_range(cache->layout, r.first);
+    const size_t n_free = skv_kv_store_free_in(cache->store, range);
     assert(skv_kv_layout_slots_apart(cache->layout));
     assert(cache->n_rows == 0 && skv_kv_pages_for(n_rows) <= cache->layout->max_pages);
     SKV_REQUIRE(needs <= n_free, err, SKV_FULL,

@@ -4,23 +4,24 @@
  * Of the free pages the first is taken. So the pages that a prompt's chunk takes one after the
  * other for a head are adjacent, as far as possible, and a token's attention reads them as fast
  * as memory gives them; in the opposite order, in which a stack gives them back, half as fast.
+ * Where pages are divided among memory nodes, each part is a store of its own, and others help out.
  */
 #include "kv/kv_store.h"
 
 #include <assert.h>
-#include <string.h>
 
+#include "backend/nodes.h"
 #include "base/mem.h"
 #include "base/size.h"
 
-/* Pages [first, end) that stand in for each other. Single ones are free or not. */
-typedef struct page_range {
+/* Pages [first, end): of a memory node, or a skv_page_range of a back end of two. */
+typedef struct part {
     size_t first, end;
-    size_t word0;     /* of free_bits: theirs */
+    size_t word0;     /* of free_bits: the first of theirs */
     size_t free_word; /* no bit is set in their words before it */
     size_t n_free;    /* bits that are set */
     size_t n_fresh;   /* pages from here on were never used */
-} page_range;
+} part;
 
 struct skv_kv_store {
     skv_backend *be; /* borrowed */
@@ -31,8 +32,10 @@ struct skv_kv_store {
     uint32_t *weights;    /* owned, [n_pages]: of a watched page, else 0 */
     uint64_t *free_bits;  /* owned, [n_words], a bit a page: it was used and is free */
     size_t n_words;
+    part *parts; /* owned, [n_parts] */
+    size_t n_parts;
+    bool apart;         /* none stands in for another one: the parts are ranges */
     size_t idle_weight; /* of watched pages that have one reference */
-    page_range ranges[SKV_PAGE_RANGES];
 };
 
 enum { WORD_BITS = 64 };
@@ -40,20 +43,6 @@ enum { WORD_BITS = 64 };
 static size_t words_bytes(size_t n_words)
 {
     return n_words * sizeof(uint64_t);
-}
-
-static void lay_out_ranges(skv_kv_store *store, const size_t n_pages[SKV_PAGE_RANGES])
-{
-    for (size_t r = 0; r < SKV_PAGE_RANGES; r++) {
-        const size_t first = store->n_pages;
-        store->n_pages += n_pages[r];
-        store->ranges[r] = (page_range){.first = first,
-                                        .end = store->n_pages,
-                                        .word0 = store->n_words,
-                                        .free_word = store->n_words,
-                                        .n_fresh = first};
-        store->n_words += skv_ceil_div(n_pages[r], WORD_BITS);
-    }
 }
 
 static size_t sum_of(const size_t n_pages[SKV_PAGE_RANGES])
@@ -68,13 +57,29 @@ skv_bytes skv_kv_store_bytes(const skv_backend *be, size_t page_bytes,
                              : be->pool_bytes(be, page_bytes, sum_of(n_pages));
 }
 
+/* The end of part i. */
+static size_t part_end(const skv_kv_store *store, const size_t n_pages[SKV_PAGE_RANGES], size_t i)
+{
+    if (!store->apart) return skv_node_pages(store->n_pages, i + 1, store->n_parts);
+    return (i > 0 ? store->parts[i - 1].end : 0) + n_pages[i];
+}
+
+static void lay_out_parts(skv_kv_store *store, const size_t n_pages[SKV_PAGE_RANGES])
+{
+    for (size_t i = 0; i < store->n_parts; i++) {
+        const size_t first = i > 0 ? store->parts[i - 1].end : 0;
+        const size_t end = part_end(store, n_pages, i), word0 = store->n_words;
+        store->parts[i] = (part){
+            .first = first, .end = end, .word0 = word0, .free_word = word0, .n_fresh = first};
+        store->n_words += skv_ceil_div(end - first, WORD_BITS);
+    }
+}
+
 static skv_status create_pool(skv_kv_store *store, const size_t n_pages[SKV_PAGE_RANGES],
                               skv_error *err)
 {
     skv_backend *be = store->be;
-    if (be->pool_create_in) {
-        return be->pool_create_in(be, store->page_bytes, n_pages, &store->pool, err);
-    }
+    if (store->apart) return be->pool_create_in(be, store->page_bytes, n_pages, &store->pool, err);
     return be->pool_create(be, store->page_bytes, store->n_pages, &store->pool, err);
 }
 
@@ -95,13 +100,17 @@ skv_status skv_kv_store_create_in(skv_backend *be, skv_kv_type type, size_t page
                 "kv cache: %zu pages of %zu bytes do not fit", n, page_bytes);
     skv_kv_store *store = skv_alloc_zero(1, sizeof *store);
     SKV_REQUIRE(store, err, SKV_MEMORY, "kv cache: no memory");
-    *store = (skv_kv_store){.be = be, .type = type, .page_bytes = page_bytes};
-    lay_out_ranges(store, n_pages);
+    *store = (skv_kv_store){.be = be, .type = type, .page_bytes = page_bytes, .n_pages = n};
+    store->apart = be->pool_create_in;
+    store->n_parts = store->apart ? (size_t)SKV_PAGE_RANGES : skv_max_size(1, be->n_nodes);
     skv_status status = create_pool(store, n_pages, err);
+    store->parts = skv_alloc_zero(store->n_parts, sizeof *store->parts);
+    if (store->parts) lay_out_parts(store, n_pages);
     store->references = skv_map_zero(n * sizeof *store->references);
     store->weights = skv_map_zero(n * sizeof *store->weights);
     store->free_bits = skv_map_zero(words_bytes(store->n_words));
-    if (status == SKV_OK && (!store->references || !store->weights || !store->free_bits)) {
+    if (status == SKV_OK &&
+        (!store->parts || !store->references || !store->weights || !store->free_bits)) {
         status = skv_fail(err, SKV_MEMORY, "no memory for %zu references", n);
     }
     if (status != SKV_OK) {
@@ -119,6 +128,7 @@ void skv_kv_store_free(skv_kv_store *store)
     skv_unmap(store->references, store->n_pages * sizeof *store->references);
     skv_unmap(store->weights, store->n_pages * sizeof *store->weights);
     skv_unmap(store->free_bits, words_bytes(store->n_words));
+    skv_free(store->parts);
     skv_free(store);
 }
 
@@ -128,27 +138,30 @@ size_t skv_kv_page_references(const skv_kv_store *store, uint32_t page)
     return store->references[page];
 }
 
-static size_t take_used(skv_kv_store *store, page_range *r)
+static size_t take_used(skv_kv_store *store, part *p)
 {
-    while (store->free_bits[r->free_word] == 0) r->free_word++;
-    uint64_t *word = &store->free_bits[r->free_word];
+    while (store->free_bits[p->free_word] == 0) p->free_word++;
+    uint64_t *word = &store->free_bits[p->free_word];
     size_t bit = (size_t)__builtin_ctzll(*word);
     *word &= *word - 1;
-    r->n_free--;
-    return r->first + (r->free_word - r->word0) * WORD_BITS + bit;
+    p->n_free--;
+    return p->first + (p->free_word - p->word0) * WORD_BITS + bit;
 }
 
-uint32_t skv_kv_page_take_in(skv_kv_store *store, skv_page_range range)
+uint32_t skv_kv_page_take_on(skv_kv_store *store, size_t node)
 {
-    page_range *r = &store->ranges[range];
-    size_t i;
-    if (r->n_free > 0) {
-        i = take_used(store, r);
-    } else if (r->n_fresh < r->end) {
-        i = r->n_fresh++;
-    } else {
-        return SKV_KV_NO_PAGE;
+    size_t i = SKV_KV_NO_PAGE;
+    const size_t n = store->apart ? 1 : store->n_parts; /* parts that may help */
+    assert(node < store->n_parts);
+    for (size_t k = 0; k < n && i == SKV_KV_NO_PAGE; k++) {
+        part *p = &store->parts[(node + k) % store->n_parts];
+        if (p->n_free > 0) {
+            i = take_used(store, p);
+        } else if (p->n_fresh < p->end) {
+            i = p->n_fresh++;
+        }
     }
+    if (i == SKV_KV_NO_PAGE) return SKV_KV_NO_PAGE;
     assert(store->references[i] == 0);
     store->references[i] = 1;
     return (uint32_t)i;
@@ -156,7 +169,7 @@ uint32_t skv_kv_page_take_in(skv_kv_store *store, skv_page_range range)
 
 uint32_t skv_kv_page_take(skv_kv_store *store)
 {
-    return skv_kv_page_take_in(store, SKV_PAGES_BOTH);
+    return skv_kv_page_take_on(store, store->apart ? SKV_PAGES_BOTH : 0);
 }
 
 void skv_kv_page_share(skv_kv_store *store, uint32_t page)
@@ -172,12 +185,12 @@ void skv_kv_page_drop(skv_kv_store *store, uint32_t page)
     if (n_left == 1) store->idle_weight += store->weights[page];
     if (n_left > 0) return;
     assert(store->weights[page] == 0);
-    page_range *r = store->ranges;
-    while (page >= r->end) r++;
-    const size_t i = page - r->first, word = r->word0 + i / WORD_BITS;
+    part *p = store->parts;
+    while (page >= p->end) p++;
+    const size_t i = page - p->first, word = p->word0 + i / WORD_BITS;
     store->free_bits[word] |= (uint64_t)1 << i % WORD_BITS;
-    r->free_word = skv_min_size(r->free_word, word);
-    r->n_free++;
+    p->free_word = skv_min_size(p->free_word, word);
+    p->n_free++;
 }
 
 void skv_kv_page_watch(skv_kv_store *store, uint32_t page, size_t weight)
@@ -252,30 +265,45 @@ size_t skv_kv_store_pages(const skv_kv_store *store)
     return store->n_pages;
 }
 
+static size_t free_of(const part *p)
+{
+    return p->n_free + (p->end - p->n_fresh);
+}
+
 size_t skv_kv_store_free_in(const skv_kv_store *store, skv_page_range range)
 {
-    const page_range *r = &store->ranges[range];
-    return r->n_free + (r->end - r->n_fresh);
+    return store->apart ? free_of(&store->parts[range]) : skv_kv_store_free_pages(store);
 }
 
 bool skv_kv_store_has(const skv_kv_store *store, const size_t n_pages[SKV_PAGE_RANGES])
 {
     bool has = true;
-    for (size_t r = 0; r < SKV_PAGE_RANGES; r++) {
-        has = has && n_pages[r] <= skv_kv_store_free_in(store, (skv_page_range)r);
+    if (!store->apart) return sum_of(n_pages) <= skv_kv_store_free_pages(store);
+    for (size_t i = 0; i < store->n_parts; i++) {
+        has = has && n_pages[i] <= free_of(&store->parts[i]);
     }
     return has;
 }
 
 size_t skv_kv_store_free_pages(const skv_kv_store *store)
 {
-    size_t least = store->n_pages;
-    for (size_t i = 0; i < SKV_PAGE_RANGES; i++) {
-        const size_t n = store->ranges[i].end - store->ranges[i].first;
-        const size_t n_free = skv_kv_store_free_in(store, (skv_page_range)i);
-        if (n == 0) continue;
-        if (n == store->n_pages) return n_free;
-        least = skv_min_size(least, (size_t)((uint64_t)n_free * store->n_pages / n));
+    size_t n = 0, least = store->n_pages;
+    for (size_t i = 0; i < store->n_parts; i++) {
+        const size_t n_free = free_of(&store->parts[i]);
+        const size_t n_all = store->parts[i].end - store->parts[i].first;
+        n += n_free;
+        if (n_all == 0) continue;
+        least = skv_min_size(least, (size_t)((uint64_t)n_free * store->n_pages / n_all));
     }
-    return least;
+    return store->apart ? least : n;
+}
+
+bool skv_kv_store_is_apart(const skv_kv_store *store)
+{
+    return store->apart;
+}
+
+size_t skv_kv_store_nodes(const skv_kv_store *store)
+{
+    return store->n_parts;
 }
