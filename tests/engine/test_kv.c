@@ -450,7 +450,7 @@ static void test_pages_lie_on_nodes(void **state)
 {
     (void)state;
     enum { N = 300, ON_FIRST = 128, ROWS = 11 * SKV_PAGE_ROWS - 20 };
-    static const skv_kv_slot slots[] = {{4, HEAD_DIM, 0}, {1, HEAD_DIM, 0}};
+    static const skv_kv_slot slots[] = {{4, HEAD_DIM, 0, 0}, {1, HEAD_DIM, 0, 0}};
     const skv_nodes nodes = {.n = 2, .number = {5, 7}, .n_processors = {1, 1}};
     fixture f;
     skv_kv_cache a, b;
