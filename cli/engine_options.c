@@ -29,6 +29,8 @@ skv_engine_options cli_engine_options(const cli_options *options)
     out.prefill = options->prefill;
     out.cpu = options->cpu;
     out.device = options->device;
+    out.by_layer = options->gpu_layers != CLI_NOT_GIVEN;
+    out.device_layers = options->gpu_layers;
     out.pruning = options->pruning;
     out.ffn_skip = options->ffn_skip;
     out.early_exit = options->early_exit;

@@ -179,6 +179,9 @@ void cli_memory_print(const cli_memory *m)
            "sum", "fits", "longest", "KV tokens");
     for (size_t i = 0; i < m->n; i++) print_row(m, i);
     print_choice(m);
+    if (own->device_layers_max > 0) {
+        printf("--gpu-layers %zu fits without another option\n", own->device_layers_max);
+    }
 }
 
 void cli_memory_line(const cli_memory *m, char *out, size_t size)
@@ -232,6 +235,9 @@ void cli_memory_put(skv_json_out *json, const cli_memory *m)
         skv_json_out_null(json);
     } else {
         skv_json_out_integer(json, (int64_t)m->i_chosen);
+    }
+    if (own->device_layers_max > 0) {
+        skv_json_out_put_integer(json, "gpu_layers_max", own->device_layers_max);
     }
     if (m->teacher_bytes > 0) skv_json_out_put_integer(json, "teacher_bytes", m->teacher_bytes);
     if (m->states_bytes > 0) skv_json_out_put_integer(json, "states_bytes", m->states_bytes);
@@ -291,6 +297,9 @@ void cli_memory_advise(const char *path, const skv_engine_options *options, cons
     if (options->team || skv_memory_plan_make(path, options, 0, &plan, NULL) != SKV_OK) return;
     if (plan.fits) return; /* something else was too large, or memory came back meanwhile */
     if (tokens_of(&plan, tokens) > 0) add(&a, "%s %zu", tokens, tokens_of(&plan, tokens));
+    if (plan.device_layers_max > 0) {
+        add(&a, "%s--gpu-layers %zu", a.n > 0 ? ", or " : "", plan.device_layers_max);
+    }
     add_weights(&a, path, options, tokens, &plan);
     const size_t n = strlen(err->text);
     (void)snprintf(err->text + n, sizeof err->text - n, "%s%s",

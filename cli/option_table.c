@@ -543,6 +543,10 @@ static const cli_option rows[] = {
     OPTION(RUNS, "--gpus", "N", SIZE, gpus, 1, SKV_RANKS_THREADS_MAX,
            .help =
                "with --device cuda: GPUs of this machine that hold a part of the model each (1)"),
+    OPTION(RUNS | ON(TUNE) | ON(INFO) | ON(DOCTOR), "--gpu-layers", "N", SIZE, gpu_layers, 0,
+           1 << 20,
+           .help = "with --device cuda: compute only the first N layers there, and the others on "
+                   "the processor (all)"),
     OPTION(RUNS | ON(TUNE) | ON(TRANSFORM), "--cpu",
            "best|ref|avx2|avxvnni|avx512|amx|amx-strided|amx-paired|amx-few|amx-whole|"
            "amx-attention|amx-q|neon",

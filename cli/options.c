@@ -156,9 +156,11 @@ static int check_load(const cli_options *o)
 
 static int check_gpus(const cli_options *o)
 {
-    if (o->gpus < 2 || (o->device && strcmp(o->device, "cpu") != 0)) return CLI_DONE;
-    return cli_usage("--gpus %zu: needs a device that is not the processor, like --device cuda",
-                     o->gpus);
+    static const char needs[] = "needs a device that is not the processor, like --device cuda";
+    if (o->device && strcmp(o->device, "cpu") != 0) return CLI_DONE;
+    if (o->gpus > 1) return cli_usage("--gpus %zu: %s", o->gpus, needs);
+    if (o->gpu_layers == CLI_NOT_GIVEN) return CLI_DONE;
+    return cli_usage("--gpu-layers %zu: %s", o->gpu_layers, needs);
 }
 
 static int check_command(const cli_options *o)
@@ -332,6 +334,7 @@ static void clear_options(cli_options *out)
     *out = (cli_options){.n_tokens = CLI_NOT_GIVEN,
                          .count = CLI_NOT_GIVEN,
                          .state_checkpoints = CLI_NOT_GIVEN,
+                         .gpu_layers = CLI_NOT_GIVEN,
                          .cpu = "best",
                          .ridge = -1,
                          .floor = -1};

@@ -73,6 +73,7 @@ struct cli_options {
     skv_prefill prefill;
     const char *cpu, *device; /* device: NULL is cpu */
     size_t gpus;              /* 0: one */
+    size_t gpu_layers;        /* CLI_NOT_GIVEN: all */
     skv_pruning pruning;
     skv_ffn_skip ffn_skip;
     double early_exit;    /* 0: none */

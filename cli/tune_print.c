@@ -70,6 +70,11 @@ static void put_methods(line *l, const cli_options *o)
     }
     put_size(l, "--threads", o->threads);
     if (o->device) put_option(l, "--device", o->device);
+    if (o->gpu_layers != CLI_NOT_GIVEN) {
+        char text[24];
+        snprintf(text, sizeof text, "%zu", o->gpu_layers);
+        put_option(l, "--gpu-layers", text);
+    }
     if (strcmp(o->cpu, "best") != 0) put_option(l, "--cpu", o->cpu);
     put_size(l, "--chunk", o->step_tokens);
 }

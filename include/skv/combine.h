@@ -34,7 +34,8 @@ typedef enum skv_axis {
     SKV_AXIS_SPECULATE,  /* skv_drafting */
     SKV_AXIS_KV,
     SKV_AXIS_WEIGHTS,
-    SKV_AXIS_DEVICE, /* 0: keeps all promises of equal bits, as the processor; 1: only repeats */
+    SKV_AXIS_DEVICE, /* 0: keeps all promises of equal bits, as the processor; 1: only repeats; 2:
+                      * such a device has the first layers alone */
     SKV_AXIS_WHERE,  /* skv_where */
     SKV_AXIS_COUNT
 } skv_axis;

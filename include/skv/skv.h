@@ -114,6 +114,11 @@ typedef struct skv_engine_options {
     const char *cpu;
     /* Where it computes: a name that skv_device_describe tells (skv/tools.h). NULL: "cpu". */
     const char *device;
+    /* With a device that is not the processor, if `by_layer` is set: only the first device_layers
+     * layers are computed there, and the others, embeddings and outputs on the processor; at least
+     * as many as the model has: all of it is on the device, as without `by_layer`. */
+    bool by_layer;
+    size_t device_layers;
     /* The most tokens of a sequence; 0: the model's context, at most SKV_CONTEXT_DEFAULT. A
      * value above the model's own context is accepted, because some files state less than the model
      * can do. */

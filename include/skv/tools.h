@@ -90,6 +90,8 @@ typedef struct skv_memory_plan {
     skv_kv kv;
     size_t kv_tokens_max; /* the most kv_tokens that fit with this context; 0: none */
     size_t context_max;   /* the longest context that fits with as many kv_tokens; 0: none */
+    /* Where a device's memory is too small: skv_engine_options.device_layers that fit; 0: none. */
+    size_t device_layers_max;
 } skv_memory_plan;
 
 /**

@@ -59,7 +59,7 @@ class Engine:
         weights: "f32", "bf16", "int8", "int4", "file", on a GPU "fp8". prefill: "full", "swiftkv", "teacher",
         "kvpred" and others. kv: "f32", "bf16", "fp8", "int8". `options` are the other members of
         skv_engine_options (include/skv/skv.h): kv_tokens, kv_sequences, kv_checkpoints, step_tokens,
-        cpu, device, no_skip,
+        cpu, device, by_layer, device_layers, no_skip,
         batch_invariant, eviction, speculation, draft_model, mtp, with_teacher, pruning, ffn_skip, early_exit
         and others. progress(share) is called while loading.
         """

@@ -37,7 +37,7 @@ static const char *const prunes[] = {"none", "random", "static", "lazy"};
 static const char *const drafts[] = {
     "none",      "text",     "self",       "aux",      "model", "mtp",
     "text+self", "text+aux", "text+model", "text+mtp", "auto"}; /* in the order of skv_drafting */
-static const char *const devices[] = {"cpu", "that only repeats"};
+static const char *const devices[] = {"cpu", "that only repeats", "with --gpu-layers"};
 static const char *const places[] = {"generate",
                                      "chat",
                                      "bench",
@@ -96,12 +96,12 @@ unsigned skv_axis_values(skv_axis axis)
     return axes[axis].n;
 }
 
-/* Whether this build has such a device. */
+/* Whether this build has such a device; each but the processor can have the first layers alone. */
 static bool has_device(unsigned value)
 {
     const skv_backend_kind *kind;
     for (size_t i = 0; (kind = skv_backend_kind_at(i)); i++) {
-        if (skv_device_value(kind->promises) == value) return true;
+        if (skv_device_value(kind->promises) == (value > 0)) return true;
     }
     return false;
 }
@@ -152,7 +152,8 @@ const char *skv_axis_value(skv_axis axis, unsigned i)
 #define ON BIT(1)
 #define BY_MTP (BIT(SKV_DRAFT_MTP) | BIT(SKV_DRAFT_TEXT_MTP))
 #define BY_MODEL (BIT(SKV_DRAFT_MODEL) | BIT(SKV_DRAFT_TEXT_MODEL) | BY_EXIT | BY_AUX | BY_MTP)
-#define INEXACT ON /* devices */
+#define DIVIDED BIT(2) /* devices, as the next */
+#define INEXACT (ON | DIVIDED)
 #define SERVED (BIT(SKV_WHERE_SERVE) | BIT(SKV_WHERE_SHIFT) | BIT(SKV_WHERE_READ))
 #define AGREES (BIT(SKV_WHERE_REFERENCE) | BIT(SKV_WHERE_TEACHER))
 
@@ -309,6 +310,10 @@ static const skv_refusal rules[] = {
      "the device's results of a row depend on the rows beside it"},
     {{[SKV_AXIS_DEVICE] = INEXACT, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_READ)},
      "keys and values that a reader stores would not be those that the answering server computes"},
+    {{[SKV_AXIS_PREFILL] = BIT(SKV_PREFILL_KVPRED), [SKV_AXIS_DEVICE] = DIVIDED},
+     "one product predicts the keys and values of layers on the device and on the processor"},
+    {{[SKV_AXIS_DEVICE] = DIVIDED, [SKV_AXIS_WHERE] = BIT(SKV_WHERE_RANKS)},
+     "each rank has a part of every layer on its device (--gpus divides weights that do not fit)"},
 };
 
 const skv_refusal *skv_refusal_at(size_t i)
@@ -388,7 +393,7 @@ skv_combination skv_combination_of(const skv_model_traits *model, const skv_engi
          [SKV_AXIS_SPECULATE] = o->speculation.source,
          [SKV_AXIS_KV] = o->kv,
          [SKV_AXIS_WEIGHTS] = o->weights,
-         [SKV_AXIS_DEVICE] = skv_device_value(skv_device_promises(o->device)),
+         [SKV_AXIS_DEVICE] = skv_device_value_of(o, SIZE_MAX),
          [SKV_AXIS_WHERE] = where}};
 }
 
@@ -409,7 +414,7 @@ static skv_status check_here(const skv_engine *e, const skv_model_traits *model,
                              const skv_engine_options *options, skv_where where, skv_error *err)
 {
     skv_combination c = skv_combination_of(model, options, where);
-    c.at[SKV_AXIS_DEVICE] = skv_device_value(e->be->promises);
+    c.at[SKV_AXIS_DEVICE] = skv_backend_value(e->be);
     SKV_TRY(skv_combination_check(&c, err));
     c.at[SKV_AXIS_WHERE] = SKV_WHERE_RANKS;
     return e->ranks ? skv_combination_check(&c, err) : SKV_OK;

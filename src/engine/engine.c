@@ -65,7 +65,8 @@ static skv_status resolve_prefill(skv_engine *e, skv_error *err)
 {
     skv_engine_options *o = &e->options;
     const skv_model_traits model = skv_model_traits_of(e->config, e->source);
-    SKV_TRY(check_methods(e, skv_device_value(skv_device_promises(o->device)), o->no_skip, err));
+    const unsigned device = skv_device_value_of(o, e->config->n_layers);
+    SKV_TRY(check_methods(e, device, o->no_skip, err));
     SKV_REQUIRE(!o->prompt_only || (!o->no_skip && !o->with_teacher && !o->draft_model && !o->mtp),
                 err, SKV_ARGUMENT,
                 "prompt only: not with no_skip, a teacher beside the student or a draft model");
@@ -243,19 +244,26 @@ static skv_backend_limits backend_limits(const skv_engine *e)
 
 /* Pages for kv_tokens tokens, with a page more for each sequence that a step could hold; a whole
  * context of the teacher's must fit too. */
-static size_t store_pages(const skv_engine *e)
+static void count_pages(const skv_engine *e, size_t n_pages[SKV_PAGE_RANGES])
 {
     const skv_engine_options *o = &e->options;
+    const skv_kv_layout *layout = &e->plan.layout;
     const size_t n_caches = skv_min_size(o->kv_sequences, o->kv_tokens);
-    size_t n_sequences = skv_ceil_div(o->kv_tokens, skv_max_size(1, o->context));
-    size_t n_pages = skv_kv_layout_all_pages(&e->plan.layout, o->kv_tokens, n_caches) +
-                     (n_sequences - 1) * e->plan.layout.n_bundles;
-    if (o->eviction.by_query_head) { /* beside the prompt's rows, which go when these are there */
-        n_pages += skv_kv_layout_all_pages(&e->spread_plans[0].layout, o->kv_tokens, 0);
+    const size_t n_sequences = skv_ceil_div(o->kv_tokens, skv_max_size(1, o->context));
+    const size_t n_tokens = skv_min_size(o->context, o->kv_tokens);
+    size_t teacher[SKV_PAGE_RANGES] = {0};
+    for (size_t r = 0; r < SKV_PAGE_RANGES; r++) n_pages[r] = 0;
+    skv_kv_layout_add_pages(layout, o->kv_tokens, n_caches, n_pages);
+    for (size_t b = 0; b < layout->n_bundles; b++) {
+        n_pages[skv_kv_layout_range(layout, b)] += n_sequences - 1;
     }
-    if (!e->has_teacher) return n_pages;
-    size_t n_tokens = skv_min_size(o->context, o->kv_tokens);
-    return skv_max_size(n_pages, skv_kv_layout_pages(&e->teacher_plan.layout, n_tokens));
+    if (o->eviction.by_query_head) { /* beside the prompt's rows, which go when these are there */
+        skv_kv_layout_add_pages(&e->spread_plans[0].layout, o->kv_tokens, 0, n_pages);
+    }
+    if (e->has_teacher) skv_kv_layout_add_pages(&e->teacher_plan.layout, n_tokens, 1, teacher);
+    for (size_t r = 0; r < SKV_PAGE_RANGES; r++) {
+        n_pages[r] = skv_max_size(n_pages[r], teacher[r]);
+    }
 }
 
 /* Sequences at once, each of which takes a state when it is made: where nobody says how many, as
@@ -329,7 +337,9 @@ static skv_status count_memory(const skv_engine *e, skv_bytes weights, skv_engin
             bytes->workspace, skv_ffn_skipper_bytes(e->config, e->be, e->options.step_tokens));
     }
     bytes->states = count_state_bytes(e);
-    bytes->kv = e->be->pool_bytes(e->be, skv_plan_page_bytes(e->config, type), store_pages(e));
+    size_t n_pages[SKV_PAGE_RANGES];
+    count_pages(e, n_pages);
+    bytes->kv = skv_kv_store_bytes(e->be, skv_plan_page_bytes(e->config, type), n_pages);
     *total = bytes->kv;
     if (skv_bytes_sum(bytes->kv) == SIZE_MAX) return SKV_OK;
     bytes->kv = skv_bytes_add(bytes->kv, bytes->states);
@@ -345,12 +355,19 @@ static skv_status count_memory(const skv_engine *e, skv_bytes weights, skv_engin
     return SKV_OK;
 }
 
+skv_status skv_engine_count(const skv_engine *e, skv_engine_bytes *bytes, skv_bytes *total,
+                            skv_error *err)
+{
+    skv_bytes weights;
+    SKV_TRY(count_weights(e, &weights, err));
+    return count_memory(e, weights, bytes, total, err);
+}
+
 static skv_status check_memory(skv_engine *e, skv_error *err)
 {
     skv_engine_bytes bytes;
-    skv_bytes weights, total;
-    SKV_TRY(count_weights(e, &weights, err));
-    SKV_TRY(count_memory(e, weights, &bytes, &total, err));
+    skv_bytes total;
+    SKV_TRY(skv_engine_count(e, &bytes, &total, err));
     const skv_engine_room room = skv_engine_room_of(e, 0);
     e->workspace_bytes = skv_bytes_sum(bytes.workspace);
     if (e->options.memory_needed) *e->options.memory_needed = skv_room_main(&room, total);
@@ -438,33 +455,15 @@ static skv_status check_shape(const skv_engine *e, skv_error *err)
     return e->be->fits(e->be, &shape, err);
 }
 
-/* Threads, weights and pages are divided among the memory nodes that this thread may use. */
-static void use_nodes(skv_engine *e)
-{
-    skv_processor_set mine;
-    skv_nodes nodes;
-    if (skv_memory_has_policy()) return; /* numactl and its like have the last word */
-    skv_processors_get(&mine);
-    skv_nodes_find("", &mine, &nodes);
-    skv_pool_use_nodes(e->pool, &nodes);
-}
-
 /* All that the memory plan depends on. */
 static skv_status prepare(skv_engine *e, const char *preset, skv_error *err)
 {
     SKV_TRY(resolve_options(e, err));
     SKV_TRY(divide_model(e, err));
     SKV_TRY(skv_pool_create(e->options.threads, &e->pool, err));
-    use_nodes(e);
-    const skv_backend_options backend = {.device = e->options.device,
-                                         .ordinal = e->options.team ? e->options.team->device : 0,
-                                         .threads = e->pool,
-                                         .level = e->level,
-                                         .form = e->form,
-                                         .f32 = e->options.kv == SKV_KV_F32};
-    SKV_TRY(skv_backend_create(&backend, &e->be, err));
+    SKV_TRY(skv_engine_create_backend(e, err));
     /* Once more by the report of the device itself; `no_skip` may have another reason by now. */
-    SKV_TRY(check_methods(e, skv_device_value(e->be->promises), false, err));
+    SKV_TRY(check_methods(e, skv_backend_value(e->be), false, err));
     SKV_TRY(skv_plan_method(&e->plan, e->options.prefill, e->config, !e->options.no_skip, err));
     if (e->options.prefill == SKV_PREFILL_KVPRED) {
         SKV_TRY(skv_engine_kvpred_open(e, preset, err));
@@ -481,6 +480,7 @@ static skv_status prepare(skv_engine *e, const char *preset, skv_error *err)
     if (e->options.eviction.by_query_head) {
         SKV_TRY(skv_plan_spread(&e->spread_plans[0], &e->plan, e->config, err));
     }
+    SKV_TRY(skv_engine_divide_plans(e, err));
     return check_shape(e, err);
 }
 
@@ -490,8 +490,10 @@ static skv_status make_store(skv_engine *e, skv_error *err)
 {
     const skv_kv_type type = kv_type(e->options.kv);
     const size_t context = e->options.context;
-    SKV_TRY(skv_kv_store_create(e->be, type, skv_plan_page_bytes(e->config, type), store_pages(e),
-                                &e->store, err));
+    size_t n_pages[SKV_PAGE_RANGES];
+    count_pages(e, n_pages);
+    SKV_TRY(skv_kv_store_create_in(e->be, type, skv_plan_page_bytes(e->config, type), n_pages,
+                                   &e->store, err));
     SKV_TRY(skv_kv_layout_bind(&e->plan.layout, e->store, context, err));
     if (e->has_teacher) {
         SKV_TRY(skv_kv_layout_bind(&e->teacher_plan.layout, e->store, context, err));
@@ -678,7 +680,9 @@ static skv_status plan_memory(skv_engine *e, size_t available, skv_memory_plan *
     out->fits = skv_room_has(&room, total);
     /* Of the engine's own weights: a second model's are counted each time. */
     SKV_TRY(find_most(e, out->context, weights, &room, &out->kv_tokens_max, err));
-    return find_most(e, 0, weights, &room, &out->context_max, err);
+    SKV_TRY(find_most(e, 0, weights, &room, &out->context_max, err));
+    if (!out->fits && room.is_own) out->device_layers_max = skv_engine_most_layers(e, &room);
+    return SKV_OK;
 }
 
 skv_status skv_memory_plan_make(const char *path, const skv_engine_options *options,

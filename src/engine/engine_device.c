@@ -1,6 +1,9 @@
 /* Memory of devices, and the devices of this build: see engine_device.h. */
 #include "engine/engine_device.h"
 
+#include <string.h>
+
+#include "backend/split/split.h"
 #include "base/system.h"
 #include "engine/engine.h"
 #include "skv/tools.h"
@@ -55,6 +58,102 @@ skv_status skv_engine_check_room(const skv_engine *e, const skv_engine_room *roo
 unsigned skv_device_value(unsigned promises)
 {
     return (promises & SKV_PROMISE_ALL) != SKV_PROMISE_ALL;
+}
+
+static bool is_processor(const char *device)
+{
+    return !device || strcmp(device, "cpu") == 0;
+}
+
+/* Layers on the device. */
+static size_t layers_there(const skv_engine_options *o, size_t n_layers)
+{
+    return o->by_layer ? skv_min_size(o->device_layers, n_layers) : n_layers;
+}
+
+unsigned skv_device_value_of(const skv_engine_options *o, size_t n_layers)
+{
+    const size_t n = layers_there(o, n_layers);
+    if (is_processor(o->device) || n == 0) return 0;
+    return n < n_layers ? 2 : skv_device_value(skv_device_promises(o->device));
+}
+
+unsigned skv_backend_value(const skv_backend *be)
+{
+    return be->first_layers > 0 ? 2 : skv_device_value(be->promises);
+}
+
+/* Threads, weights and pages are divided among the memory nodes that this thread may use. */
+static void use_nodes(skv_engine *e)
+{
+    skv_processor_set mine;
+    skv_nodes nodes;
+    if (skv_memory_has_policy()) return; /* numactl and its like have the last word */
+    skv_processors_get(&mine);
+    skv_nodes_find("", &mine, &nodes);
+    skv_pool_use_nodes(e->pool, &nodes);
+}
+
+skv_status skv_engine_create_backend(skv_engine *e, skv_error *err)
+{
+    const skv_engine_options *o = &e->options;
+    const size_t L = e->config->n_layers, n = layers_there(o, L);
+    SKV_REQUIRE(!o->by_layer || !is_processor(o->device), err, SKV_ARGUMENT,
+                "gpu layers: %zu, and the device is the processor", o->device_layers);
+    use_nodes(e);
+    const skv_backend_options backend = {.device = n > 0 ? o->device : NULL,
+                                         .ordinal = o->team ? o->team->device : 0,
+                                         .threads = e->pool,
+                                         .level = e->level,
+                                         .form = e->form,
+                                         .f32 = o->kv == SKV_KV_F32,
+                                         .first_layers = n < L ? n : 0};
+    return skv_backend_create(&backend, &e->be, err);
+}
+
+skv_status skv_engine_divide_plans(skv_engine *e, skv_error *err)
+{
+    skv_plan *const plans[] = {&e->plan, &e->teacher_plan, &e->spread_plans[0]};
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+        if (!plans[i]->layers) continue;
+        SKV_TRY(skv_plan_divide(plans[i], e->config, e->be->first_layers, err));
+    }
+    return SKV_OK;
+}
+
+/* Whether an engine with so many layers on the device fits. */
+static bool fits_with(skv_engine *e, const skv_engine_room *room, size_t n)
+{
+    skv_engine_bytes bytes;
+    skv_bytes total;
+    skv_split_move(e->be, n);
+    return skv_engine_divide_plans(e, NULL) == SKV_OK &&
+           skv_engine_count(e, &bytes, &total, NULL) == SKV_OK && skv_room_has(room, total);
+}
+
+size_t skv_engine_most_layers(skv_engine *e, const skv_engine_room *room)
+{
+    const skv_backend_options on_cpu = {
+        .threads = e->pool, .level = e->level, .form = e->form, .untimed = true};
+    skv_backend *second = NULL, *first = e->be;
+    if (!room->is_own || e->ranks || e->kvpred.on || e->options.weights == SKV_WEIGHTS_FP8) {
+        return 0;
+    }
+    if (first->first_layers == 0) {
+        if (skv_backend_create(&on_cpu, &second, NULL) != SKV_OK) return 0;
+        e->be = NULL;
+        if (skv_backend_split_create(first, second, 1, &e->be, NULL) != SKV_OK) return 0;
+    }
+    size_t low = 0, high = e->config->n_layers - 1; /* low fits, or is 0 */
+    while (low < high) {
+        const size_t n = low + (high - low + 1) / 2;
+        if (fits_with(e, room, n)) {
+            low = n;
+        } else {
+            high = n - 1;
+        }
+    }
+    return low;
 }
 
 unsigned skv_device_promises(const char *name)

@@ -45,7 +45,9 @@ static skv_angles *make_angles(backend_check *c, turn *t, size_t head_dim)
     *seed = check_one_in(c, 4) ? 0 : check_between(c, 1, 1000);
     t->spec.n = check_one_in(c, 2) ? head_dim / 2 : check_between(c, 1, head_dim / 2);
     t->spec.ctx = seed;
-    const skv_angles_spec spec = {draw_angles, &t->spec, t->spec.n};
+    skv_angles_spec *kept = check_host(c, sizeof *kept); /* until angles_free */
+    *kept = t->spec;
+    const skv_angles_spec spec = {draw_angles, kept, kept->n};
     return check_angles(c, &spec);
 }
 

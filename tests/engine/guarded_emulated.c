@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "backend/cpu/cpu_backend.h"
+#include "backend/split/split.h"
 #include "check_backend.h"
 #include "engine/engine.h"
 #include "scored_prompt.h"
@@ -25,6 +27,45 @@ static void its_operations_are_right(void **state)
     assert_int_equal(skv_backend_create(&options, &be, NULL), SKV_OK);
     assert_string_equal(be->name, "emulated");
     assert_int_equal(skv_check_backend(be, 5, stdout), 0);
+    be->free(be);
+    skv_pool_free(pool);
+}
+
+/* ---- beside the processor ---- */
+
+static skv_status (*create_linear)(skv_backend *be, const skv_linear_spec *spec, skv_linear **out,
+                                   skv_error *err);
+
+/* Matrices of every other shape are those of a layer of the processor. */
+static skv_status create_by_turns(skv_backend *be, const skv_linear_spec *spec, skv_linear **out,
+                                  skv_error *err)
+{
+    skv_row_source parts[8];
+    skv_linear_spec here = *spec;
+    assert_true(spec->n_parts <= sizeof parts / sizeof *parts);
+    for (size_t i = 0; i < spec->n_parts; i++) {
+        parts[i] = spec->parts[i];
+        parts[i].layer = (spec->K / 8 + spec->parts[0].n_rows) % 2;
+    }
+    here.parts = parts;
+    return create_linear(be, &here, out, err);
+}
+
+static void its_operations_are_right_beside_the_processor(void **state)
+{
+    (void)state;
+    skv_pool *pool;
+    skv_backend *first, *second, *be;
+    assert_int_equal(skv_pool_create(1, &pool, NULL), SKV_OK);
+    skv_backend_options options = {.device = NULL, .threads = pool, .level = SKV_CPU_LEVEL_BEST};
+    assert_int_equal(skv_backend_create(&options, &first, NULL), SKV_OK);
+    options.device = "cpu";
+    assert_int_equal(skv_backend_cpu_create(&options, &second, NULL), SKV_OK);
+    assert_int_equal(skv_backend_split_create(first, second, 1, &be, NULL), SKV_OK);
+    create_linear = be->linear_create;
+    be->linear_create = create_by_turns;
+    assert_int_equal(skv_check_backend(be, 5, stdout), 0);
+    assert_true(skv_split_counts_of(be).n_down > 0 && skv_split_counts_of(be).n_up > 0);
     be->free(be);
     skv_pool_free(pool);
 }
@@ -173,6 +214,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(its_operations_are_right),
+        cmocka_unit_test(its_operations_are_right_beside_the_processor),
         cmocka_unit_test(its_models_are_near),
         cmocka_unit_test(what_it_does_not_promise_is_refused),
         cmocka_unit_test(it_has_memory_of_its_own),

@@ -44,7 +44,8 @@ static void set_up_slots(void **state, const skv_kv_slot *slots, size_t n_slots)
 
 static int set_up(void **state)
 {
-    static const skv_kv_slot slots[] = {{2, HEAD_DIM, 0}, {1, HEAD_DIM, 0}}; /* three tracks */
+    static const skv_kv_slot slots[] = {{2, HEAD_DIM, 0, 0},
+                                        {1, HEAD_DIM, 0, 0}}; /* three tracks */
     set_up_slots(state, slots, 2);
     return 0;
 }
@@ -53,7 +54,7 @@ static int set_up(void **state)
 static int set_up_mixed(void **state)
 {
     static const skv_kv_slot slots[] = {
-        {1, HEAD_DIM, 0}, {3, HEAD_DIM / 2, 0}, {1, HEAD_DIM, 0}, {2, HEAD_DIM / 2, 0}};
+        {1, HEAD_DIM, 0, 0}, {3, HEAD_DIM / 2, 0, 0}, {1, HEAD_DIM, 0, 0}, {2, HEAD_DIM / 2, 0, 0}};
     set_up_slots(state, slots, 4);
     return 0;
 }
@@ -61,8 +62,10 @@ static int set_up_mixed(void **state)
 /* As before, and the smaller heads see 70 rows. */
 static int set_up_windowed(void **state)
 {
-    static const skv_kv_slot slots[] = {
-        {1, HEAD_DIM, 0}, {3, HEAD_DIM / 2, 70}, {1, HEAD_DIM, 0}, {2, HEAD_DIM / 2, 60}};
+    static const skv_kv_slot slots[] = {{1, HEAD_DIM, 0, 0},
+                                        {3, HEAD_DIM / 2, 70, 0},
+                                        {1, HEAD_DIM, 0, 0},
+                                        {2, HEAD_DIM / 2, 60, 0}};
     set_up_slots(state, slots, 4);
     ((fixture *)*state)->layout.step_rows = MAX_ROWS;
     return 0;
@@ -447,7 +450,7 @@ static void test_pages_lie_on_nodes(void **state)
 {
     (void)state;
     enum { N = 300, ON_FIRST = 128, ROWS = 11 * SKV_PAGE_ROWS - 20 };
-    static const skv_kv_slot slots[] = {{4, HEAD_DIM, 0}, {1, HEAD_DIM, 0}};
+    static const skv_kv_slot slots[] = {{4, HEAD_DIM, 0, 0}, {1, HEAD_DIM, 0, 0}};
     const skv_nodes nodes = {.n = 2, .number = {5, 7}, .n_processors = {1, 1}};
     fixture f;
     skv_kv_cache a, b;

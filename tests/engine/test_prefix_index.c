@@ -54,7 +54,7 @@ static void note_end(void *user, const skv_prefix_block *b)
 
 static int set_up(void **state)
 {
-    static const skv_kv_slot slots[] = {{N_TRACKS, HEAD_DIM, 0}};
+    static const skv_kv_slot slots[] = {{N_TRACKS, HEAD_DIM, 0, 0}};
     fixture *f = test_calloc(1, sizeof *f);
     assert_int_equal(skv_pool_create(1, &f->pool, NULL), SKV_OK);
     assert_int_equal(

@@ -7,6 +7,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cuda/cuda.h"
 #include "backend/devices.h"
+#include "backend/split/split.h"
 
 enum { NAMES_ROOM = 96 };
 
@@ -62,6 +63,14 @@ skv_status skv_backend_kind_of(const char *device, const skv_backend_kind **out,
 skv_status skv_backend_create(const skv_backend_options *options, skv_backend **out, skv_error *err)
 {
     const back_end *found = NULL;
+    skv_backend *first = NULL, *second = NULL;
     SKV_TRY(find_back_end(options->device, &found, err));
-    return found->create(options, out, err);
+    if (options->first_layers == 0) return found->create(options, out, err);
+    SKV_TRY(found->create(options, &first, err));
+    const skv_status status = skv_backend_cpu_create(options, &second, err);
+    if (status != SKV_OK) {
+        first->free(first);
+        return status;
+    }
+    return skv_backend_split_create(first, second, options->first_layers, out, err);
 }

@@ -28,6 +28,7 @@
 #include <stdint.h>
 
 #include "backend/bytes.h"
+#include "backend/page_specs.h"
 #include "backend/pick.h"
 #include "backend/rank_sums.h"
 #include "backend/turn_job.h"
@@ -43,7 +44,7 @@ typedef struct skv_area skv_area; /* memory for a tensor */
 typedef struct skv_linear skv_linear;
 typedef struct skv_experts skv_experts; /* matrices of the experts of a layer, as one argument */
 typedef struct skv_embedding skv_embedding; /* a table of embeddings, a row for each id */
-typedef struct skv_page_pool skv_page_pool;
+/* skv_page_pool (page_specs.h): pages. */
 typedef struct skv_slots skv_slots;   /* how the KV slots of a plan lie in pages */
 typedef struct skv_table skv_table;   /* the pages of one sequence */
 typedef struct skv_states skv_states; /* states of linear attention of some sequences */
@@ -104,34 +105,7 @@ typedef struct skv_mapped {
     size_t ld; /* n, where n columns of rows that stand close together were mapped */
 } skv_mapped;
 
-/* ---- keys and values ---- */
-
-/* A head of a slot: it has a place of its own in the pages of a bundle. */
-typedef struct skv_track_spec {
-    size_t bundle;
-    size_t offset; /* bytes from the beginning of a page to the head's rows (kernels/kv_page.h) */
-    size_t head_dim;
-} skv_track_spec;
-
-typedef struct skv_slots_spec {
-    skv_page_pool *pool; /* borrowed until slots_free */
-    skv_kv_type type;
-    size_t n_slots, n_bundles;
-    const size_t *track0;         /* [n_slots + 1]: slot s has tracks [track0[s], track0[s + 1]) */
-    const skv_track_spec *tracks; /* [track0[n_slots]] */
-    size_t max_pages;             /* of a bundle, in every table of these slots */
-} skv_slots_spec;
-
-/* A head's rows in pages `to` become some of those in pages `from`: row i is row rows[i]. Rows
- * ascend, so none moves to a later place, and to[p] may be from[q] for q <= p where pages are
- * filled in order. */
-typedef struct skv_compact_job {
-    const uint32_t *to, *from;     /* [ceil(n / 64)], [rows[n - 1] / 64 + 1] */
-    size_t to_offset, from_offset; /* as in skv_track_spec */
-    size_t head_dim;
-    const uint32_t *rows; /* [n] */
-    size_t n;             /* at least 1 */
-} skv_compact_job;
+/* ---- keys and values: page_specs.h ---- */
 
 /* Pages on their way to the host. 0: they have arrived. */
 typedef uint64_t skv_ticket;
@@ -261,6 +235,7 @@ typedef struct skv_row_source {
     size_t fp8_group;
     void (*read_fp8)(const void *ctx, size_t row0, size_t n, uint8_t *codes /* [n, K] */,
                      float *scales /* [n, ceil(K / fp8_group)] */);
+    size_t layer; /* that multiplies by these rows; the model's number of layers: the last of all */
 } skv_row_source;
 
 /*
@@ -475,6 +450,7 @@ typedef struct skv_state_layer {
     /* Value head h has key head h % n_key_heads (GGUF of qwen35); else h / (n_value / n_key). */
     bool tiled;
     size_t conv_columns, conv_taps; /* channels, and K of the convolution; 0: none */
+    size_t layer;                   /* of the model */
 } skv_state_layer;
 
 typedef struct skv_states_spec {
@@ -596,6 +572,10 @@ struct skv_backend {
     /* Tables of embeddings lie here, and `embed` reads them. Else the host writes rows by `map` (a
      * table would be a copy of the file's pages), and the functions of skv_embedding are NULL. */
     bool keeps_embeddings;
+    /* A back end of two (split/split.h): layers before this one are the first's. A slot's `sides`
+     * has bit 0 where such a layer reads it and bit 1 where another does, its pages come from that
+     * range, and no product has parts of both. 0: the back end is one. */
+    size_t first_layers;
     void (*free)(skv_backend *be);
 
     /* -- before anything is created -- */
@@ -632,6 +612,12 @@ struct skv_backend {
                               skv_page_pool **out, skv_error *err);
     /* SIZE_MAX: more than can be counted. */
     skv_bytes (*pool_bytes)(const skv_backend *be, size_t page_bytes, size_t n_pages);
+    /* The same of a back end of two, with so many pages of each range; else NULL. */
+    skv_status (*pool_create_in)(skv_backend *be, size_t page_bytes,
+                                 const size_t n_pages[SKV_PAGE_RANGES], skv_page_pool **out,
+                                 skv_error *err);
+    skv_bytes (*pool_bytes_in)(const skv_backend *be, size_t page_bytes,
+                               const size_t n_pages[SKV_PAGE_RANGES]);
     /* NULL: nothing happens. */
     void (*pool_free)(skv_backend *be, skv_page_pool *pool);
     /* Page to[i] becomes a copy of page from[i], for i < n; no page is in both lists. */

@@ -28,6 +28,8 @@ typedef struct skv_backend_options {
     size_t ordinal;                     /* which device of its kind, from 0; "cpu" is one */
     bool f32;                           /* keys and values are: activations are too */
     bool untimed;                       /* NULL: the level's usual one */
+    size_t first_layers; /* only layers before it are the device's, and others the processor's; 0:
+                          * all are the device's */
 } skv_backend_options;
 
 /** SKV_UNSUPPORTED: there is no such device, or it cannot be used here. */

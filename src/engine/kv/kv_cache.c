@@ -207,22 +207,30 @@ static size_t bundle_needs(const skv_kv_cache *cache, size_t bundle, size_t n)
            skv_kv_cache_shared_pages(cache, bundle, have.least / SKV_PAGE_ROWS, n_pages);
 }
 
-size_t skv_kv_cache_needs(const skv_kv_cache *cache, size_t n_rows)
+/* By the range that they come from; n_rows is more than the cache has. */
+static void count_needs(const skv_kv_cache *cache, size_t n_rows, size_t needs[SKV_PAGE_RANGES])
 {
     const skv_kv_layout *layout = cache->layout;
-    size_t needs = 0, n_back = 0;
-    if (n_rows <= cache->n_rows) return 0;
-    size_t more = n_rows - cache->n_rows;
+    const size_t more = n_rows - cache->n_rows;
+    size_t n_back[SKV_PAGE_RANGES] = {0};
     /* Bundles are alike until rows are evicted. */
-    if (!cache->kept && layout->window == 0) {
-        return layout->n_bundles * bundle_needs(cache, 0, more);
-    }
+    const bool alike = !cache->kept && layout->window == 0;
+    const size_t each = alike && layout->n_bundles > 0 ? bundle_needs(cache, 0, more) : 0;
     for (size_t b = 0; b < layout->n_bundles; b++) {
+        const skv_page_range r = skv_kv_layout_range(layout, b);
+        needs[r] += alike ? each : bundle_needs(cache, b, more);
+        if (alike) continue;
         const size_t n_front = front_pages(cache, b);
-        needs += bundle_needs(cache, b, more);
-        n_back += n_front - skv_kv_cache_shared_pages(cache, b, 0, n_front);
+        n_back[r] += n_front - skv_kv_cache_shared_pages(cache, b, 0, n_front);
     }
-    return needs - skv_min_size(needs, n_back);
+    for (size_t r = 0; r < SKV_PAGE_RANGES; r++) needs[r] -= skv_min_size(needs[r], n_back[r]);
+}
+
+size_t skv_kv_cache_needs(const skv_kv_cache *cache, size_t n_rows)
+{
+    size_t needs[SKV_PAGE_RANGES] = {0};
+    if (n_rows > cache->n_rows) count_needs(cache, n_rows, needs);
+    return needs[SKV_PAGES_FIRST] + needs[SKV_PAGES_BOTH] + needs[SKV_PAGES_SECOND];
 }
 
 void skv_kv_cache_drop_pages(skv_kv_cache *cache, size_t bundle, size_t first, size_t end)
@@ -314,10 +322,12 @@ skv_status skv_kv_cache_grow(skv_kv_cache *cache, size_t n_rows, skv_error *err)
     SKV_REQUIRE(skv_kv_pages_for(skv_kv_cache_most_rows(cache) + more) <= max_pages, err, SKV_FULL,
                 "kv cache: %zu rows, this sequence was made for %zu", n_rows,
                 max_pages * SKV_PAGE_ROWS);
-    size_t needs = skv_kv_cache_needs(cache, n_rows);
-    SKV_REQUIRE(needs <= skv_kv_store_free_pages(cache->store), err, SKV_FULL,
-                "kv cache: %zu pages are needed, %zu of %zu are free", needs,
-                skv_kv_store_free_pages(cache->store), skv_kv_store_pages(cache->store));
+    size_t needs[SKV_PAGE_RANGES] = {0};
+    count_needs(cache, n_rows, needs);
+    SKV_REQUIRE(skv_kv_store_has(cache->store, needs), err, SKV_FULL,
+                "kv cache: %zu pages are needed, %zu of %zu are free",
+                skv_kv_cache_needs(cache, n_rows), skv_kv_store_free_pages(cache->store),
+                skv_kv_store_pages(cache->store));
     copies list;
     list.n = 0;
     drop_front(cache);

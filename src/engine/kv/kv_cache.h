@@ -27,13 +27,15 @@
 typedef struct skv_kv_slot {
     size_t n_heads;
     size_t head_dim;
-    size_t window; /* rows that a query sees, its own included; 0: all */
+    size_t window;       /* rows that a query sees, its own included; 0: all */
+    unsigned char sides; /* skv_slots_spec.sides */
 } skv_kv_slot;
 
 /* A track of a layout. */
 typedef struct skv_kv_track {
     size_t head_dim;
     bool windowed;
+    unsigned char sides;
     size_t i_head, n_heads; /* in its slot, of as many */
     size_t bundle;
     size_t place; /* tracks before it in a page */
@@ -66,7 +68,11 @@ void skv_kv_layout_release(skv_kv_layout *layout);
 SKV_MUST_CHECK skv_status skv_kv_layout_bind(skv_kv_layout *layout, skv_kv_store *store,
                                              size_t max_rows, skv_error *err);
 size_t skv_kv_layout_tracks(const skv_kv_layout *layout);
-/** The memory node for the page of a bundle with rows [64 i, 64 i + 64): that of its first head. */
+/** The range that the pages of a bundle come from; always SKV_PAGES_BOTH where a back end is one.
+ */
+skv_page_range skv_kv_layout_range(const skv_kv_layout *layout, size_t bundle);
+/** The memory node for the page of a bundle with rows [64 i, 64 i + 64): that of its first head. Of
+ * a store that is apart, the range. */
 size_t skv_kv_layout_node(const skv_kv_layout *layout, size_t bundle, size_t i);
 /** No bundle has tracks of two slots. */
 bool skv_kv_layout_slots_apart(const skv_kv_layout *layout);
@@ -74,6 +80,9 @@ bool skv_kv_layout_slots_apart(const skv_kv_layout *layout);
 size_t skv_kv_layout_pages(const skv_kv_layout *layout, size_t n_rows);
 /** The same for n_rows rows of at most n_caches caches together; 0: of any number. */
 size_t skv_kv_layout_all_pages(const skv_kv_layout *layout, size_t n_rows, size_t n_caches);
+/** Adds these to a number for each range. */
+void skv_kv_layout_add_pages(const skv_kv_layout *layout, size_t n_rows, size_t n_caches,
+                             size_t n_pages[SKV_PAGE_RANGES]);
 
 typedef struct skv_kv_cache {
     skv_kv_store *store;         /* borrowed */

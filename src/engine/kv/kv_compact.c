@@ -35,11 +35,12 @@ static void add_evict_needs(const skv_kv_cache *cache, size_t bundle, size_t n, 
 
 size_t skv_kv_cache_evict_needs(const skv_kv_cache *cache, size_t n)
 {
-    evict_needs needs = {0};
+    evict_needs needs[SKV_PAGE_RANGES] = {{0}};
     for (size_t b = 0; b < cache->layout->n_bundles; b++) {
-        add_evict_needs(cache, b, skv_min_size(n, skv_kv_cache_bundle_rows(cache, b).most), &needs);
+        add_evict_needs(cache, b, skv_min_size(n, skv_kv_cache_bundle_rows(cache, b).most),
+                        &needs[skv_kv_layout_range(cache->layout, b)]);
     }
-    return needs.most;
+    return needs[SKV_PAGES_FIRST].most + needs[SKV_PAGES_BOTH].most + needs[SKV_PAGES_SECOND].most;
 }
 
 enum { JOBS = 64 }; /* at a time */
@@ -127,8 +128,9 @@ static void compact_bundles(skv_kv_cache *cache, size_t first, size_t end,
     c.n_jobs = 0;
     for (size_t b = first, settled = first; b < end;) {
         for (; b < end; b++) {
+            const skv_page_range range = skv_kv_layout_range(cache->layout, b);
             if (b > settled && skv_kv_cache_shared_pages(cache, b, 0, pages_after(&c, b)) >
-                                   skv_kv_store_free_pages(cache->store))
+                                   skv_kv_store_free_in(cache->store, range))
                 break;
             list_bundle(&c, b);
         }
@@ -202,14 +204,16 @@ static void take_lists(skv_kv_cache *cache, const new_lists *lists)
 skv_status skv_kv_cache_evict(skv_kv_cache *cache, const skv_kv_choice *choice, skv_error *err)
 {
     const size_t n_bundles = cache->layout->n_bundles;
-    evict_needs needs = {0};
+    evict_needs needs[SKV_PAGE_RANGES] = {{0}};
     if (keeps_all(cache, choice)) return SKV_OK;
     for (size_t b = 0; b < n_bundles; b++) {
-        add_evict_needs(cache, b, skv_kv_layout_most(cache->layout, b, choice->n), &needs);
+        add_evict_needs(cache, b, skv_kv_layout_most(cache->layout, b, choice->n),
+                        &needs[skv_kv_layout_range(cache->layout, b)]);
     }
-    SKV_REQUIRE(needs.most <= skv_kv_store_free_pages(cache->store), err, SKV_FULL,
+    const size_t most[SKV_PAGE_RANGES] = {needs[0].most, needs[1].most, needs[2].most};
+    SKV_REQUIRE(skv_kv_store_has(cache->store, most), err, SKV_FULL,
                 "kv cache: %zu pages are needed to keep rows apart from others', %zu are free",
-                needs.most, skv_kv_store_free_pages(cache->store));
+                most[0] + most[1] + most[2], skv_kv_store_free_pages(cache->store));
     new_lists lists;
     SKV_TRY(make_lists(&lists, cache->layout, choice, err));
     for (size_t t = 0; t < lists.n_tracks; t++) note_kept(&lists, t, cache, t, choice);
@@ -245,14 +249,15 @@ skv_status skv_kv_cache_spread(skv_kv_cache *cache, const skv_kv_cache *from, co
                                const skv_kv_choice *choice, skv_error *err)
 {
     const skv_kv_layout *layout = from->layout;
-    size_t needs = 0, t = 0;
+    size_t needs[SKV_PAGE_RANGES] = {0}, t = 0;
     assert(cache->n_rows == 0 && cache->layout->max_pages == from->layout->max_pages);
     for (size_t b = 0; b < cache->layout->n_bundles; b++) {
-        needs += skv_kv_pages_for(skv_kv_layout_most(cache->layout, b, choice->n));
+        needs[skv_kv_layout_range(cache->layout, b)] +=
+            skv_kv_pages_for(skv_kv_layout_most(cache->layout, b, choice->n));
     }
-    SKV_REQUIRE(needs <= skv_kv_store_free_pages(cache->store), err, SKV_FULL,
-                "kv cache: %zu pages are needed for rows of each query head, %zu are free", needs,
-                skv_kv_store_free_pages(cache->store));
+    SKV_REQUIRE(skv_kv_store_has(cache->store, needs), err, SKV_FULL,
+                "kv cache: %zu pages are needed for rows of each query head, %zu are free",
+                needs[0] + needs[1] + needs[2], skv_kv_store_free_pages(cache->store));
     new_lists lists;
     SKV_TRY(make_lists(&lists, cache->layout, choice, err));
     for (size_t s = 0; s < layout->n_slots; s++) {
@@ -287,13 +292,15 @@ static bundle_range bundles_of(const skv_kv_layout *layout, size_t slot)
 skv_status skv_kv_cache_open_slot(skv_kv_cache *cache, size_t slot, size_t n_rows, skv_error *err)
 {
     const bundle_range r = bundles_of(cache->layout, slot);
-    size_t needs = (r.end - r.first) * skv_kv_pages_for(n_rows);
+    const size_t needs = (r.end - r.first) * skv_kv_pages_for(n_rows);
+    const skv_page_range range =
+        needs == 0 ? SKV_PAGES_BOTH : skv_kv_layout_range(cache->layout, r.first);
+    const size_t n_free = skv_kv_store_free_in(cache->store, range);
     assert(skv_kv_layout_slots_apart(cache->layout));
     assert(cache->n_rows == 0 && skv_kv_pages_for(n_rows) <= cache->layout->max_pages);
-    SKV_REQUIRE(needs <= skv_kv_store_free_pages(cache->store), err, SKV_FULL,
+    SKV_REQUIRE(needs <= n_free, err, SKV_FULL,
                 "kv cache: %zu pages are needed for %zu rows of one layer, %zu of %zu are free",
-                needs, n_rows, skv_kv_store_free_pages(cache->store),
-                skv_kv_store_pages(cache->store));
+                needs, n_rows, n_free, skv_kv_store_pages(cache->store));
     for (size_t b = r.first; b < r.end; b++)
         skv_kv_cache_take_pages(cache, b, 0, skv_kv_pages_for(n_rows));
     return SKV_OK;

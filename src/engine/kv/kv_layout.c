@@ -8,7 +8,7 @@
 
 static bool alike(const skv_kv_track *a, const skv_kv_track *b)
 {
-    return a->head_dim == b->head_dim && a->windowed == b->windowed;
+    return a->head_dim == b->head_dim && a->windowed == b->windowed && a->sides == b->sides;
 }
 
 /* Gives track t a place in the bundle of the last track that is alike, where a page has room for
@@ -50,6 +50,7 @@ static void lay_out(skv_kv_layout *layout, const skv_kv_slot *slots)
         for (size_t t = first; t < layout->track0[s + 1]; t++) {
             layout->tracks[t] = (skv_kv_track){.head_dim = slots[s].head_dim,
                                                .windowed = slots[s].window > 0,
+                                               .sides = slots[s].sides,
                                                .i_head = t - first,
                                                .n_heads = slots[s].n_heads,
                                                .next = SKV_KV_NO_TRACK};
@@ -94,6 +95,15 @@ size_t skv_kv_layout_tracks(const skv_kv_layout *layout)
     return layout->track0[layout->n_slots];
 }
 
+skv_page_range skv_kv_layout_range(const skv_kv_layout *layout, size_t bundle)
+{
+    switch (layout->tracks[layout->first[bundle]].sides) {
+    case 1: return SKV_PAGES_FIRST;
+    case 2: return SKV_PAGES_SECOND;
+    default: return SKV_PAGES_BOTH;
+    }
+}
+
 static size_t offset_of(const skv_kv_track *track, skv_kv_type type)
 {
     return track->place * skv_kv_page_bytes(type, track->head_dim);
@@ -115,11 +125,19 @@ skv_status skv_kv_layout_bind(skv_kv_layout *layout, skv_kv_store *store, size_t
                     n_entries < SIZE_MAX / sizeof(void *),
                 err, SKV_RANGE, "kv cache: %zu rows are too many", max_rows);
     skv_track_spec *tracks = skv_alloc(skv_max_size(1, n_tracks), sizeof *tracks);
-    SKV_REQUIRE(tracks, err, SKV_MEMORY, "kv cache: no memory for %zu heads", n_tracks);
+    unsigned char *sides = skv_alloc_zero(skv_max_size(1, layout->n_slots), 1);
+    if (!tracks || !sides) {
+        skv_free(tracks);
+        skv_free(sides);
+        return skv_fail(err, SKV_MEMORY, "kv cache: no memory for %zu heads", n_tracks);
+    }
     const skv_kv_type type = skv_kv_store_type(store);
     for (size_t t = 0; t < n_tracks; t++) {
         const skv_kv_track *track = &layout->tracks[t];
         tracks[t] = (skv_track_spec){track->bundle, offset_of(track, type), track->head_dim};
+    }
+    for (size_t s = 0; s < layout->n_slots; s++) {
+        if (layout->track0[s] < n_tracks) sides[s] = layout->tracks[layout->track0[s]].sides;
     }
     const skv_slots_spec spec = {.pool = skv_kv_store_pool(store),
                                  .type = type,
@@ -127,10 +145,12 @@ skv_status skv_kv_layout_bind(skv_kv_layout *layout, skv_kv_store *store, size_t
                                  .n_bundles = layout->n_bundles,
                                  .track0 = layout->track0,
                                  .tracks = tracks,
-                                 .max_pages = max_pages};
+                                 .max_pages = max_pages,
+                                 .sides = sides};
     skv_backend *be = skv_kv_store_backend(store);
     const skv_status status = be->slots_create(be, &spec, &layout->slots, err);
     skv_free(tracks);
+    skv_free(sides);
     if (status != SKV_OK) return skv_fail_within(err, status, "kv cache");
     layout->store = store;
     layout->max_pages = max_pages;
@@ -139,6 +159,7 @@ skv_status skv_kv_layout_bind(skv_kv_layout *layout, skv_kv_store *store, size_t
 
 size_t skv_kv_layout_node(const skv_kv_layout *layout, size_t bundle, size_t i)
 {
+    if (skv_kv_store_is_apart(layout->store)) return skv_kv_layout_range(layout, bundle);
     const skv_kv_track *track = &layout->tracks[layout->first[bundle]];
     const size_t n_nodes = skv_kv_store_nodes(layout->store);
     return skv_node_of_head(track->i_head, track->n_heads, i, n_nodes);
@@ -155,15 +176,24 @@ bool skv_kv_layout_slots_apart(const skv_kv_layout *layout)
     return true;
 }
 
-size_t skv_kv_layout_all_pages(const skv_kv_layout *layout, size_t n_rows, size_t n_caches)
+void skv_kv_layout_add_pages(const skv_kv_layout *layout, size_t n_rows, size_t n_caches,
+                             size_t n_pages[SKV_PAGE_RANGES])
 {
-    const size_t n_pages = skv_kv_pages_for(n_rows),
-                 n_windowed = layout->n_bundles - layout->n_full;
-    if (layout->step_rows == 0 || n_caches == 0) return layout->n_bundles * n_pages;
+    const size_t n_all = skv_kv_pages_for(n_rows);
+    const bool all = layout->step_rows == 0 || n_caches == 0;
     /* A step sees so far back, and pages go back whole. */
     const size_t ring = layout->window + SKV_KV_SLACK + SKV_PAGE_ROWS + layout->step_rows;
-    const size_t n_seen = skv_min_size(n_pages, n_caches * skv_kv_pages_for(ring));
-    return layout->n_full * n_pages + n_windowed * n_seen;
+    const size_t n_seen = all ? n_all : skv_min_size(n_all, n_caches * skv_kv_pages_for(ring));
+    for (size_t b = 0; b < layout->n_bundles; b++) {
+        n_pages[skv_kv_layout_range(layout, b)] += b < layout->n_full ? n_all : n_seen;
+    }
+}
+
+size_t skv_kv_layout_all_pages(const skv_kv_layout *layout, size_t n_rows, size_t n_caches)
+{
+    size_t n[SKV_PAGE_RANGES] = {0};
+    skv_kv_layout_add_pages(layout, n_rows, n_caches, n);
+    return n[SKV_PAGES_FIRST] + n[SKV_PAGES_BOTH] + n[SKV_PAGES_SECOND];
 }
 
 size_t skv_kv_layout_pages(const skv_kv_layout *layout, size_t n_rows)

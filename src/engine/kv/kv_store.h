@@ -19,12 +19,21 @@ typedef struct skv_kv_store skv_kv_store;
 
 SKV_MUST_CHECK skv_status skv_kv_store_create(skv_backend *be, skv_kv_type type, size_t page_bytes,
                                               size_t n_pages, skv_kv_store **out, skv_error *err);
+/** The same for a back end of two: page numbers of a range follow those of the range before. */
+SKV_MUST_CHECK skv_status skv_kv_store_create_in(skv_backend *be, skv_kv_type type,
+                                                 size_t page_bytes,
+                                                 const size_t n_pages[SKV_PAGE_RANGES],
+                                                 skv_kv_store **out, skv_error *err);
 void skv_kv_store_free(skv_kv_store *store);
+/** Bytes of a store's pages. */
+skv_bytes skv_kv_store_bytes(const skv_backend *be, size_t page_bytes,
+                             const size_t n_pages[SKV_PAGE_RANGES]);
 
 /** A page with one reference, or SKV_KV_NO_PAGE when none is free: the first one in memory that was
  * used before, else the first that never was. */
 uint32_t skv_kv_page_take(skv_kv_store *store);
-/** The same of those on a memory node; where it has none, of another one's. */
+/** The same of those on a memory node; where it has none, of another one's. Of a back end of two:
+ * of a skv_page_range, and of no other. */
 uint32_t skv_kv_page_take_on(skv_kv_store *store, size_t node);
 void skv_kv_page_share(skv_kv_store *store, uint32_t page);
 /** Drops one reference; the page is free again when it was the last. */
@@ -50,7 +59,14 @@ skv_page_pool *skv_kv_store_pool(const skv_kv_store *store);
 skv_kv_type skv_kv_store_type(const skv_kv_store *store);
 size_t skv_kv_store_page_bytes(const skv_kv_store *store);
 size_t skv_kv_store_pages(const skv_kv_store *store);
+/** Of several ranges, the share of all pages that is free in the range that has least: as many as
+ * caches can take that grow in all their bundles alike. */
 size_t skv_kv_store_free_pages(const skv_kv_store *store);
+/** Pages are in ranges; else the next two functions look at all of them. */
+bool skv_kv_store_is_apart(const skv_kv_store *store);
+size_t skv_kv_store_free_in(const skv_kv_store *store, skv_page_range range);
+/** Whether each range has so many. */
+bool skv_kv_store_has(const skv_kv_store *store, const size_t n_pages[SKV_PAGE_RANGES]);
 /** Memory nodes that its pages are divided among; at least 1. */
 size_t skv_kv_store_nodes(const skv_kv_store *store);
 

@@ -132,7 +132,8 @@ static skv_status place_pair(const skv_adapter *a, const skv_lora_pair *from,
     *out = (skv_adapter_pair){.place = (stack ? 0 : i) * SKV_ADAPTED_COUNT + product,
                               .part = modules[m].part + 2 * group,
                               .n = N,
-                              .rank = ta->dims[0]};
+                              .rank = ta->dims[0],
+                              .layer = i};
     out->column = column_of(c, i, product, out->part);
     return SKV_OK;
 }
@@ -255,18 +256,19 @@ static void read_scaled(const void *ctx, size_t row0, size_t n, float *out)
     for (size_t i = 0; from->scale != 1.0F && i < n_all; i++) out[i] *= from->scale;
 }
 
-static skv_linear_spec spec_of(const skv_tensor *t, skv_weight_type type, skv_row_source *part)
+static skv_linear_spec spec_of(const skv_tensor *t, size_t layer, skv_weight_type type,
+                               skv_row_source *part)
 {
-    *part = (skv_row_source){.n_rows = t->dims[0], .quantised = t->name};
+    *part = (skv_row_source){.n_rows = t->dims[0], .quantised = t->name, .layer = layer};
     return (skv_linear_spec){.type = type, .parts = part, .n_parts = 1, .K = t->dims[1]};
 }
 
-static skv_status load_matrix(skv_adapters *set, const skv_tensor *t, float scale, skv_linear **out,
-                              skv_error *err)
+static skv_status load_matrix(skv_adapters *set, const skv_tensor *t, size_t layer, float scale,
+                              skv_linear **out, skv_error *err)
 {
     const scaled_rows rows = {t, scale};
     skv_row_source part;
-    const skv_linear_spec spec = spec_of(t, set->type, &part);
+    const skv_linear_spec spec = spec_of(t, layer, set->type, &part);
     part.read = read_scaled;
     part.ctx = &rows;
     SKV_TRY(skv_tensor_check(t, err));
@@ -300,10 +302,11 @@ skv_bytes skv_adapters_bytes(const skv_adapters *set, skv_backend *be, skv_weigh
     for (size_t i = 0; i < set->n; i++) {
         for (size_t j = 0; j < set->items[i].file.n_pairs; j++) {
             const skv_lora_pair *pair = &set->items[i].file.pairs[j];
+            const size_t layer = set->items[i].pairs[j].layer;
             skv_row_source part;
-            skv_linear_spec spec = spec_of(&pair->a, type, &part);
+            skv_linear_spec spec = spec_of(&pair->a, layer, type, &part);
             sum = skv_bytes_add(sum, be->linear_bytes(be, &spec));
-            spec = spec_of(&pair->b, type, &part);
+            spec = spec_of(&pair->b, layer, type, &part);
             sum = skv_bytes_add(sum, be->linear_bytes(be, &spec));
         }
     }
@@ -320,8 +323,9 @@ skv_status skv_adapters_load(skv_adapters *set, skv_backend *be, skv_weight_type
         skv_adapter *a = &set->items[i];
         for (size_t j = 0; j < a->file.n_pairs; j++) {
             const skv_lora_pair *from = &a->file.pairs[j];
-            SKV_TRY(load_matrix(set, &from->a, 1.0F, &a->pairs[j].a, err));
-            SKV_TRY(load_matrix(set, &from->b, from->scale, &a->pairs[j].b, err));
+            const size_t layer = a->pairs[j].layer;
+            SKV_TRY(load_matrix(set, &from->a, layer, 1.0F, &a->pairs[j].a, err));
+            SKV_TRY(load_matrix(set, &from->b, layer, from->scale, &a->pairs[j].b, err));
         }
         qsort(a->pairs, a->file.n_pairs, sizeof *a->pairs, by_place);
     }

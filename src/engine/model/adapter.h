@@ -30,6 +30,7 @@ typedef struct skv_adapter_pair {
     size_t part;      /* of that product */
     size_t column, n; /* columns [column, column + n) of the whole product */
     size_t rank;
+    size_t layer;
     skv_linear *a; /* [rank, K] */
     skv_linear *b; /* [n, rank], times the scale */
 } skv_adapter_pair;

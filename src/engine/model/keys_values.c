@@ -1,4 +1,5 @@
 /* Keys and values of a step: by the stack of a plan, and into the caches. See pass.h. */
+#include "base/size.h"
 #include "model/pass.h"
 
 size_t skv_pass_tracks(const skv_pass *p, size_t i)
@@ -51,10 +52,12 @@ typedef struct stack_range {
     size_t columns;
 } stack_range;
 
-/* As many layers from i on as the workspace has columns for, but one at least. */
+/* As many layers from i on as the workspace has columns for, but one at least, and of a back end of
+ * two only those of one. */
 static stack_range next_range(const skv_pass *p, size_t i, size_t end)
 {
     stack_range range = {.end = i};
+    if (i < p->be->first_layers) end = skv_min_size(end, p->be->first_layers);
     while (range.end < end) {
         size_t more = skv_pass_kv_columns(p, range.end);
         if (range.n_groups > 0 && range.columns + more > p->ws->qkv_columns) break;

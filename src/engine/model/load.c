@@ -18,6 +18,7 @@ static void set_part(skv_load_part *part, size_t i_layer, const char *what, size
     part->bias = bias;
     part->row0 = part->n_all = 0;
     part->times = 0;
+    part->layer = i_layer;
 }
 
 /* A rank's rows of a part, of which each has as many. */
@@ -225,6 +226,7 @@ static skv_status visit_embed_parts(skv_loader *ld, skv_error *err)
         parts[i].n_rows = c->per_layer;
         parts[i].row0 = i * c->per_layer;
         parts[i].n_all = c->n_layers * c->per_layer;
+        parts[i].layer = i;
     }
     skv_load_job job = {&ld->model->embed_part, NULL, parts, n, c->hidden, false,
                         SKV_CARE_8_BITS,        0,    0};
@@ -329,7 +331,8 @@ static skv_status visit_exit(skv_loader *ld, skv_error *err)
 {
     const skv_config *c = ld->config;
     skv_load_part part = {.name = "lm_head_swiftkv",
-                          .n_rows = c->exit_words > 0 ? c->exit_words : c->vocab};
+                          .n_rows = c->exit_words > 0 ? c->exit_words : c->vocab,
+                          .layer = c->n_layers};
     skv_load_job job = {.out = &ld->model->exit_head, .parts = &part, .n_parts = 1, .K = c->hidden};
     return ld->visit(ld, &job, err);
 }
@@ -368,7 +371,8 @@ static skv_status visit_products(skv_loader *ld, skv_error *err)
     SKV_TRY(visit_stack(ld, err));
     SKV_TRY(visit_embed_parts(ld, err));
     const skv_ranks_ids ids = own_ids(c, ld->options->ranks);
-    skv_load_part part = {.n_rows = ids.n, .row0 = ids.first, .n_all = c->vocab};
+    skv_load_part part = {
+        .n_rows = ids.n, .row0 = ids.first, .n_all = c->vocab, .layer = c->n_layers};
     ld->model->ids = ids;
     if (c->mtp) SKV_TRY(visit_mtp(ld, err));
     if (ld->options->prompt_only || ld->options->borrows) return SKV_OK;
@@ -438,7 +442,10 @@ static skv_status count_bytes(skv_loader *ld, const skv_load_job *job, skv_error
 {
     skv_row_source *sources = skv_alloc_zero(job->n_parts, sizeof *sources);
     SKV_REQUIRE(sources, err, SKV_MEMORY, "weights: no memory");
-    for (size_t i = 0; i < job->n_parts; i++) sources[i].n_rows = job->parts[i].n_rows;
+    for (size_t i = 0; i < job->n_parts; i++) {
+        sources[i].n_rows = job->parts[i].n_rows;
+        sources[i].layer = job->parts[i].layer;
+    }
     skv_weight_type type = choose_type(ld, job, sources);
     skv_linear_spec spec = {type, sources, job->n_parts, job->K, job->paired};
     ld->bytes_all = skv_bytes_add(ld->bytes_all, ld->be->linear_bytes(ld->be, &spec));
@@ -542,7 +549,8 @@ static skv_status load_product(skv_loader *ld, const skv_load_job *job, skv_erro
                                       .n_rows = job->parts[i].n_rows,
                                       .bias = data[i].bias,
                                       .read_codes = skv_matrix_read_codes,
-                                      .read_fp8 = skv_matrix_read_fp8};
+                                      .read_fp8 = skv_matrix_read_fp8,
+                                      .layer = job->parts[i].layer};
         const skv_tensor *t = data[i].matrix.tensor;
         if (t && skv_tensor_is_quantised(t)) sources[i].quantised = t->name;
     }

@@ -21,6 +21,7 @@ typedef struct skv_load_part {
     bool bias;
     size_t row0, n_all; /* its rows begin at row0 of the tensor's n_all; 0, 0: they are all */
     double times;       /* its weights are multiplied by it; 0: by 1 */
+    size_t layer;       /* skv_row_source.layer */
 } skv_load_part;
 
 typedef struct skv_load_job {

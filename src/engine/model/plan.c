@@ -30,6 +30,13 @@ static void find_boundaries(skv_plan *plan)
     }
 }
 
+/* Bit of skv_slots_spec.sides. */
+static unsigned char side_of(const skv_plan *plan, size_t i)
+{
+    if (plan->first_layers == 0) return 0;
+    return i < plan->first_layers ? 1 : 2;
+}
+
 static skv_status lay_out_slots(skv_plan *plan, const skv_config *config, skv_error *err)
 {
     size_t n_slots = 0;
@@ -47,7 +54,8 @@ static skv_status lay_out_slots(skv_plan *plan, const skv_config *config, skv_er
         const bool all = shape->window == 0 || (slot->n_heads > 0 && slot->window == 0);
         *slot = (skv_kv_slot){.n_heads = plan->by_query_head ? shape->n_heads : shape->n_kv_heads,
                               .head_dim = skv_config_head_dim(config, i),
-                              .window = all ? 0 : skv_max_size(slot->window, shape->window)};
+                              .window = all ? 0 : skv_max_size(slot->window, shape->window),
+                              .sides = slot->sides | side_of(plan, i)};
     }
     skv_status status = skv_kv_layout_init(&plan->layout, slots, n_slots, err);
     skv_free(slots);
@@ -93,6 +101,7 @@ skv_status skv_plan_spread(skv_plan *plan, const skv_plan *from, const skv_confi
     SKV_TRY(take_layers(plan, from->n_layers, from->skip, err));
     memcpy(plan->layers, from->layers, from->n_layers * sizeof *plan->layers);
     plan->by_query_head = true;
+    plan->first_layers = from->first_layers;
     find_boundaries(plan);
     SKV_TRY(lay_out_slots(plan, config, err));
     plan->layout.step_rows = from->layout.step_rows;
@@ -107,7 +116,8 @@ void skv_plan_state_layers(const skv_plan *plan, const skv_config *config, skv_s
         skv_state_layer *layer = &layers[plan->layers[i].state];
         *layer = (skv_state_layer){.kind = SKV_SCAN_NONE,
                                    .conv_columns = skv_config_conv_columns(config, i),
-                                   .conv_taps = m->conv_rows};
+                                   .conv_taps = m->conv_rows,
+                                   .layer = i};
         if (config->layers[i].mixer == SKV_MIXER_CONV) continue;
         layer->kind =
             config->layers[i].mixer == SKV_MIXER_DELTA ? SKV_SCAN_GATED_DELTA : SKV_SCAN_MAMBA2;
@@ -117,6 +127,19 @@ void skv_plan_state_layers(const skv_plan *plan, const skv_config *config, skv_s
         layer->value_dim = m->value_dim;
         layer->tiled = m->tiled;
     }
+}
+
+skv_status skv_plan_divide(skv_plan *plan, const skv_config *config, size_t first_layers,
+                           skv_error *err)
+{
+    if (plan->first_layers == first_layers) return SKV_OK;
+    assert(!plan->layout.slots);
+    const size_t step_rows = plan->layout.step_rows;
+    skv_kv_layout_release(&plan->layout);
+    plan->first_layers = first_layers;
+    SKV_TRY(lay_out_slots(plan, config, err));
+    plan->layout.step_rows = step_rows;
+    return SKV_OK;
 }
 
 void skv_plan_release(skv_plan *plan)

@@ -55,6 +55,7 @@ typedef struct skv_plan {
     size_t stack_boundary; /* kv_boundary of the layers with STACK; n_layers: there are none */
     bool by_query_head;    /* the cache has a track for each query head, not for each KV head */
     bool skip;             /* false: every row runs every layer (likelihoods; the proof) */
+    size_t first_layers;   /* skv_backend.first_layers, by which slots have their sides */
 } skv_plan;
 
 /* Fills layers [L], zeroed, for a model. */
@@ -70,6 +71,9 @@ SKV_MUST_CHECK skv_status skv_plan_init(skv_plan *plan, const skv_config *config
 /** The same plan for caches with a track for each query head. */
 SKV_MUST_CHECK skv_status skv_plan_spread(skv_plan *plan, const skv_plan *from,
                                           const skv_config *config, skv_error *err);
+/** The slots of a back end of two, before the layout is bound; 0: of another. */
+SKV_MUST_CHECK skv_status skv_plan_divide(skv_plan *plan, const skv_config *config,
+                                          size_t first_layers, skv_error *err);
 void skv_plan_release(skv_plan *plan);
 /** Bytes of a page for the plans of a model: rows of its largest heads, or of as many smaller ones
  * as a layout puts beside each other. */
