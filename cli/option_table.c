@@ -543,6 +543,9 @@ static const cli_option rows[] = {
     OPTION(RUNS, "--gpus", "N", SIZE, gpus, 1, SKV_RANKS_THREADS_MAX,
            .help =
                "with --device cuda: GPUs of this machine that hold a part of the model each (1)"),
+    OPTION(RUNS, "--sums", "auto|nccl|copies", PARSED, sums, .parse = cli_parse_sums,
+           .help = "with --gpus: how the GPUs add up their parts; copies: in the order of GPUs, to "
+                   "the bits of the processor's sum; auto: nccl where it is installed"),
     OPTION(RUNS | ON(TUNE) | ON(TRANSFORM), "--cpu",
            "best|ref|avx2|avxvnni|avx512|amx|amx-strided|amx-paired|amx-few|amx-whole|"
            "amx-attention|amx-q|neon",

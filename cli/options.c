@@ -156,6 +156,9 @@ static int check_load(const cli_options *o)
 
 static int check_gpus(const cli_options *o)
 {
+    if (o->gpus < 2 && o->sums != SKV_SUMS_AUTO) {
+        return cli_usage("--sums %s: of several GPUs, like --gpus 2", skv_sums_name(o->sums));
+    }
     if (o->gpus < 2 || (o->device && strcmp(o->device, "cpu") != 0)) return CLI_DONE;
     return cli_usage("--gpus %zu: needs a device that is not the processor, like --device cuda",
                      o->gpus);

@@ -449,6 +449,8 @@ static skv_status prepare(skv_engine *e, const char *preset, skv_error *err)
     SKV_TRY(skv_pool_create(e->options.threads, &e->pool, err));
     const skv_backend_options backend = {.device = e->options.device,
                                          .ordinal = e->options.team ? e->options.team->device : 0,
+                                         .several = e->ranks && e->options.team->one_memory,
+                                         .sums = e->options.sums,
                                          .threads = e->pool,
                                          .level = e->level,
                                          .form = e->form,

@@ -589,10 +589,13 @@ typedef struct skv_backend_shape {
 } skv_backend_shape;
 
 struct skv_backend {
-    const char *name;  /* of the device: "cpu" */
-    const char *level; /* of its kernels: "avx512" */
-    const char *form;  /* of their products: "amx-paired"; NULL: they have but one */
-    unsigned promises; /* SKV_PROMISE_* */
+    const char *name;        /* of the device: "cpu" */
+    const char *level;       /* of its kernels: "avx512" */
+    const char *form;        /* of their products: "amx-paired"; NULL: they have but one */
+    const char *capability;  /* of the device, a class whose members compute alike; NULL: `level` */
+    const char *activations; /* their type: "bf16"; NULL: "f32" */
+    const char *sums;        /* over ranks, how: "copies"; NULL: by the host */
+    unsigned promises;       /* SKV_PROMISE_* */
     /* Tables of embeddings lie here, and `embed` reads them. Else the host writes rows by `map`,
      * and the functions of skv_embedding are NULL: where memory is the host's, a table would only
      * be a copy of the file's pages. */
@@ -708,6 +711,9 @@ struct skv_backend {
     /* Takes the working memory of every operation below. */
     skv_status (*reserve)(skv_backend *be, const skv_backend_limits *limits, skv_error *err);
     skv_bytes (*reserve_bytes)(const skv_backend *be, const skv_backend_limits *limits);
+    /* NULL, or what each of several ranks calls once, when all are open: devices that add up by
+     * themselves agree on how. Where it fails on one rank, opening fails on all. */
+    skv_status (*join)(skv_backend *be, skv_error *err);
     /* Weights: their memory, and the packed form. */
     skv_bytes (*linear_bytes)(const skv_backend *be, const skv_linear_spec *spec);
     skv_status (*linear_create)(skv_backend *be, const skv_linear_spec *spec, skv_linear **out,
