@@ -211,12 +211,14 @@ static void their_sums_are_right(void **state)
 static void check_failure(summing as, const char *of_rank_1)
 {
     summing *ranks = run_ranks(as);
+    char of_others[160];
+    (void)snprintf(of_others, sizeof of_others, "device cuda: that of rank 1 has failed: %s",
+                   of_rank_1);
     for (size_t r = 0; r < RANKS; r++) {
         assert_int_equal(ranks[r].failed, SKV_IO);
-        assert_string_equal(ranks[r].failure.text,
-                            r == 1 ? of_rank_1 : "device cuda: that of rank 1 has failed");
+        assert_string_equal(ranks[r].failure.text, r == 1 ? of_rank_1 : of_others);
     }
-    for (size_t i = 0; i < as.fails_at; i++) compare_sums(ranks, i);
+    for (size_t i = 0; i < as.fails_at && i + 1 < CASES; i++) compare_sums(ranks, i);
     free(ranks);
 }
 
@@ -316,11 +318,10 @@ static void a_sum_that_fails_ends_a_step(void **state)
     skv_engine *two = open_on(&cases[1], "cuda", skv_ranks_threads_team(threads));
     for (size_t i = 0; i < N_PROMPT; i++) ids[i] = (int32_t)i;
     assert_int_equal(skv_score(two, ids, N_PROMPT, logprobs, NULL, &err), SKV_IO);
-    assert_string_equal(err.text, "device cuda: that of rank 1 has failed");
+    assert_non_null(strstr(err.text, "that of rank 1 has failed: ncclAllReduce of "));
     skv_engine_close(two);
-    assert_int_equal(skv_ranks_threads_end(threads, &err), SKV_IO);
+    assert_int_equal(skv_ranks_threads_end(threads, &err), SKV_OK); /* it ends with the others */
     assert_int_equal(unsetenv("SKV_FAKE_NCCL_FAILS"), 0);
-    assert_string_equal(err.text, "process 1 of 2: ncclAllReduce of 2048 floats: failed (3)");
 }
 
 /* Opens on two; returns the error. */

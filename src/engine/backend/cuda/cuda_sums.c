@@ -14,6 +14,8 @@
  *
  * Ranks of several programs add up in the memory of the host.
  */
+#include <stdio.h>
+
 #include "backend/cuda/cuda_backend.h"
 #include "base/mem.h"
 #include "skv/ranks.h"
@@ -26,19 +28,22 @@ struct skv_cuda_part {
     const skv_nccl_comm *comms; /* [ranks] of rank 0, when they meet to join */
     int ordinal, refused;       /* its device; rank 0: NCCL's reason why there are no comms */
     bool failed, has_nccl;
+    char why[128]; /* it has failed */
 };
 
 static skv_cuda_part own_part(const skv_cuda_backend *be, const float *x)
 {
-    return (skv_cuda_part){.x = x,
-                           .context = be->device.context,
-                           .written = be->sums.written,
-                           .read = be->sums.read,
-                           .comms = be->sums.comms,
-                           .ordinal = be->device.ordinal,
-                           .refused = be->sums.refused,
-                           .has_nccl = be->nccl.library,
-                           .failed = be->device.failed != SKV_OK};
+    skv_cuda_part part = {.x = x,
+                          .context = be->device.context,
+                          .written = be->sums.written,
+                          .read = be->sums.read,
+                          .comms = be->sums.comms,
+                          .ordinal = be->device.ordinal,
+                          .refused = be->sums.refused,
+                          .has_nccl = be->nccl.library,
+                          .failed = be->device.failed != SKV_OK};
+    if (part.failed) (void)snprintf(part.why, sizeof part.why, "%.120s", be->device.error.text);
+    return part;
 }
 
 /* Waits for all ranks. A device that has failed fails the step on all of them. */
@@ -50,7 +55,8 @@ static bool meet(skv_cuda_backend *be, const float *x, size_t n_summed)
     for (size_t i = 0; i < ranks->n; i++) {
         if (be->sums.parts[i].failed && be->device.failed == SKV_OK) {
             be->device.failed =
-                skv_fail(&be->device.error, SKV_IO, "device cuda: that of rank %zu has failed", i);
+                skv_fail(&be->device.error, SKV_IO, "device cuda: that of rank %zu has failed: %s",
+                         i, be->sums.parts[i].why);
         }
     }
     return true;
