@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/size.h"
 
 static uint64_t name_of(const void *thing)
 {
