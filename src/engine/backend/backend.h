@@ -589,10 +589,9 @@ struct skv_backend {
     const char *name;  /* of the device: "cpu" */
     const char *level; /* of its kernels: "avx512" */
     const char *form;  /* of their products, each choice: "amx-few, amx-q"; NULL: none */
-    const char *capability, *activations,
-        *sums;         /* "9.0", "bf16", "copies"; NULL: none, f32, host */
-    unsigned promises; /* SKV_PROMISE_* */
-    size_t n_nodes;    /* memory nodes that pages are divided among (skv_node_pages); 0: one */
+    const char *capability, *activations, *sums; /* "9.0", "bf16", "copies"; or NULL */
+    unsigned promises;                           /* SKV_PROMISE_* */
+    size_t n_nodes; /* memory nodes that pages are divided among (skv_node_pages); 0: one */
     /* Tables of embeddings lie here, and `embed` reads them. Else the host writes rows by `map` (a
      * table would be a copy of the file's pages), and the functions of skv_embedding are NULL. */
     bool keeps_embeddings;
