@@ -46,5 +46,6 @@ skv_engine_options cli_engine_options(const cli_options *options)
     out.preset_group = options->group;
     out.preset_exit_words = options->exit_words;
     out.team = options->team;
+    out.sums = options->sums;
     return out;
 }

@@ -547,6 +547,9 @@ static const cli_option rows[] = {
            1 << 20,
            .help = "with --device cuda: compute only the first N layers there, and the others on "
                    "the processor (all)"),
+    OPTION(RUNS, "--sums", "auto|nccl|copies", PARSED, sums, .parse = cli_parse_sums,
+           .help = "with --gpus: how the GPUs add up their parts; copies: in the order of GPUs, to "
+                   "the bits of the processor's sum; auto: nccl where it is installed"),
     OPTION(RUNS | ON(TUNE) | ON(TRANSFORM), "--cpu",
            "best|ref|avx2|avxvnni|avx512|amx|amx-strided|amx-paired|amx-few|amx-whole|"
            "amx-attention|amx-q|neon",

@@ -108,6 +108,11 @@ skv_status cli_parse_state(const skv_field *field, const char *text, void *out, 
     return one_of(field, text, skv_state_type_parse(text, out), err);
 }
 
+skv_status cli_parse_sums(const skv_field *field, const char *text, void *out, skv_error *err)
+{
+    return one_of(field, text, skv_sums_parse(text, out), err);
+}
+
 skv_status cli_parse_prefill(const skv_field *field, const char *text, void *out, skv_error *err)
 {
     return one_of(field, text, skv_prefill_parse(text, out), err);

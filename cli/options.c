@@ -157,6 +157,9 @@ static int check_load(const cli_options *o)
 static int check_gpus(const cli_options *o)
 {
     static const char needs[] = "needs a device that is not the processor, like --device cuda";
+    if (o->gpus < 2 && o->sums != SKV_SUMS_AUTO) {
+        return cli_usage("--sums %s: of several GPUs, like --gpus 2", skv_sums_name(o->sums));
+    }
     if (o->device && strcmp(o->device, "cpu") != 0) return CLI_DONE;
     if (o->gpus > 1) return cli_usage("--gpus %zu: %s", o->gpus, needs);
     if (o->gpu_layers == CLI_NOT_GIVEN) return CLI_DONE;

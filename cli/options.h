@@ -74,6 +74,7 @@ struct cli_options {
     const char *cpu, *device; /* device: NULL is cpu */
     size_t gpus;              /* 0: one */
     size_t gpu_layers;        /* CLI_NOT_GIVEN: all */
+    skv_sums sums;
     skv_pruning pruning;
     skv_ffn_skip ffn_skip;
     double early_exit;    /* 0: none */
@@ -211,6 +212,7 @@ skv_status cli_parse_texts(const skv_field *field, const char *text, void *out, 
 /* The library's words, and its forms of words and numbers. */
 skv_status cli_parse_weights(const skv_field *field, const char *text, void *out, skv_error *err);
 skv_status cli_parse_state(const skv_field *field, const char *text, void *out, skv_error *err);
+skv_status cli_parse_sums(const skv_field *field, const char *text, void *out, skv_error *err);
 skv_status cli_parse_kv(const skv_field *field, const char *text, void *out, skv_error *err);
 skv_status cli_parse_prefill(const skv_field *field, const char *text, void *out, skv_error *err);
 skv_status cli_parse_pruning(const skv_field *field, const char *text, void *out, skv_error *err);

@@ -261,6 +261,7 @@ void cli_json_put_traffic(skv_json_out *json, const skv_engine *engine)
     skv_json_out_put_integer(json, "sum_bytes", t.sum_bytes);
     skv_json_out_put_integer(json, "head_bytes", t.head_bytes);
     skv_json_out_put_integer(json, "told_bytes", t.told_bytes);
+    skv_json_out_put_text(json, "sums_by", t.sums_by);
     skv_json_out_close(json, '}');
 }
 

@@ -133,6 +133,7 @@ _swiftkv_values() {
     *:--kv) echo 'auto bf16 f32 int8 fp8' ;;
     *:--weights) echo 'auto file bf16 int8 int4 f32 fp8' ;;
     *:--prefill) echo 'auto full swiftkv swiftkv-full teacher kvpred merged' ;;
+    *:--sums) echo 'auto nccl copies' ;;
     *:--reasoning-format) echo 'auto none think' ;;
     *:--reranker) echo 'auto yes no' ;;
     *:--cpu) echo 'best ref avx2 avxvnni avx512 amx amx-strided amx-paired amx-few amx-whole amx-attention amx-q neon' ;;

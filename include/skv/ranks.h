@@ -2,7 +2,8 @@
  * One model on several processes or GPUs (tensor parallel). Each of them, a rank, holds a part of
  * every matrix and of the KV cache: rows of q|k|v and gate|up, columns of o and down, KV heads, and
  * ids of the vocabulary. After o and after down the results are added up over all ranks, in the
- * order of ranks, so the same number of ranks gives the same bits.
+ * order of ranks, so the same number of ranks gives the same bits. NCCL has an order of its own
+ * (skv_engine_options.sums).
  *
  * Rank 0 uses engines and sequences as usual; it only sets skv_engine_options.team. The other ranks
  * call skv_ranks_follow, which opens the same engines and mirrors the operations of rank 0. Files
@@ -49,6 +50,7 @@ typedef struct skv_ranks_traffic {
     uint64_t head_bytes; /* logits, to rank 0 */
     uint64_t told_bytes; /* commands of rank 0 */
     uint64_t n_sums;
+    const char *sums_by; /* "host", "copies" or "nccl" */
 } skv_ranks_traffic;
 
 /** Counted by rank 0. */

@@ -66,16 +66,23 @@ typedef enum skv_prefill {
     SKV_PREFILL_MERGED        /* Merge-all-Layers: one KV slot for all layers; for timing only */
 } skv_prefill;
 
+/* How several GPUs of one program add up. COPIES: each GPU copies the others' parts and adds them
+ * up in the order of ranks, to the bits of the host's sum. NCCL: libnccl does, in an order of its
+ * own, and sends less. AUTO: NCCL where it is installed. */
+typedef enum skv_sums { SKV_SUMS_AUTO, SKV_SUMS_NCCL, SKV_SUMS_COPIES } skv_sums;
+
 /* The names that the command line uses ("bf16", "swiftkv-full"). *_name returns NULL for a value
  * out of range, *_parse returns false for an unknown name. */
 SKV_API const char *skv_weights_name(skv_weights value);
 SKV_API const char *skv_kv_name(skv_kv value);
 SKV_API const char *skv_state_type_name(skv_state_type value);
 SKV_API const char *skv_prefill_name(skv_prefill value);
+SKV_API const char *skv_sums_name(skv_sums value);
 SKV_API bool skv_weights_parse(const char *name, skv_weights *value);
 SKV_API bool skv_kv_parse(const char *name, skv_kv *value);
 SKV_API bool skv_state_type_parse(const char *name, skv_state_type *value);
 SKV_API bool skv_prefill_parse(const char *name, skv_prefill *value);
+SKV_API bool skv_sums_parse(const char *name, skv_sums *value);
 
 /* Token pruning, a baseline for comparison: docs/reference/kvpred.md. */
 typedef enum skv_prune {
@@ -165,6 +172,7 @@ typedef struct skv_engine_options {
      * The memory figures are those of this process. NULL, or a team of one: the whole model is
      * here. */
     const skv_team *team;
+    skv_sums sums; /* of ranks that are GPUs of this program */
     /* Bytes of weights, KV cache and workspace, of a device's own memory if it has some; 0: all
      * that is available. */
     size_t memory_max;

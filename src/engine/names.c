@@ -9,6 +9,7 @@ static const char *const kv_names[] = {"auto", "f32", "bf16", "fp8", "int8"};
 static const char *const state_names[] = {"f32", "bf16"};
 static const char *const prefill_names[] = {"auto",    "full",   "swiftkv", "swiftkv-full",
                                             "teacher", "kvpred", "merged"};
+static const char *const sums_names[] = {"auto", "nccl", "copies"};
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 
@@ -42,6 +43,11 @@ const char *skv_prefill_name(skv_prefill value)
     return (unsigned)value < COUNT(prefill_names) ? prefill_names[value] : NULL;
 }
 
+const char *skv_sums_name(skv_sums value)
+{
+    return (unsigned)value < COUNT(sums_names) ? sums_names[value] : NULL;
+}
+
 bool skv_weights_parse(const char *name, skv_weights *value)
 {
     unsigned i;
@@ -71,6 +77,14 @@ bool skv_prefill_parse(const char *name, skv_prefill *value)
     unsigned i;
     if (!find_name(prefill_names, COUNT(prefill_names), name, &i)) return false;
     *value = (skv_prefill)i;
+    return true;
+}
+
+bool skv_sums_parse(const char *name, skv_sums *value)
+{
+    unsigned i;
+    if (!find_name(sums_names, COUNT(sums_names), name, &i)) return false;
+    *value = (skv_sums)i;
     return true;
 }
 

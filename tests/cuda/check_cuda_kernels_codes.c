@@ -7,14 +7,7 @@
 #include "base/size.h"
 #include "cuda_case.h"
 
-enum { CASES = 8, K_MAX = 320, FORMS = 7 };
-
-/* A matrix as the kernels take it, and its numbers. */
-typedef struct coded {
-    skv_cuda_codes at;
-    size_t N, K;
-    double *w; /* [N, K] */
-} coded;
+enum { CASES = 8, K_MAX = 320, FORMS = CUDA_CODED_FORMS };
 
 /* What of the forms is different. */
 static const struct form {
@@ -58,7 +51,7 @@ static double value_of(const struct form *f, const int8_t *levels, unsigned code
 }
 
 /* Codes [N, K], as many random bytes, and a code of which w is the value. */
-static uint8_t *random_codes(cuda_case *c, const struct form *f, coded *m)
+static uint8_t *random_codes(cuda_case *c, const struct form *f, cuda_coded *m)
 {
     const size_t row_bytes = f->kind == SKV_CUDA_CODES_4 ? m->K / 2 : m->K;
     uint8_t *codes = cuda_host(c, m->N * row_bytes);
@@ -71,11 +64,11 @@ static uint8_t *random_codes(cuda_case *c, const struct form *f, coded *m)
     return codes;
 }
 
-static coded random_coded(cuda_case *c, const struct form *f, size_t N, size_t K)
+static cuda_coded random_coded(cuda_case *c, const struct form *f, size_t N, size_t K)
 {
-    coded m = {.at = {.kind = f->kind, .bf16 = f->bf16, .zeros = f->zeros, .even = f->even},
-               .N = N,
-               .K = K};
+    cuda_coded m = {.at = {.kind = f->kind, .bf16 = f->bf16, .zeros = f->zeros, .even = f->even},
+                    .N = N,
+                    .K = K};
     const uint32_t scale_shift = f->fine ? 8 : f->group_shift;
     const size_t S = skv_ceil_div(K, (size_t)1 << scale_shift), G = K >> f->group_shift;
     int8_t levels[16];
@@ -112,16 +105,21 @@ static coded random_coded(cuda_case *c, const struct form *f, size_t N, size_t K
     return m;
 }
 
-/* Rounded to bf16, as the kernels multiply it. */
-static double rounded(double x)
+cuda_coded cuda_random_coded(cuda_case *c, size_t N, size_t K)
 {
-    return (double)skv_float_of_bf16(skv_bf16_of_float((float)x));
+    return random_coded(c, &forms[cuda_below(c, FORMS)], N, K);
+}
+
+/* Rounded to bf16, as the kernels multiply it. */
+double cuda_coded_value(const cuda_coded *m, size_t i)
+{
+    return (double)skv_float_of_bf16(skv_bf16_of_float((float)m->w[i]));
 }
 
 static void check_unpack(cuda_case *c, const struct form *f)
 {
     const size_t K = skv_round_up(1 + cuda_below(c, K_MAX), f->group_shift == 6 ? 64 : 32);
-    const coded m = random_coded(c, f, 1 + cuda_below(c, 5), K);
+    const cuda_coded m = random_coded(c, f, 1 + cuda_below(c, 5), K);
     uint16_t *y = cuda_device(c, m.N * K * sizeof *y);
     const skv_cuda_unpack_args a = {.y = y, .w = m.at, .K = (uint32_t)K};
     device_launch(SKV_CUDA_skv_unpack_rows,
@@ -140,7 +138,7 @@ static void check_few(cuda_case *c, const struct form *f)
 {
     const size_t K = skv_round_up(1 + cuda_below(c, K_MAX), f->group_shift == 6 ? 64 : 32);
     const size_t M = 1 + cuda_below(c, SKV_CUDA_FEW), N = 1 + cuda_below(c, 40);
-    const coded m = random_coded(c, f, N, K);
+    const cuda_coded m = random_coded(c, f, N, K);
     const bool add = cuda_one_in(c, 2), biased = cuda_one_in(c, 2);
     const uint32_t type = cuda_one_in(c, 2) ? SKV_CUDA_F32 : SKV_CUDA_BF16;
     const cuda_rows y = cuda_random_rows(c, type, cuda_one_in(c, 2), M, N, 1);
@@ -158,9 +156,10 @@ static void check_few(cuda_case *c, const struct form *f)
     double *want = cuda_host(c, M * N * sizeof *want);
     for (size_t i = 0; i < M * N; i++) {
         const uint16_t *row = rows + i / N * K;
-        const double *w = m.w + i % N * K;
         double sum = (biased ? (double)bias[i % N] : 0) + (add ? (double)y.host[i] : 0);
-        for (size_t k = 0; k < K; k++) sum += (double)skv_float_of_bf16(row[k]) * rounded(w[k]);
+        for (size_t k = 0; k < K; k++) {
+            sum += (double)skv_float_of_bf16(row[k]) * cuda_coded_value(&m, i % N * K + k);
+        }
         want[i] = sum;
     }
     const uint32_t n_blocks = (uint32_t)skv_ceil_div(N, SKV_CUDA_FEW_COLUMNS);

@@ -179,59 +179,110 @@ static routed random_pairs(cuda_case *c)
     return r;
 }
 
+/* What the weights are. */
+typedef enum weight_type { BF16, F32, CODES } weight_type;
+
 typedef struct product {
     routed r;
-    size_t N, K;
-    cuda_rows w, x, y; /* w: [n_experts * N, K] */
-    float *bias;       /* [n_experts, N] or NULL */
+    weight_type type;
+    size_t N, K, n_first; /* n_first: rows of the first run of codes */
+    cuda_rows w, x, y;    /* w: [n_experts * N, K] */
+    cuda_coded runs[2];   /* of all experts */
+    float *bias;          /* [n_experts, N] or NULL */
     skv_cuda_experts_args args;
-    size_t m; /* rows of a tile */
 } product;
 
-static product random_product(cuda_case *c)
+static skv_cuda_codes codes_from(const cuda_coded *m, size_t row)
 {
-    product p = {.r = random_pairs(c), .K = 8 * (1 + cuda_below(c, 40)), .m = 16};
-    const size_t n_pairs = p.r.n_rows * p.r.n_active;
-    const bool by_row = cuda_one_in(c, 2), paired = cuda_one_in(c, 2);
-    p.N = (1 + cuda_below(c, 50)) << paired;
-    if (n_pairs > 60) p.m = 64;
-    p.w = cuda_random_rows(c, SKV_CUDA_BF16, true, p.r.n_experts * p.N, p.K, 1);
-    p.x = cuda_random_rows(c, SKV_CUDA_BF16, true, by_row ? p.r.n_rows : n_pairs, p.K, 1);
-    const bool act = cuda_one_in(c, 2);
-    p.y = cuda_new_rows(c, SKV_CUDA_F32, cuda_one_in(c, 2), n_pairs, act && paired ? p.N / 2 : p.N);
-    if (cuda_one_in(c, 2)) p.bias = cuda_normals(c, p.r.n_experts * p.N, 1);
-    skv_cuda_expert *w = cuda_host(c, p.r.n_experts * sizeof *w);
-    const float *d_bias = p.bias ? cuda_upload(c, p.bias, p.r.n_experts * p.N * 4) : NULL;
-    for (size_t e = 0; e < p.r.n_experts; e++) {
-        w[e].at = (const uint16_t *)p.w.at.at + e * p.N * p.w.at.ld;
-        if (d_bias) w[e].bias = d_bias + e * p.N;
+    skv_cuda_codes c = m->at;
+    c.codes += row * c.row_bytes;
+    c.scales = (const unsigned char *)c.scales +
+               row * c.n_scales * (c.kind == SKV_CUDA_CODES_E4M3 ? 4 : 2);
+    if (c.mins) c.mins += row * c.n_scales;
+    if (c.fine) c.fine += row * c.n_fine;
+    if (c.fine_min) c.fine_min += row * c.n_fine;
+    return c;
+}
+
+/* Gate and up may have codes of different forms. */
+static void draw_codes(cuda_case *c, product *p, skv_cuda_expert *w)
+{
+    const size_t E = p->r.n_experts;
+    if (p->args.paired && cuda_one_in(c, 2)) p->n_first = p->N / 2;
+    p->runs[0] = cuda_random_coded(c, E * p->n_first, p->K);
+    if (p->n_first < p->N) p->runs[1] = cuda_random_coded(c, E * (p->N - p->n_first), p->K);
+    for (size_t e = 0; e < E; e++) {
+        w[e].runs[0] = codes_from(&p->runs[0], e * p->n_first);
+        if (p->runs[1].w) w[e].runs[1] = codes_from(&p->runs[1], e * (p->N - p->n_first));
     }
+}
+
+static void draw_weights(cuda_case *c, product *p)
+{
+    const size_t E = p->r.n_experts, size = p->type == F32 ? 4 : 2;
+    const uint32_t type = p->type == F32 ? SKV_CUDA_F32 : SKV_CUDA_BF16;
+    skv_cuda_expert *w = cuda_host(c, E * sizeof *w);
+    if (cuda_one_in(c, 2)) p->bias = cuda_normals(c, E * p->N, 1);
+    const float *d_bias = p->bias ? cuda_upload(c, p->bias, E * p->N * 4) : NULL;
+    p->args.ld_w = (uint32_t)p->K;
+    p->n_first = p->N;
+    if (p->type == CODES) {
+        draw_codes(c, p, w);
+    } else {
+        p->w = cuda_random_rows(c, type, true, E * p->N, p->K, 1);
+        p->args.ld_w = p->w.at.ld;
+    }
+    for (size_t e = 0; e < E; e++) {
+        w[e].n_first = (uint32_t)p->n_first;
+        if (p->type != CODES) {
+            w[e].at = (unsigned char *)p->w.at.at + e * p->N * p->w.at.ld * size;
+        }
+        if (d_bias) w[e].bias = d_bias + e * p->N;
+    }
+    p->args.w = cuda_upload(c, w, E * sizeof *w);
+}
+
+static product random_product(cuda_case *c, weight_type type)
+{
+    product p = {.r = random_pairs(c), .type = type, .K = 8 * (1 + cuda_below(c, 40))};
+    const size_t n_pairs = p.r.n_rows * p.r.n_active;
+    const bool by_row = cuda_one_in(c, 2), paired = cuda_one_in(c, 2), act = cuda_one_in(c, 2);
+    const uint32_t rows = type == F32 ? SKV_CUDA_F32 : SKV_CUDA_BF16;
     const uint32_t with = paired ? SKV_CUDA_CLAMPED : SKV_CUDA_RELU2;
+    p.N = (1 + cuda_below(c, 50)) << paired;
+    if (type == CODES) p.K = CUDA_CODED_GROUP * (1 + cuda_below(c, 4));
+    p.x = cuda_random_rows(c, rows, true, by_row ? p.r.n_rows : n_pairs, p.K, 1);
+    p.y = cuda_new_rows(c, SKV_CUDA_F32, cuda_one_in(c, 2), n_pairs, act && paired ? p.N / 2 : p.N);
     p.args = (skv_cuda_experts_args){.y = p.y.at,
                                      .x = p.x.at.at,
                                      .rows = by_row ? p.r.d_rows : NULL,
-                                     .w = cuda_upload(c, w, p.r.n_experts * sizeof *w),
                                      .first = p.r.d_first,
-                                     .n_experts = (uint32_t)p.r.n_experts,
+                                     .end_expert = (uint32_t)p.r.n_experts,
                                      .end = (uint32_t)n_pairs,
+                                     .n_tiles = (uint32_t)skv_ceil_div(p.N, 64),
                                      .ld_x = p.x.at.ld,
-                                     .ld_w = p.w.at.ld,
                                      .K = (uint32_t)p.K,
                                      .N = (uint32_t)p.N,
                                      .paired = paired,
-                                     .by_pair = n_pairs <= n_pairs / p.m + p.r.n_experts,
                                      .act = act ? with : (uint32_t)SKV_CUDA_NO_ACT,
                                      .limit = 7,
                                      .alpha = 1.702F};
+    draw_weights(c, &p);
     return p;
+}
+
+static double weight(const product *p, size_t expert, size_t j, size_t k)
+{
+    const size_t run = j >= p->n_first, n = run ? p->N - p->n_first : p->n_first;
+    if (p->type != CODES) return (double)p->w.host[(expert * p->N + j) * p->K + k];
+    return cuda_coded_value(&p->runs[run], (expert * n + j - run * p->n_first) * p->K + k);
 }
 
 static double dot(const product *p, size_t row, size_t expert, size_t j)
 {
     double sum = p->bias ? (double)p->bias[expert * p->N + j] : 0;
     for (size_t k = 0; k < p->K; k++) {
-        sum +=
-            (double)p->x.host[row * p->K + k] * (double)p->w.host[(expert * p->N + j) * p->K + k];
+        sum += (double)p->x.host[row * p->K + k] * weight(p, expert, j, k);
     }
     return sum;
 }
@@ -245,9 +296,62 @@ static double result(const product *p, size_t row, size_t expert, size_t j)
     return gate / (1 + exp(-(double)p->args.alpha * gate)) * (up + 1);
 }
 
-static void check_product(cuda_case *c)
+/* Tiles of m rows of the experts that the product is of. */
+static uint32_t tiles_of(product *p, size_t m)
 {
-    product p = random_product(c);
+    const size_t n_pairs = p->r.n_rows * p->r.n_active;
+    const size_t n = n_pairs / m + p->args.end_expert - p->args.first_expert;
+    p->args.by_pair = n_pairs <= n;
+    return (uint32_t)(p->args.by_pair ? n_pairs : n);
+}
+
+static void launch_tiles(product *p, size_t m)
+{
+    const device_grid grid = {p->args.n_tiles, tiles_of(p, m), 1,
+                              skv_cuda_experts_shared((uint32_t)m)};
+    device_launch(m == 16 ? SKV_CUDA_skv_experts_16 : SKV_CUDA_skv_experts_64, grid, &p->args);
+}
+
+/* Some experts after others, a tile of their weights at a time. */
+static void launch_unpacked(cuda_case *c, product *p)
+{
+    const uint32_t E = (uint32_t)p->r.n_experts, n = p->args.n_tiles;
+    p->args.unpacked = cuda_device(c, (size_t)2 * 64 * p->K * 2);
+    p->args.n_tiles = 1;
+    for (uint32_t e = 0; e < E; e += 2) {
+        p->args.first_expert = e;
+        p->args.end_expert = e + 2 < E ? e + 2 : E;
+        for (uint32_t tile = 0; tile < n; tile++) {
+            p->args.first_tile = tile;
+            const uint32_t n_rows = (p->args.end_expert - e) * 64;
+            device_launch(SKV_CUDA_skv_unpack_experts,
+                          (device_grid){n_rows, 1, 1, SKV_CUDA_UNPACK_SHARED}, &p->args);
+            launch_tiles(p, 64);
+        }
+    }
+}
+
+static void launch_product(cuda_case *c, product *p)
+{
+    const bool few = p->r.n_rows * p->r.n_active <= 60;
+    if (p->type == BF16) {
+        launch_tiles(p, few ? 16 : 64);
+    } else if (p->type == F32) {
+        const device_grid grid = {tiles_of(p, 1), (uint32_t)skv_ceil_div(p->N, 4), 1, 0};
+        device_launch(SKV_CUDA_skv_experts_exact, grid, &p->args);
+    } else if (few || cuda_one_in(c, 3)) {
+        const uint32_t columns = (uint32_t)skv_ceil_div(p->N, SKV_CUDA_FEW_COLUMNS);
+        const device_grid grid = {columns, tiles_of(p, SKV_CUDA_FEW), 1,
+                                  SKV_CUDA_EXPERTS_FEW_SHARED};
+        device_launch(SKV_CUDA_skv_experts_few, grid, &p->args);
+    } else {
+        launch_unpacked(c, p);
+    }
+}
+
+static void check_product_of(cuda_case *c, weight_type type, double most)
+{
+    product p = random_product(c, type);
     const size_t n = p.y.n, k = p.r.n_active, n_pairs = p.r.n_rows * k;
     double *want = cuda_host(c, n_pairs * n * sizeof *want);
     for (size_t j = 0; j < n_pairs; j++) {
@@ -256,11 +360,24 @@ static void check_product(cuda_case *c)
             want[place * n + i] = result(&p, p.args.rows ? j / k : place, p.r.chosen[j], i);
         }
     }
-    const size_t n_tiles = p.args.by_pair ? n_pairs : n_pairs / p.m + p.r.n_experts;
-    const device_grid grid = {(uint32_t)skv_ceil_div(p.N, 64), (uint32_t)n_tiles, 1,
-                              skv_cuda_experts_shared((uint32_t)p.m)};
-    device_launch(p.m == 16 ? SKV_CUDA_skv_experts_16 : SKV_CUDA_skv_experts_64, grid, &p.args);
-    cuda_near(c, cuda_fetch_rows(c, &p.y), want, n_pairs * n, 1e-5);
+    launch_product(c, &p);
+    cuda_near(c, cuda_fetch_rows(c, &p.y), want, n_pairs * n, most);
+}
+
+static void check_product(cuda_case *c)
+{
+    check_product_of(c, BF16, 1e-5);
+}
+
+static void check_exact(cuda_case *c)
+{
+    check_product_of(c, F32, 1e-6);
+}
+
+/* Codes that lie at the middle of two numbers of bf16 may become the other one. */
+static void check_coded(cuda_case *c)
+{
+    check_product_of(c, CODES, 2e-4);
 }
 
 /* ---- sums ---- */
@@ -296,8 +413,11 @@ static void check_mix(cuda_case *c)
 
 void check_cuda_experts(cuda_case *c)
 {
-    static void (*const checks[])(cuda_case *) = {check_choice, check_product, check_mix};
-    static const char *const names[] = {"experts", "products of experts", "mix"};
+    static void (*const checks[])(cuda_case *) = {check_choice, check_product, check_exact,
+                                                  check_coded, check_mix};
+    static const char *const names[] = {"experts", "products of experts",
+                                        "products of experts in f32",
+                                        "products of experts by codes", "mix"};
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
         for (int j = 0; j < CASES; j++) {
             c->what = names[i];

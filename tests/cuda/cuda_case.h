@@ -58,6 +58,22 @@ void cuda_near(cuda_case *c, const float *got, const double *want, size_t n, dou
 /** Nothing was wrong. */
 void cuda_none(cuda_case *c, const char *what, size_t n_wrong);
 
+/* ---- weights as codes ---- */
+
+enum { CUDA_CODED_FORMS = 7, CUDA_CODED_GROUP = 64 };
+
+/* A matrix as the kernels take it, and its numbers. */
+typedef struct cuda_coded {
+    skv_cuda_codes at;
+    size_t N, K;
+    double *w; /* [N, K] */
+} cuda_coded;
+
+/** Of a random form; K is a multiple of CUDA_CODED_GROUP. */
+cuda_coded cuda_random_coded(cuda_case *c, size_t N, size_t K);
+/** Number i of it, rounded to bf16, as the kernels multiply it. */
+double cuda_coded_value(const cuda_coded *m, size_t i);
+
 /* ---- keys and values ---- */
 
 /* The pages of a slot, in some sequences. */

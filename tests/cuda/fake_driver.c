@@ -4,9 +4,9 @@
  * pinned memory: these are done as late as a driver may, before other work of the stream or when
  * the host waits for them. It refuses what a driver would: a thread without a context, copies
  * beyond an allocation, memory of another GPU, memory that is freed twice, launches that no card
- * takes. A copy from another GPU is refused unless this stream has waited for the kernels there,
- * and so is a kernel whose memory another GPU may still read. What is not freed by the end is a
- * fault.
+ * takes. SKV_FAKE_CAPABILITY=G:C: GPU G has compute capability C, of two digits. A copy from
+ * another GPU is refused unless this stream has waited for the kernels there, and so is a kernel
+ * whose memory another GPU may still read. What is not freed by the end is a fault.
  */
 #include <pthread.h>
 #include <stdbool.h>
@@ -185,9 +185,19 @@ skv_cu_result cuDeviceGetName(char *name, int n, skv_cu_device i)
     return is_gpu(i) ? SUCCESS : INVALID_VALUE;
 }
 
+static int capability_of(skv_cu_device i)
+{
+    const char *text = getenv("SKV_FAKE_CAPABILITY");
+    char *end = NULL;
+    if (!text || strtol(text, &end, 10) != i) return 80;
+    return (int)strtol(end + 1, NULL, 10);
+}
+
 skv_cu_result cuDeviceGetAttribute(int *value, int attribute, skv_cu_device i)
 {
-    *value = attribute == SKV_CU_MAJOR        ? 8
+    const int capability = capability_of(i);
+    *value = attribute == SKV_CU_MAJOR        ? capability / 10
+             : attribute == SKV_CU_MINOR      ? capability % 10
              : attribute == SKV_CU_SHARED_MAX ? (int)SKV_CUDA_SHARED_MAX
                                               : 0;
     return is_gpu(i) ? SUCCESS : INVALID_VALUE;

@@ -204,6 +204,7 @@ class MemoryTest(CliTest):
         for device in ((), ("--device", "cpu")):
             self.refuses(2, (*words, "--gpus", 2, *device), "--gpus 2: needs a device that is not the processor")
             self.refuses(2, (*words, "--gpu-layers", 0, *device), "--gpu-layers 0: needs a device that is not the")
+        self.refuses(2, (*words, "--sums", "copies"), "--sums copies: of several GPUs, like --gpus 2")
 
     def test_report(self):
         """In a folder and by a user whose names would be seen; nothing that it tries fails, and levels agree."""

@@ -189,7 +189,7 @@ class RanksTest(unittest.TestCase):
                 "-np", "1", "--wdir", str(self.folder / "there"), *words]
         self.refused(pair, "process 1 of 2: model: ")
         shutil.copytree(MODELS / "llama3-v5", self.folder / "there" / "model")
-        self.refused(pair, "process 1 of 2 has another model, memory or processor than process 0")
+        self.refused(pair, "process 1 of 2 has another model or memory than process 0")
 
     # ------------------------------------------------------------------------------------- serving
 

@@ -18,13 +18,13 @@ prepare() {
     local dir=$1 work; work=$(mktemp -d); mkdir -p "$dir" "$work/lib" "$work/tests/data" "$work/models/mini"
     if command -v ninja > /dev/null; then export CMAKE_GENERATOR=Ninja; fi
     cmake --preset release -B build-gpu -DSKV_CUDA=ON -DSKV_TESTS=ON -DSKV_MPI=OFF -DSKV_TEST_DATA=tests/data > /dev/null
-    cmake --build build-gpu -j "$(nproc)" --target swiftkv cuda_kernels cuda_driver test_cuda_backend tool_cuda_peaks > /dev/null
-    cp build-gpu/swiftkv build-gpu/cuda_kernels.fatbin build-gpu/tests/cuda_driver build-gpu/tests/test_cuda_backend build-gpu/tests/tool_cuda_peaks "$work/"
+    cmake --build build-gpu -j "$(nproc)" --target swiftkv cuda_kernels cuda_driver test_cuda_backend test_cuda_experts tool_cuda_peaks > /dev/null
+    cp build-gpu/swiftkv build-gpu/cuda_kernels.fatbin build-gpu/tests/cuda_driver build-gpu/tests/test_cuda_backend build-gpu/tests/test_cuda_experts build-gpu/tests/tool_cuda_peaks "$work/"
     cp -r tests/data/models tests/data/lora "$work/tests/data/"; cp -r models/mini/base models/mini/kvpred "$work/models/mini/"
     cp bench/peers/torch_gpu.py "$work/"; git describe --always --dirty > "$work/commit"
-    for program in swiftkv cuda_driver test_cuda_backend tool_cuda_peaks; do ldd "$work/$program"; done |
+    for program in swiftkv cuda_driver test_cuda_backend test_cuda_experts tool_cuda_peaks; do ldd "$work/$program"; done |
         awk '/=> \//{print $3}' | grep -v -E '/(libc|libm|ld-linux)[.-]' | sort -u | xargs -I{} cp -L {} "$work/lib/"
-    strip "$work"/cuda_driver "$work"/test_cuda_backend "$work"/tool_cuda_peaks "$work"/swiftkv
+    strip "$work"/cuda_driver "$work"/test_cuda_backend "$work"/test_cuda_experts "$work"/tool_cuda_peaks "$work"/swiftkv
     tar -C "$work" -cf - . | xz -T0 -3 > "$dir/card.tar.xz"; cp "$0" "$dir/"; rm -rf "$work"; ls -la "$dir"
 }
 
@@ -65,6 +65,8 @@ piece_checks() {
         if ! grep -q 'PASSED  \] [1-9]' "$out/backend-$name.txt" "$out/backend-$name.err"; then result=wrong; fi
         row "| back end: $name | $result$(sed -n 's/^\([0-9]* .*models.*\)/: \1/p' "$out/backend-$name.txt" 2> /dev/null) |"
     done
+    result=wrong; try backend-experts 60 env SKV_CUDA_IMAGE=cuda_kernels.fatbin ./test_cuda_experts && result=right
+    row "| back end: experts | $result |"
 }
 
 piece_peaks() {

@@ -1,7 +1,6 @@
 /*
- * Where tensors live and who computes: one small table of functions.
- *
- * model/, prefill/ and engine/ call these operations and never know which back end runs them.
+ * Where tensors live and who computes: one small table of functions, which model/, prefill/ and
+ * engine/ call without knowing which back end runs them.
  *
  * MEMORY   Tensors lie in areas, and an operation names rows of one: which memory stands behind an
  *          area, and how large its elements are, only the back end knows. `map` makes rows the
@@ -16,9 +15,8 @@
  *          all sizes are checked and all memory is taken beforehand.
  *
  * STEP     A step works on T rows of any number of sequences. It is described once, before its
- * first operation: which rows go on, where they are in their sequences, how attention takes them.
- *          Operations name the step and a set of its rows. docs/explanation/backend.md says how to
- *          add a back end.
+ *          first operation: which rows go on, where they are in their sequences, how attention
+ *          takes them. Operations name the step and a set of its rows.
  */
 #ifndef SKV_BACKEND_H
 #define SKV_BACKEND_H
@@ -566,9 +564,10 @@ typedef struct skv_backend_shape {
 struct skv_backend {
     const char *name;  /* of the device: "cpu" */
     const char *level; /* of its kernels: "avx512" */
-    const char *form;  /* of their products, each choice: "amx-few, amx-q"; NULL: there is none */
-    unsigned promises; /* SKV_PROMISE_* */
-    size_t n_nodes;    /* memory nodes that pages are divided among (skv_node_pages); 0: one */
+    const char *form;  /* of their products, each choice: "amx-few, amx-q"; NULL: none */
+    const char *capability, *activations, *sums; /* "9.0", "bf16", "copies"; or NULL */
+    unsigned promises;                           /* SKV_PROMISE_* */
+    size_t n_nodes; /* memory nodes that pages are divided among (skv_node_pages); 0: one */
     /* Tables of embeddings lie here, and `embed` reads them. Else the host writes rows by `map` (a
      * table would be a copy of the file's pages), and the functions of skv_embedding are NULL. */
     bool keeps_embeddings;
@@ -693,6 +692,8 @@ struct skv_backend {
     /* Takes the working memory of every operation below. */
     skv_status (*reserve)(skv_backend *be, const skv_backend_limits *limits, skv_error *err);
     skv_bytes (*reserve_bytes)(const skv_backend *be, const skv_backend_limits *limits);
+    /* NULL, or called once on each rank when all are open: devices agree on how they add up. */
+    skv_status (*join)(skv_backend *be, skv_error *err);
     /* Weights: their memory, and the packed form. */
     skv_bytes (*linear_bytes)(const skv_backend *be, const skv_linear_spec *spec);
     skv_status (*linear_create)(skv_backend *be, const skv_linear_spec *spec, skv_linear **out,

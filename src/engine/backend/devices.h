@@ -4,6 +4,7 @@
 
 #include "backend/backend.h"
 #include "base/pool.h"
+#include "skv/skv.h"
 
 /* A kind of back end of this build. */
 typedef struct skv_backend_kind {
@@ -26,6 +27,8 @@ typedef struct skv_backend_options {
     skv_cpu_level level; /* of the processor's kernels */
     const struct skv_matmul_form *form; /* of its products; NULL: the fastest, by timing them */
     size_t ordinal;                     /* which device of its kind, from 0; "cpu" is one */
+    bool several;                       /* with others of this program it holds one model */
+    skv_sums sums;                      /* how these add up */
     bool f32;                           /* keys and values are: activations are too */
     bool untimed;                       /* NULL: the level's usual one */
     size_t first_layers; /* only layers before it are the device's, and others the processor's; 0:

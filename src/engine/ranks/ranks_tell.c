@@ -1,7 +1,10 @@
 /* Messages of rank 0: see ranks_tell.h. */
 #include "ranks/ranks_tell.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#include "base/mem.h"
 
 static uint64_t name_of(const void *thing)
 {
@@ -88,6 +91,67 @@ skv_status skv_tell_open(skv_engine *e, const char *path, bool preset, skv_error
     return skv_ranks_check(e->ranks, err);
 }
 
+/* What ranks compute with, which has to be the same on all, in words. */
+enum { FACTS = 6, FACT_ROOM = 24 };
+
+typedef struct facts {
+    char at[FACTS][FACT_ROOM];
+} facts;
+
+static const char *const fact_names[FACTS] = {"device",      "kernels", "compute capability",
+                                              "activations", "weights", "keys and values"};
+
+static facts facts_of(const skv_engine *e)
+{
+    const skv_backend *be = e->be;
+    const char *const values[FACTS] = {be->name,
+                                       be->level,
+                                       be->capability ? be->capability : "none",
+                                       be->activations ? be->activations : "f32",
+                                       skv_weights_name(e->options.weights),
+                                       skv_kv_name(e->options.kv)};
+    facts f = {{{0}}};
+    for (size_t i = 0; i < FACTS; i++) {
+        (void)snprintf(f.at[i], FACT_ROOM, "%s", values[i] ? values[i] : "none");
+    }
+    return f;
+}
+
+/* All ranks find the same first difference. */
+static skv_status compare_facts(const facts *all, size_t n, skv_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < FACTS; k++) {
+            const char *here = all[i].at[k], *first = all[0].at[k];
+            SKV_REQUIRE(strncmp(here, first, FACT_ROOM) == 0, err, SKV_UNSUPPORTED,
+                        "process %zu of %zu has %s %.23s, process 0 has %.23s", i, n, fact_names[k],
+                        here, first);
+        }
+    }
+    return SKV_OK;
+}
+
+static skv_status agree_on_facts(const skv_engine *e, skv_error *err)
+{
+    const skv_team *team = e->ranks->team;
+    const facts mine = facts_of(e);
+    facts *all = skv_alloc_zero(team->size, sizeof *all);
+    skv_status status =
+        all ? SKV_OK : skv_fail(err, SKV_MEMORY, "ranks: no memory for %zu", team->size);
+    status = skv_team_agree(team, status, err);
+    if (status == SKV_OK) status = team->gather(team->ctx, &mine, all, sizeof mine, err);
+    if (status == SKV_OK) status = compare_facts(all, team->size, err);
+    skv_free(all);
+    return status;
+}
+
+/* Back ends that add up by themselves agree on how. */
+static skv_status join(const skv_engine *e, skv_error *err)
+{
+    if (!e->be->join) return SKV_OK;
+    return skv_team_agree(e->ranks->team, e->be->join(e->be, err), err);
+}
+
 /* The values that have to be the same on all ranks. */
 static uint64_t hash_engine(const skv_engine *e)
 {
@@ -96,8 +160,6 @@ static uint64_t hash_engine(const skv_engine *e)
                             c->kv_layers, c->kv_group, c->swiftkv,  (size_t)e->options.weights};
     uint64_t hash = skv_team_hash(0, sizes, sizeof sizes);
     hash = skv_team_hash(hash, c->architecture, strlen(c->architecture));
-    hash = skv_team_hash(hash, e->be->name, strlen(e->be->name));
-    hash = skv_team_hash(hash, e->be->level, strlen(e->be->level));
     for (size_t i = 0; i < c->n_layers; i++) {
         const size_t shape[] = {c->layers[i].n_heads, c->layers[i].n_kv_heads, c->layers[i].ffn,
                                 c->layers[i].n_experts, skv_kv_store_pages(e->store)};
@@ -111,7 +173,9 @@ skv_status skv_ranks_agree(skv_engine *e, skv_status mine, skv_error *err)
     if (!e->ranks) return mine;
     const skv_team *team = e->ranks->team;
     SKV_TRY(skv_team_agree(team, mine, err));
-    SKV_TRY(skv_team_same(team, hash_engine(e), "another model, memory or processor", err));
+    SKV_TRY(agree_on_facts(e, err));
+    SKV_TRY(skv_team_same(team, hash_engine(e), "another model or memory", err));
+    SKV_TRY(join(e, err));
     e->ranks->open = true;
     return SKV_OK;
 }
@@ -124,7 +188,10 @@ void skv_tell_close(skv_engine *e)
 
 skv_ranks_traffic skv_engine_traffic(const skv_engine *e)
 {
-    return e->ranks ? e->ranks->traffic : (skv_ranks_traffic){.ranks = 1};
+    skv_ranks_traffic out = {.ranks = 1};
+    if (e->ranks) out = e->ranks->traffic;
+    out.sums_by = e->be->sums ? e->be->sums : "host";
+    return out;
 }
 
 /* ---- sequences ---- */

@@ -69,7 +69,8 @@ typedef struct skv_told_open {
 /** Of an engine that is about to open; `preset`: by the name of one. */
 SKV_MUST_CHECK skv_status skv_tell_open(skv_engine *e, const char *path, bool preset,
                                         skv_error *err);
-/** All ranks have come to the end of opening: one that failed ends it for all. */
+/** All ranks have come to the end of opening: one that failed ends it for all, and so does one that
+ * computes with another device, other kernels or other types, which the error names. */
 SKV_MUST_CHECK skv_status skv_ranks_agree(skv_engine *e, skv_status mine, skv_error *err);
 void skv_tell_close(skv_engine *e);
 

@@ -10,8 +10,9 @@
 #include "base/mem.h"
 #include "base/system.h"
 
-/* UNPACKED: numbers of a matrix of codes that are bf16 at a time, 16 MiB. */
-enum { ALIGNMENT = 256, UNPACKED = 8 * 1024 * 1024 };
+/* UNPACKED: numbers of a matrix of codes that are bf16 at a time, 16 MiB. NCCL_BYTES: what NCCL
+ * takes of a card, an estimate: 24 channels with buffers of up to 10 MiB to each of two others. */
+enum { ALIGNMENT = 256, UNPACKED = 8 * 1024 * 1024, NCCL_BYTES = 512 * 1024 * 1024 };
 
 /* ---- shapes ---- */
 
@@ -29,8 +30,6 @@ static skv_status fits(const skv_backend *be, const skv_backend_shape *shape, sk
                     "device cuda: attention heads of %zu, expected 16, 32, 64, 80, 96, 128 or 256",
                     head_dim);
     }
-    SKV_REQUIRE(limits->max_experts == 0 || shape->weights == SKV_WEIGHT_BF16, err, SKV_UNSUPPORTED,
-                "device cuda: weights of mixtures of experts are bf16 there (--weights bf16)");
     return SKV_OK;
 }
 
@@ -57,7 +56,8 @@ static space space_for(const skv_backend_limits *l)
     const size_t heads = l->max_heads * l->head_dim, widest = skv_max_size(l->max_K, heads);
     space r = {.rows = skv_max_size(l->max_rows, 1)};
     r.operand = skv_max_size(r.rows, 2) * skv_round_up(widest, 32); /* a row of f32 is two */
-    if (l->unpacks) r.unpacked = skv_max_size(UNPACKED, 8 * skv_round_up(widest, 32));
+    const size_t piece = l->max_experts > 0 ? 64 : 8;               /* rows of a matrix, at least */
+    if (l->unpacks) r.unpacked = skv_max_size(UNPACKED, piece * skv_round_up(widest, 32));
     r.product = skv_max_size(r.rows * 4 * skv_round_up(widest, 8), skv_round_up(l->vocab, 8));
     if (l->ranks.meet) r.product = skv_max_size(r.product, l->ranks.n * skv_round_up(widest, 8));
     r.blocks = r.rows + skv_ceil_div(r.rows * l->max_group, 64);
@@ -111,9 +111,10 @@ static skv_bytes reserve_bytes(const skv_backend *base, const skv_backend_limits
 {
     const space r = space_for(limits);
     skv_cuda_backend counted;
-    (void)base;
+    const skv_cuda_backend *be = (const skv_cuda_backend *)base;
     skv_bytes sum = {.device = lay_out_device(&counted, &r, limits, NULL),
                      .host = lay_out_host(&counted, &r, NULL)};
+    if (be->nccl.library) sum.device += NCCL_BYTES;
     sum.host += (size_t)SKV_CUDA_PIECES * SKV_CUDA_PIECE_BYTES + r.wishes;
     return sum;
 }
@@ -169,7 +170,17 @@ static void cuda_free(skv_backend *base)
     skv_cuda_backend *be = skv_cuda_of(base);
     release_workspace(be);
     skv_cuda_device_close(&be->device);
+    skv_cuda_nccl_close(&be->nccl);
     skv_free(be);
+}
+
+static skv_status open_sums(skv_cuda_backend *be, const skv_backend_options *options,
+                            skv_error *err)
+{
+    if (!options->several || options->sums == SKV_SUMS_COPIES) return SKV_OK;
+    const skv_status status = skv_cuda_nccl_open(&be->nccl, err);
+    be->needs_nccl = options->sums == SKV_SUMS_NCCL;
+    return be->needs_nccl ? status : SKV_OK;
 }
 
 static skv_status open_device(skv_cuda_backend *be, const skv_backend_options *options,
@@ -181,7 +192,8 @@ static skv_status open_device(skv_cuda_backend *be, const skv_backend_options *o
     skv_kernels kernels;
     skv_kernels_init(&kernels, options->level, skv_cpu_verified());
     be->round_int4 = kernels.round_int4;
-    return SKV_OK;
+    be->base.capability = be->device.capability;
+    return open_sums(be, options, err);
 }
 
 skv_status skv_backend_cuda_create(const skv_backend_options *options, skv_backend **out,
@@ -193,6 +205,7 @@ skv_status skv_backend_cuda_create(const skv_backend_options *options, skv_backe
     be->activations = options->f32 ? SKV_CUDA_F32 : SKV_CUDA_BF16;
     be->base = (skv_backend){.name = "cuda",
                              .level = "cuda",
+                             .activations = options->f32 ? "f32" : "bf16",
                              .promises = SKV_CUDA_PROMISES,
                              .keeps_embeddings = true,
                              .free = cuda_free,
@@ -220,11 +233,19 @@ skv_status skv_backend_cuda_create(const skv_backend_options *options, skv_backe
     return SKV_OK;
 }
 
+static void describe_several(char *found, size_t room, const char *name, int n)
+{
+    char sums[64];
+    skv_cuda_nccl_describe(sums, sizeof sums);
+    (void)snprintf(found, room, "%s, one of %d GPUs, which add up %s", name, n, sums);
+}
+
 bool skv_cuda_find(char *found, size_t room, skv_bytes *memory, skv_bytes *available)
 {
     skv_cuda_device device;
     skv_error err = {.text = SKV_CUDA_NO_KERNELS};
     const void *image = skv_cuda_image();
+    int n = 0;
     if (!image || skv_cuda_device_open(&device, 0, image, &err) != SKV_OK) {
         (void)snprintf(found, room, "%s", err.text);
         return false;
@@ -232,6 +253,7 @@ bool skv_cuda_find(char *found, size_t room, skv_bytes *memory, skv_bytes *avail
     char name[96] = "GPU 0";
     (void)device.api.device_name(name, (int)sizeof name, 0);
     (void)snprintf(found, room, "%s", name);
+    if (device.api.device_count(&n) == 0 && n > 1) describe_several(found, room, name, n);
     skv_cuda_memory(&device, &memory->device, &available->device);
     skv_cuda_device_close(&device);
     return true;

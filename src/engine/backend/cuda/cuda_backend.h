@@ -4,6 +4,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/cuda_device.h"
+#include "backend/cuda/cuda_nccl.h"
 #include "backend/cuda/cuda_upload.h"
 #include "base/pool.h"
 #include "kernels/kernels.h"
@@ -34,7 +35,10 @@ typedef struct skv_cuda_part skv_cuda_part;
 typedef struct skv_cuda_sums {
     skv_cuda_part *parts; /* [ranks] owned; NULL: the host adds up */
     skv_cu_event written, read;
-    bool reaches; /* the others' devices */
+    bool reaches;         /* the others' devices */
+    skv_nccl_comm comm;   /* owned; NULL: sums are by copies */
+    skv_nccl_comm *comms; /* [ranks] of rank 0: owned, but not what they point to */
+    int refused;          /* NCCL's reason why there are none */
 } skv_cuda_sums;
 
 typedef struct skv_cuda_backend {
@@ -72,6 +76,8 @@ typedef struct skv_cuda_backend {
     skv_cuda_blocks blocks_of; /* those in `blocks`; step NULL: none */
     skv_cuda_routes routes;
     skv_cuda_sums sums;
+    skv_cuda_nccl nccl; /* of several ranks of one program, where it is there and wanted */
+    bool needs_nccl;
 } skv_cuda_backend;
 
 enum { SKV_CUDA_PICKS = 32 }; /* wishes for rows of logits of a launch */

@@ -42,6 +42,18 @@ static skv_status load_kernels(skv_cuda_device *d, const void *image, skv_error 
     return SKV_OK;
 }
 
+static skv_status read_capability(skv_cuda_device *d, skv_error *err)
+{
+    const skv_cuda_api *api = &d->api;
+    int major = 0, minor = 0;
+    SKV_TRY(
+        skv_cuda_check(api, api->device_attribute(&major, SKV_CU_MAJOR, d->ordinal), d->name, err));
+    SKV_TRY(
+        skv_cuda_check(api, api->device_attribute(&minor, SKV_CU_MINOR, d->ordinal), d->name, err));
+    (void)snprintf(d->capability, sizeof d->capability, "%d.%d", major, minor);
+    return SKV_OK;
+}
+
 static skv_status open_all(skv_cuda_device *d, const void *image, skv_error *err)
 {
     const skv_cuda_api *api = &d->api;
@@ -49,6 +61,7 @@ static skv_status open_all(skv_cuda_device *d, const void *image, skv_error *err
     SKV_TRY(skv_cuda_api_open(&d->api, err));
     SKV_TRY(skv_cuda_check(api, api->device_count(&n), "the GPUs", err));
     SKV_REQUIRE(d->ordinal < n, err, SKV_UNSUPPORTED, "%s: this machine has %d", d->name, n);
+    SKV_TRY(read_capability(d, err));
     SKV_TRY(skv_cuda_check(api, api->context_retain(&d->context, d->ordinal), d->name, err));
     SKV_TRY(skv_cuda_check(api, api->context_set(d->context), d->name, err));
     SKV_TRY(skv_cuda_check(api, api->stream_create(&d->stream, SKV_CU_OWN_STREAM), d->name, err));
@@ -82,6 +95,11 @@ void skv_cuda_device_close(skv_cuda_device *d)
 static bool begin(skv_cuda_device *d)
 {
     return d->failed == SKV_OK && d->api.context_set(d->context) == 0;
+}
+
+void skv_cuda_enter(skv_cuda_device *d)
+{
+    (void)d->api.context_set(d->context);
 }
 
 static void keep(skv_cuda_device *d, skv_cu_result result, const char *what)

@@ -14,7 +14,8 @@
 typedef struct skv_cuda_device {
     skv_cuda_api api;
     skv_cu_device ordinal;
-    char name[24]; /* "GPU 0" */
+    char name[24];       /* "GPU 0" */
+    char capability[24]; /* "9.0" */
     skv_cuda_blas blas;
     skv_cu_context context;
     skv_cu_stream stream;
@@ -36,6 +37,8 @@ SKV_MUST_CHECK skv_status skv_cuda_device_open(skv_cuda_device *device, size_t o
 /** When it does nothing; also of one that could not be opened. */
 void skv_cuda_device_close(skv_cuda_device *device);
 
+/** The calling thread has its context: before calls of libraries. */
+void skv_cuda_enter(skv_cuda_device *device);
 /** Memory of zeros; SKV_MEMORY. */
 SKV_MUST_CHECK skv_status skv_cuda_new(skv_cuda_device *device, size_t n_bytes, void **out,
                                        skv_error *err);

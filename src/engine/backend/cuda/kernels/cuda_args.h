@@ -194,25 +194,30 @@ typedef struct skv_cuda_sort_args {
     uint32_t n_pairs, n_active, n_terms;
 } skv_cuda_sort_args;
 
-/* The matrix of an expert. */
+/* The matrix of an expert. As codes its rows from n_first on are those of the second run. */
 typedef struct skv_cuda_expert {
-    const uint16_t *at; /* [N, K] bf16 */
-    const float *bias;  /* [N] or NULL */
+    const void *at;    /* [N, K] bf16, or f32 for experts_exact; NULL: codes */
+    const float *bias; /* [N] or NULL */
+    skv_cuda_codes runs[2];
+    uint32_t n_first;
 } skv_cuda_expert;
 
-/* y[place] = act(x[row of place] W^T) of the pairs at places [begin, end). */
+/* y[place] = act(x[row of place] W^T) of the pairs at places [begin, end) that are of the experts
+ * [first_expert, end_expert). */
 typedef struct skv_cuda_experts_args {
     skv_cuda_rows y;
-    const uint16_t *x;        /* bf16, rows at multiples of 16 bytes */
+    const uint16_t *x;        /* bf16, rows at multiples of 16 bytes; f32 for experts_exact */
     const uint32_t *rows;     /* [n_pairs]: x has a row for each row; NULL: one for each place */
     const skv_cuda_expert *w; /* [n_experts] */
     const uint32_t *first;    /* [n_experts + 1] */
-    uint32_t n_experts, begin, end;
-    uint32_t x_first; /* the place that x begins with, without `rows` */
+    uint16_t *unpacked; /* tiles of these experts as bf16, [*, n_tiles, 64, ld_w]; NULL: w has it */
+    uint32_t first_expert, end_expert, begin, end;
+    uint32_t first_tile, n_tiles; /* of 64 rows of W: those that are unpacked */
+    uint32_t x_first;             /* the place that x begins with, without `rows` */
     uint32_t ld_x, ld_w, N;
-    uint32_t K;       /* a multiple of 8 */
+    uint32_t K;       /* a multiple of 8, of codes of 32 */
     uint32_t paired;  /* rows of W: N / 2 of gate, then as many of up */
-    uint32_t by_pair; /* tile i begins at pair i: where there are fewer pairs than experts */
+    uint32_t by_pair; /* tile i begins at the i-th pair: with fewer pairs than experts */
     uint32_t act;     /* SKV_CUDA_SILU, .. */
     float limit, alpha;
 } skv_cuda_experts_args;
@@ -420,6 +425,9 @@ typedef struct skv_cuda_turn_args {
     X(skv_sort_pairs, skv_cuda_sort_args, 256)                                                     \
     X(skv_experts_16, skv_cuda_experts_args, 128)                                                  \
     X(skv_experts_64, skv_cuda_experts_args, 128)                                                  \
+    X(skv_experts_few, skv_cuda_experts_args, 128)                                                 \
+    X(skv_experts_exact, skv_cuda_experts_args, 128)                                               \
+    X(skv_unpack_experts, skv_cuda_experts_args, 128)                                              \
     X(skv_mix_rows, skv_cuda_mix_args, 128)                                                        \
     X(skv_conv_rows, skv_cuda_conv_args, 128)                                                      \
     X(skv_scan_rows, skv_cuda_scan_args, 128)                                                      \
@@ -460,6 +468,7 @@ enum {
     SKV_CUDA_FEW_COLUMNS = 16, /* columns of y that a block of it computes */
     SKV_CUDA_FEW_SHARED = 64 + 4 * SKV_CUDA_FEW * SKV_CUDA_FEW_COLUMNS * 4,
     SKV_CUDA_UNPACK_SHARED = 64,
+    SKV_CUDA_EXPERTS_FEW_SHARED = SKV_CUDA_FEW_SHARED + 64,
     SKV_CUDA_SHARED_MAX = 99 * 1024 /* what a block may have on every card from sm_86 on */
 };
 
