@@ -18,6 +18,8 @@ typedef struct CUmod_st *skv_cu_module;
 typedef struct CUfunc_st *skv_cu_function;
 typedef struct CUstream_st *skv_cu_stream;
 typedef struct CUevent_st *skv_cu_event;
+typedef struct CUgraph_st *skv_cu_graph;
+typedef struct CUgraphExec_st *skv_cu_recording; /* a graph that can be launched */
 
 /* Numbers of attributes: of a device, and of a kernel. */
 enum {
@@ -30,6 +32,7 @@ enum {
 enum { SKV_CU_OUT_OF_MEMORY = 2 }; /* a result */
 enum { SKV_CU_OWN_STREAM = 1 };    /* does not wait for the default one */
 enum { SKV_CU_EVENT_UNTIMED = 2 };
+enum { SKV_CU_CAPTURE_RELAXED = 2 }; /* whatever other threads and libraries do meanwhile */
 
 /* X(member, exported name, arguments) */
 #define SKV_CUDA_FUNCTIONS(X)                                                                      \
@@ -62,6 +65,13 @@ enum { SKV_CU_EVENT_UNTIMED = 2 };
     X(stream_destroy, "cuStreamDestroy_v2", (skv_cu_stream))                                       \
     X(stream_wait, "cuStreamSynchronize", (skv_cu_stream))                                         \
     X(stream_follow, "cuStreamWaitEvent", (skv_cu_stream, skv_cu_event, unsigned))                 \
+    X(capture_begin, "cuStreamBeginCapture_v2", (skv_cu_stream, int))                              \
+    X(capture_end, "cuStreamEndCapture", (skv_cu_stream, skv_cu_graph *))                          \
+    X(graph_delete, "cuGraphDestroy", (skv_cu_graph))                                              \
+    X(recording_make, "cuGraphInstantiateWithFlags",                                               \
+      (skv_cu_recording *, skv_cu_graph, unsigned long long))                                      \
+    X(recording_delete, "cuGraphExecDestroy", (skv_cu_recording))                                  \
+    X(recording_launch, "cuGraphLaunch", (skv_cu_recording, skv_cu_stream))                        \
     X(event_create, "cuEventCreate", (skv_cu_event *, unsigned))                                   \
     X(event_destroy, "cuEventDestroy_v2", (skv_cu_event))                                          \
     X(event_record, "cuEventRecord", (skv_cu_event, skv_cu_stream))                                \

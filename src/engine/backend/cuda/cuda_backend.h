@@ -4,6 +4,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/cuda_device.h"
+#include "backend/cuda/cuda_graphs.h"
 #include "backend/cuda/cuda_upload.h"
 #include "base/pool.h"
 #include "kernels/kernels.h"
@@ -13,7 +14,9 @@ typedef struct skv_cuda_mapping skv_cuda_mapping;
 /* Blocks of attention: which step, set and shape they are of. */
 typedef struct skv_cuda_blocks {
     const skv_backend_step *step;
-    uint64_t serial; /* of the step's description */
+    uint64_t serial;  /* of the step's description */
+    uint64_t used;    /* number of the last list of launches that use `blocks` */
+    const skv_cuda_block *at; /* of the device: `blocks` or `singles` */
     skv_row_set set;
     size_t n_group, head_dim;
     size_t n_decode, n_prompt; /* those of attention_decode come first */
@@ -55,6 +58,7 @@ typedef struct skv_cuda_backend {
     float *product;          /* [n_product]: results of a product, rows that are f32 for a while */
     uint32_t *zeros, *list;  /* [max_rows] each: zeros, rows that stay */
     skv_cuda_block *blocks;  /* of attention, as many as there can be */
+    skv_cuda_block *singles; /* [n_singles]: block i is all of item i */
     float *part_o, *part_ml; /* [pairs, head_dim], [pairs, 2]: portions of attention */
     float *vote_norms;       /* [max_rows, max_heads] */
     unsigned char *moving;   /* [n_moving]: lists of rows of pages that move */
@@ -65,7 +69,7 @@ typedef struct skv_cuda_backend {
     uint32_t *host_list;
     unsigned char *host_wishes; /* owned, pinned: n_wishes bytes are used */
     size_t n_wishes;
-    size_t n_operand, n_unpacked, n_product, n_moving;
+    size_t n_operand, n_unpacked, n_product, n_moving, n_singles;
     skv_cuda_upload upload; /* from `reserve` on */
     skv_round_int4_fn *round_int4;
     bool no_fp8;               /* cuBLASLt has refused a product of e4m3 */

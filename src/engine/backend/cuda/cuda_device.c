@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <stdio.h>
 
+#include "backend/cuda/cuda_graphs.h"
 #include "base/size.h"
 
 static const struct {
@@ -79,9 +80,16 @@ void skv_cuda_device_close(skv_cuda_device *d)
 /* ---- work ---- */
 
 /* Whether to go on. A context belongs to the thread that has set it, and any thread may call. */
-static bool begin(skv_cuda_device *d)
+static bool is_ready(skv_cuda_device *d)
 {
     return d->failed == SKV_OK && d->api.context_set(d->context) == 0;
+}
+
+/* The same, for work behind all launches so far. */
+static bool begin(skv_cuda_device *d)
+{
+    skv_cuda_graphs_end(d);
+    return is_ready(d);
 }
 
 static void keep(skv_cuda_device *d, skv_cu_result result, const char *what)
@@ -103,6 +111,7 @@ skv_status skv_cuda_new(skv_cuda_device *d, size_t n_bytes, void **out, skv_erro
 void skv_cuda_delete(skv_cuda_device *d, void *at)
 {
     if (!at || d->api.context_set(d->context) != 0) return;
+    skv_cuda_graphs_end(d);
     (void)d->api.stream_wait(d->stream);
     (void)d->api.memory_free(address(at));
 }
@@ -117,6 +126,7 @@ skv_status skv_cuda_host_new(skv_cuda_device *d, size_t n_bytes, void **out, skv
 void skv_cuda_host_delete(skv_cuda_device *d, void *at)
 {
     if (!at || d->api.context_set(d->context) != 0) return;
+    skv_cuda_graphs_end(d);
     (void)d->api.stream_wait(d->stream);
     (void)d->api.host_free(at);
 }
@@ -156,6 +166,12 @@ void skv_cuda_memory(const skv_cuda_device *d, size_t *all, size_t *available)
 void skv_cuda_put(skv_cuda_device *d, void *to, const void *host, size_t n_bytes)
 {
     if (n_bytes == 0 || !begin(d)) return;
+    keep(d, d->api.put(address(to), host, n_bytes, d->stream), "cuMemcpyHtoDAsync");
+}
+
+void skv_cuda_put_first(skv_cuda_device *d, void *to, const void *host, size_t n_bytes)
+{
+    if (n_bytes == 0 || !is_ready(d)) return;
     keep(d, d->api.put(address(to), host, n_bytes, d->stream), "cuMemcpyHtoDAsync");
 }
 
@@ -206,12 +222,21 @@ void skv_cuda_launch(skv_cuda_device *d, skv_cuda_kernel kernel, skv_cuda_grid g
                      const void *args)
 {
     void *argument = (void *)(uintptr_t)args;
-    if (!begin(d)) return;
+    if (!is_ready(d) || skv_cuda_graphs_launch(d, kernel, grid, args)) return;
     keep(d,
          d->api.launch(d->functions[kernel], grid.x ? grid.x : 1, grid.y ? grid.y : 1,
                        grid.z ? grid.z : 1, kernels[kernel].threads, 1, 1, grid.shared, d->stream,
                        &argument, NULL),
          kernels[kernel].name);
+}
+
+skv_status skv_cuda_product(skv_cuda_device *d, skv_cuda_product_shape shape,
+                            const skv_cuda_operands *operands, skv_error *err)
+{
+    if (!is_ready(d)) return SKV_OK;
+    SKV_TRY(skv_cuda_blas_prepare(&d->blas, &shape, err));
+    if (skv_cuda_graphs_multiply(d, &shape, operands)) return SKV_OK;
+    return skv_cuda_multiply(&d->blas, shape, operands, d->stream, err);
 }
 
 skv_status skv_cuda_wait(skv_cuda_device *d, skv_error *err)

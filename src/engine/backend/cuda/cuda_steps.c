@@ -10,6 +10,9 @@
 
 enum { ALIGNMENT = 64, ROWS_PER_TASK = 8 };
 
+/* Launches of so few rows take the host longer than the device, or nearly: they are recorded. */
+enum { RECORDED_ROWS = 512, RECORDED_OF_SPAN = 16 };
+
 /* ---- the block ---- */
 
 /* Where lists begin in it. */
@@ -238,11 +241,21 @@ static void describe(skv_cuda_backend *be, skv_backend_step *step,
     skv_cuda_put(&be->device, step->device, step->host, l.described);
 }
 
+/* Decoding, with or without drafts. A short end of a prompt may look so too: its launches come once
+ * and are not recorded. */
+static bool may_repeat(const skv_backend_step *step, const skv_backend_step_spec *spec)
+{
+    bool may = step->n_rows <= RECORDED_ROWS;
+    for (size_t s = 0; s < spec->n_spans; s++) may = may && spec->spans[s].n <= RECORDED_OF_SPAN;
+    return may;
+}
+
 static skv_status step_begin(skv_backend *base, skv_backend_step *step,
                              const skv_backend_step_spec *spec, skv_error *err)
 {
     skv_cuda_backend *be = skv_cuda_of(base);
     describe(be, step, spec);
+    if (may_repeat(step, spec)) skv_cuda_graphs_begin(&be->device);
     if (be->device.failed == SKV_OK) return SKV_OK;
     return skv_fail(err, be->device.failed, "%s", be->device.error.text);
 }
