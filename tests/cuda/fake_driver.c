@@ -279,6 +279,12 @@ skv_cu_result cuFuncSetAttribute(skv_cu_function function, int attribute, int va
     return function && good ? SUCCESS : INVALID_VALUE;
 }
 
+skv_cu_result cuFuncGetAttribute(int *value, int attribute, skv_cu_function function)
+{
+    *value = 90;
+    return function && attribute == SKV_CU_KERNEL_PTX ? SUCCESS : INVALID_VALUE;
+}
+
 /* ---- memory ---- */
 
 skv_cu_result cuMemAlloc_v2(skv_cu_address *out, size_t n_bytes)
@@ -523,18 +529,28 @@ static skv_cu_result do_launch(launch *l, const void *args)
     return begun;
 }
 
-skv_cu_result cuLaunchKernel(skv_cu_function function, unsigned x, unsigned y, unsigned z,
-                             unsigned threads, unsigned threads_y, unsigned threads_z,
-                             unsigned shared, skv_cu_stream stream, void **args, void **extra)
+/* Kernels may be chained: the emulated ones run one after the other anyway. */
+static bool is_launch(const skv_cu_launch *l, const emu_kernel *kernel)
+{
+    const bool grid = l->x > 0 && l->y > 0 && l->y <= GRID_MAX && l->z > 0 && l->z <= GRID_MAX;
+    const bool block = l->threads == kernel->threads && l->threads_y == 1 && l->threads_z == 1;
+    bool known = l->n_attributes <= 1;
+    for (unsigned i = 0; known && i < l->n_attributes; i++) {
+        known = l->attributes[i].id == SKV_CU_LAUNCH_CHAINED && l->attributes[i].value[0] == 1;
+    }
+    return grid && block && known && l->shared <= SKV_CUDA_SHARED_MAX;
+}
+
+skv_cu_result cuLaunchKernelEx(const skv_cu_launch *how, skv_cu_function function, void **args,
+                               void **extra)
 {
     const emu_kernel *kernel = (const emu_kernel *)(const void *)function;
-    const bool grid = x > 0 && y > 0 && y <= GRID_MAX && z > 0 && z <= GRID_MAX;
-    if (!kernel || !is_now(stream) || !args || extra || !grid) return INVALID_VALUE;
-    if (threads != kernel->threads || threads_y != 1 || threads_z != 1) return INVALID_VALUE;
-    if (shared > SKV_CUDA_SHARED_MAX) return INVALID_VALUE;
+    if (!kernel || !is_now(how->stream) || !args || extra || !is_launch(how, kernel)) {
+        return INVALID_VALUE;
+    }
     launch l = {.kernel = kernel,
-                .grid = {x, y, z},
-                .shared = shared,
+                .grid = {how->x, how->y, how->z},
+                .shared = how->shared,
                 .n_bytes = kernel->args_bytes};
     return do_launch(&l, args[0]);
 }

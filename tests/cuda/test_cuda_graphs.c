@@ -229,13 +229,12 @@ static struct {
     size_t n_launches, n_products, n_recordings, n_copies, n_waits;
 } counted;
 
-static skv_cu_result count_launch(skv_cu_function f, unsigned x, unsigned y, unsigned z,
-                                  unsigned threads, unsigned threads_y, unsigned threads_z,
-                                  unsigned shared, skv_cu_stream stream, void **args, void **extra)
+static skv_cu_result count_launch(const skv_cu_launch *how, skv_cu_function f, void **args,
+                                  void **extra)
 {
     counted.n_launches++;
-    return counted.api.launch(f, x, y, z, threads, threads_y, threads_z, shared, stream, args,
-                              extra);
+    assert_int_equal(how->n_attributes, 1); /* chained */
+    return counted.api.launch(how, f, args, extra);
 }
 
 static skv_cu_result count_recording(skv_cu_recording at, skv_cu_stream stream)

@@ -7,6 +7,7 @@
 #define SKV_BACKEND_CUDA_API_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/fail.h"
 
@@ -26,8 +27,25 @@ enum {
     SKV_CU_MAJOR = 75,
     SKV_CU_MINOR = 76,
     SKV_CU_SHARED_MAX = 97, /* bytes that a block may ask for */
+    SKV_CU_KERNEL_PTX = 5, /* for which it was compiled: 80, 90, .. */
     SKV_CU_KERNEL_SHARED = 8
 };
+
+/* Of a launch: blocks may come before the kernel before it has ended, for which they wait. */
+enum { SKV_CU_LAUNCH_CHAINED = 6 };
+
+typedef struct skv_cu_launch_attribute {
+    int id;
+    int unused;
+    uint64_t value[8]; /* 1 */
+} skv_cu_launch_attribute;
+
+typedef struct skv_cu_launch {
+    unsigned x, y, z, threads, threads_y, threads_z, shared;
+    skv_cu_stream stream;
+    skv_cu_launch_attribute *attributes; /* [n_attributes] */
+    unsigned n_attributes;
+} skv_cu_launch;
 
 enum { SKV_CU_OUT_OF_MEMORY = 2 }; /* a result */
 enum { SKV_CU_OWN_STREAM = 1 };    /* does not wait for the default one */
@@ -49,6 +67,7 @@ enum { SKV_CU_CAPTURE_RELAXED = 2 }; /* whatever other threads and libraries do 
     X(module_unload, "cuModuleUnload", (skv_cu_module))                                            \
     X(module_function, "cuModuleGetFunction", (skv_cu_function *, skv_cu_module, const char *))    \
     X(function_set, "cuFuncSetAttribute", (skv_cu_function, int, int))                             \
+    X(function_get, "cuFuncGetAttribute", (int *, int, skv_cu_function))                           \
     X(memory_new, "cuMemAlloc_v2", (skv_cu_address *, size_t))                                     \
     X(memory_free, "cuMemFree_v2", (skv_cu_address))                                               \
     X(memory_info, "cuMemGetInfo_v2", (size_t *, size_t *))                                        \
@@ -76,9 +95,7 @@ enum { SKV_CU_CAPTURE_RELAXED = 2 }; /* whatever other threads and libraries do 
     X(event_destroy, "cuEventDestroy_v2", (skv_cu_event))                                          \
     X(event_record, "cuEventRecord", (skv_cu_event, skv_cu_stream))                                \
     X(event_wait, "cuEventSynchronize", (skv_cu_event))                                            \
-    X(launch, "cuLaunchKernel",                                                                    \
-      (skv_cu_function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,      \
-       skv_cu_stream, void **, void **))
+    X(launch, "cuLaunchKernelEx", (const skv_cu_launch *, skv_cu_function, void **, void **))
 
 typedef struct skv_cuda_api {
     void *library;

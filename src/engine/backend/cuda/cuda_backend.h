@@ -48,6 +48,8 @@ typedef struct skv_cuda_backend {
     skv_cuda_mapping *mappings; /* owned: of rows that the host has */
     skv_ticket tickets;         /* that have been given */
     uint64_t n_described;       /* steps, each time */
+    size_t n_under_way;         /* steps */
+    skv_area *moving_areas;     /* that do not outlive steps: borrowed */
     skv_backend_limits limits;
     /* What `reserve` takes: owned. */
     void *work, *host_work; /* of the device, and of the host; in which lie: */
@@ -91,6 +93,8 @@ static inline skv_cuda_backend *skv_cuda_of(skv_backend *be)
 struct skv_area {
     unsigned char *at;    /* of the device */
     unsigned char *other; /* NULL, or the target of gather: the two are swapped */
+    bool is_swapped;
+    skv_area *next; /* of be->moving_areas */
     float *host;          /* [n_rows * n_columns] of the host, for `map` */
     void *block;          /* owned by the first area: all of its group lie in it; so is: */
     void *host_block;
@@ -187,6 +191,9 @@ struct skv_backend_step {
 
 /** Rows as kernels take them. */
 skv_cuda_rows skv_cuda_rows_of(skv_rows rows);
+
+/** Its two memories: gather has written the other one. */
+void skv_cuda_swap(skv_area *area);
 
 /** A vector as one row. */
 static inline skv_cuda_rows skv_cuda_vec_of(skv_vec vec)

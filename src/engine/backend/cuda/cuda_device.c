@@ -1,10 +1,14 @@
 #include "backend/cuda/cuda_device.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <stdio.h>
 
 #include "backend/cuda/cuda_graphs.h"
 #include "base/size.h"
+
+static_assert(sizeof(skv_cu_launch_attribute) == 72 && sizeof(skv_cu_launch) == 56,
+              "as the driver has them");
 
 static const struct {
     const char *name;
@@ -25,7 +29,7 @@ static skv_cu_address address(const void *at)
 static skv_status load_kernels(skv_cuda_device *d, const void *image, skv_error *err)
 {
     const skv_cuda_api *api = &d->api;
-    int shared = 0;
+    int shared = 0, ptx = 0;
     SKV_TRY(skv_cuda_check(api, api->module_load(&d->module, image), "the kernels", err));
     SKV_TRY(skv_cuda_check(api, api->device_attribute(&shared, SKV_CU_SHARED_MAX, d->ordinal),
                            "shared memory of the GPU", err));
@@ -40,6 +44,9 @@ static skv_status load_kernels(skv_cuda_device *d, const void *image, skv_error 
                                api->function_set(*f, SKV_CU_KERNEL_SHARED, SKV_CUDA_SHARED_MAX),
                                kernels[i].name, err));
     }
+    SKV_TRY(skv_cuda_check(api, api->function_get(&ptx, SKV_CU_KERNEL_PTX, d->functions[0]),
+                           kernels[0].name, err));
+    d->chained = ptx >= 90;
     return SKV_OK;
 }
 
@@ -222,12 +229,20 @@ void skv_cuda_launch(skv_cuda_device *d, skv_cuda_kernel kernel, skv_cuda_grid g
                      const void *args)
 {
     void *argument = (void *)(uintptr_t)args;
-    if (!is_ready(d) || skv_cuda_graphs_launch(d, kernel, grid, args)) return;
-    keep(d,
-         d->api.launch(d->functions[kernel], grid.x ? grid.x : 1, grid.y ? grid.y : 1,
-                       grid.z ? grid.z : 1, kernels[kernel].threads, 1, 1, grid.shared, d->stream,
-                       &argument, NULL),
-         kernels[kernel].name);
+    if (d->failed != SKV_OK || skv_cuda_graphs_launch(d, kernel, grid, args)) return;
+    if (!is_ready(d)) return;
+    skv_cu_launch_attribute chained = {.id = SKV_CU_LAUNCH_CHAINED, .value = {1}};
+    const skv_cu_launch launch = {.x = grid.x ? grid.x : 1,
+                                  .y = grid.y ? grid.y : 1,
+                                  .z = grid.z ? grid.z : 1,
+                                  .threads = kernels[kernel].threads,
+                                  .threads_y = 1,
+                                  .threads_z = 1,
+                                  .shared = grid.shared,
+                                  .stream = d->stream,
+                                  .attributes = &chained,
+                                  .n_attributes = d->chained ? 1 : 0};
+    keep(d, d->api.launch(&launch, d->functions[kernel], &argument, NULL), kernels[kernel].name);
 }
 
 skv_status skv_cuda_product(skv_cuda_device *d, skv_cuda_product_shape shape,

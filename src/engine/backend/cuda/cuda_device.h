@@ -5,6 +5,7 @@
 #ifndef SKV_BACKEND_CUDA_DEVICE_H
 #define SKV_BACKEND_CUDA_DEVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,6 +23,7 @@ typedef struct skv_cuda_device {
     skv_cu_stream stream;
     skv_cu_module module;
     skv_cu_function functions[SKV_CUDA_KERNEL_COUNT];
+    bool chained;            /* kernels wait for the one before (gpu.inc) */
     skv_cuda_graphs *graphs; /* owned; NULL: launches go into the stream at once */
     skv_status failed; /* SKV_OK: nothing has */
     skv_error error;

@@ -1,5 +1,6 @@
 #include "backend/cuda/cuda_graphs.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/mem.h"
