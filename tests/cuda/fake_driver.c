@@ -5,10 +5,10 @@
  * the host waits for them. It refuses what a driver would: a thread without a context, copies
  * beyond an allocation, memory of another GPU, memory that is freed twice, launches that no card
  * takes. While a stream records, launches and products are kept with copies of their arguments, and
- * everything else that it could be asked for is refused. A recording that is played ends the program
- * where an argument that was an address of the GPU's memory no longer is one. A copy from another GPU is refused unless this stream has waited for the kernels there,
- * and so is a kernel whose memory another GPU may still read. What is not freed by the end is a
- * fault.
+ * everything else that it could be asked for is refused. A recording that is played ends the
+ * program where an argument that was an address of the GPU's memory no longer is one. A copy from
+ * another GPU is refused unless this stream has waited for the kernels there, and so is a kernel
+ * whose memory another GPU may still read. What is not freed by the end is a fault.
  */
 #include <pthread.h>
 #include <stdbool.h>
@@ -48,7 +48,7 @@ typedef struct copy {
 
 /* A launch of a kernel, or what else is to run, with its arguments. */
 typedef struct launch {
-    const emu_kernel *kernel;       /* or NULL: */
+    const emu_kernel *kernel; /* or NULL: */
     void (*run)(const void *args);
     emu_index grid;
     unsigned shared;
@@ -533,12 +533,12 @@ static skv_cu_result do_launch(launch *l, const void *args)
 static bool is_launch(const skv_cu_launch *l, const emu_kernel *kernel)
 {
     const bool grid = l->x > 0 && l->y > 0 && l->y <= GRID_MAX && l->z > 0 && l->z <= GRID_MAX;
-    const bool block = l->threads == kernel->threads && l->threads_y == 1 && l->threads_z == 1;
+    const bool threads = l->threads == kernel->threads && l->threads_y == 1 && l->threads_z == 1;
     bool known = l->n_attributes <= 1;
     for (unsigned i = 0; known && i < l->n_attributes; i++) {
         known = l->attributes[i].id == SKV_CU_LAUNCH_CHAINED && l->attributes[i].value[0] == 1;
     }
-    return grid && block && known && l->shared <= SKV_CUDA_SHARED_MAX;
+    return grid && threads && known && l->shared <= SKV_CUDA_SHARED_MAX;
 }
 
 skv_cu_result cuLaunchKernelEx(const skv_cu_launch *how, skv_cu_function function, void **args,

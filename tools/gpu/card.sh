@@ -20,6 +20,7 @@ prepare() {
     cmake --preset release -B build-gpu -DSKV_CUDA=ON -DSKV_TESTS=ON -DSKV_MPI=OFF -DSKV_TEST_DATA=tests/data > /dev/null
     cmake --build build-gpu -j "$(nproc)" --target swiftkv cuda_kernels cuda_driver test_cuda_backend tool_cuda_peaks > /dev/null
     cp build-gpu/swiftkv build-gpu/cuda_kernels.fatbin build-gpu/tests/cuda_driver build-gpu/tests/test_cuda_backend build-gpu/tests/tool_cuda_peaks "$work/"
+    cmake --build build-gpu --target test_cuda_graphs > /dev/null && cp build-gpu/tests/test_cuda_graphs "$work/" && strip "$work/test_cuda_graphs"
     cp -r tests/data/models tests/data/lora "$work/tests/data/"; cp -r models/mini/base models/mini/kvpred "$work/models/mini/"
     cp bench/peers/torch_gpu.py "$work/"; git describe --always --dirty > "$work/commit"
     for program in swiftkv cuda_driver test_cuda_backend tool_cuda_peaks; do ldd "$work/$program"; done |
@@ -65,6 +66,8 @@ piece_checks() {
         if ! grep -q 'PASSED  \] [1-9]' "$out/backend-$name.txt" "$out/backend-$name.err"; then result=wrong; fi
         row "| back end: $name | $result$(sed -n 's/^\([0-9]* .*models.*\)/: \1/p' "$out/backend-$name.txt" 2> /dev/null) |"
     done
+    result=wrong; try graphs 60 env SKV_CUDA_IMAGE=cuda_kernels.fatbin ./test_cuda_graphs && result=right
+    row "| recorded launches | $result |"
 }
 
 piece_peaks() {

@@ -27,7 +27,7 @@ enum {
     SKV_CU_MAJOR = 75,
     SKV_CU_MINOR = 76,
     SKV_CU_SHARED_MAX = 97, /* bytes that a block may ask for */
-    SKV_CU_KERNEL_PTX = 5, /* for which it was compiled: 80, 90, .. */
+    SKV_CU_KERNEL_PTX = 5,  /* for which it was compiled: 80, 90, .. */
     SKV_CU_KERNEL_SHARED = 8
 };
 

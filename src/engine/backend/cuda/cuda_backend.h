@@ -14,8 +14,8 @@ typedef struct skv_cuda_mapping skv_cuda_mapping;
 /* Blocks of attention: which step, set and shape they are of. */
 typedef struct skv_cuda_blocks {
     const skv_backend_step *step;
-    uint64_t serial;  /* of the step's description */
-    uint64_t used;    /* number of the last list of launches that use `blocks` */
+    uint64_t serial;          /* of the step's description */
+    uint64_t used;            /* number of the last list of launches that use `blocks` */
     const skv_cuda_block *at; /* of the device: `blocks` or `singles` */
     skv_row_set set;
     size_t n_group, head_dim;
@@ -95,8 +95,8 @@ struct skv_area {
     unsigned char *other; /* NULL, or the target of gather: the two are swapped */
     bool is_swapped;
     skv_area *next; /* of be->moving_areas */
-    float *host;          /* [n_rows * n_columns] of the host, for `map` */
-    void *block;          /* owned by the first area: all of its group lie in it; so is: */
+    float *host;    /* [n_rows * n_columns] of the host, for `map` */
+    void *block;    /* owned by the first area: all of its group lie in it; so is: */
     void *host_block;
     size_t host_bytes;
     uint32_t type; /* SKV_CUDA_F32 or SKV_CUDA_BF16 */

@@ -25,7 +25,7 @@ typedef struct skv_cuda_device {
     skv_cu_function functions[SKV_CUDA_KERNEL_COUNT];
     bool chained;            /* kernels wait for the one before (gpu.inc) */
     skv_cuda_graphs *graphs; /* owned; NULL: launches go into the stream at once */
-    skv_status failed; /* SKV_OK: nothing has */
+    skv_status failed;       /* SKV_OK: nothing has */
     skv_error error;
 } skv_cuda_device;
 

@@ -156,8 +156,7 @@ static void issue(skv_cuda_device *d, const skv_cuda_graphs *g)
             skv_cuda_launch(d, (skv_cuda_kernel)l.kernel, l.grid, args);
         } else {
             const listed_product *p = (const void *)args;
-            d->failed =
-                skv_cuda_multiply(&d->blas, p->shape, &p->operands, d->stream, &d->error);
+            d->failed = skv_cuda_multiply(&d->blas, p->shape, &p->operands, d->stream, &d->error);
         }
         at += sizeof l + skv_round_up(l.n_bytes, 8);
     }

@@ -14,8 +14,8 @@
 enum { SKV_CUDA_RECORDINGS = 64, SKV_CUDA_LISTS_SEEN = 64 };
 
 typedef struct skv_cuda_recording {
-    skv_cu_recording at;  /* NULL: none */
-    unsigned char *list;  /* borrowed: LIST_BYTES, of which n_bytes are used */
+    skv_cu_recording at; /* NULL: none */
+    unsigned char *list; /* borrowed: LIST_BYTES, of which n_bytes are used */
     size_t n_bytes;
     uint64_t last_used;
 } skv_cuda_recording;
@@ -26,7 +26,7 @@ struct skv_cuda_graphs {
     unsigned char *lists; /* owned: of all recordings, and the newest */
     unsigned char *list;  /* borrowed: LIST_BYTES, of which n_bytes are used */
     size_t n_bytes, n_launches;
-    uint64_t n_lists;     /* that have begun */
+    uint64_t n_lists; /* that have begun */
     skv_cuda_recording recordings[SKV_CUDA_RECORDINGS];
     uint64_t seen[SKV_CUDA_LISTS_SEEN]; /* hashes of lists that went one by one, a ring */
     uint64_t n_seen, n_ends;
