@@ -511,7 +511,7 @@ static skv_cu_result keep_launch(launch *l)
     launch *more = realloc(g->launches, (g->n + 1) * sizeof *more);
     if (!more) return OUT_OF_MEMORY;
     for (size_t i = 0; i < l->n_bytes / sizeof *l->args; i++) {
-        l->is_address[i] = within(l->args[i], 1) != NULL;
+        l->is_address[i] = (bool)within(l->args[i], 1);
     }
     g->launches = more;
     g->launches[g->n++] = *l;

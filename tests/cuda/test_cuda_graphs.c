@@ -46,10 +46,7 @@ static const scenario scenarios[] = {
     {.name = "dense", .model = MODELS "llama3-v4", .sizes = "11223355885221"},
     {.name = "portions", .model = MODELS "llama3-v4", .sizes = "1111", .prompt = 126},
     {.name = "SwiftKV", .model = MODELS "llama-swiftkv-g4", .sizes = "1122331"},
-    {.name = "SnapKV",
-     .model = MODELS "llama3-v4",
-     .sizes = "11221",
-     .eviction = "snapkv:40,8,5"},
+    {.name = "SnapKV", .model = MODELS "llama3-v4", .sizes = "11221", .eviction = "snapkv:40,8,5"},
     {.name = "int8 pages", .model = MODELS "llama3-v4", .sizes = "111", .kv = SKV_KV_INT8},
     {.name = "mixture, windows", .model = MODELS "gpt-oss", .sizes = "11221"},
     {.name = "hybrid", .model = MODELS "qwen3-5-swiftkv", .sizes = "11221"},
@@ -398,7 +395,7 @@ static void there_are_so_many_recordings(void **state)
         assert_true(x[N + i] == (float)(4 * SHAPES * (SHAPES + 1))); /* 8 (1 + .. + SHAPES) */
     }
     for (size_t i = 0; i < SKV_CUDA_RECORDINGS; i++)
-        n_there += device.graphs->recordings[i].at != NULL;
+        n_there += (bool)device.graphs->recordings[i].at;
     assert_int_equal(device.graphs->n_recorded, SHAPES);
     assert_int_equal(n_there, SKV_CUDA_RECORDINGS);
     skv_cuda_graphs_close(&device);

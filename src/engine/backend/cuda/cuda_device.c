@@ -7,9 +7,6 @@
 #include "backend/cuda/cuda_graphs.h"
 #include "base/size.h"
 
-static_assert(sizeof(skv_cu_launch_attribute) == 72 && sizeof(skv_cu_launch) == 56,
-              "as the driver has them");
-
 static const struct {
     const char *name;
     unsigned threads;
@@ -229,6 +226,8 @@ void skv_cuda_launch(skv_cuda_device *d, skv_cuda_kernel kernel, skv_cuda_grid g
                      const void *args)
 {
     void *argument = (void *)(uintptr_t)args;
+    static_assert(sizeof(skv_cu_launch_attribute) == 72 && sizeof(skv_cu_launch) == 56,
+                  "as the driver has them");
     if (d->failed != SKV_OK || skv_cuda_graphs_launch(d, kernel, grid, args)) return;
     if (!is_ready(d)) return;
     skv_cu_launch_attribute chained = {.id = SKV_CU_LAUNCH_CHAINED, .value = {1}};

@@ -20,8 +20,6 @@ typedef struct listed_product {
     skv_cuda_operands operands;
 } listed_product;
 
-static_assert(sizeof(listed) % 8 == 0, "arguments are aligned");
-
 /* ---- arguments without padding: with compilers that know it, lists that are equal look so ---- */
 
 #ifdef __has_builtin
@@ -116,6 +114,7 @@ uint64_t skv_cuda_graphs_number(const skv_cuda_device *d)
 static bool add(skv_cuda_device *d, listed l, const void *args)
 {
     skv_cuda_graphs *g = d->graphs;
+    static_assert(sizeof l % 8 == 0, "arguments are aligned");
     if (!g || !g->listing) return false;
     const size_t n_bytes = skv_round_up(l.n_bytes, 8);
     if (g->n_bytes + sizeof l + n_bytes > LIST_BYTES) {
