@@ -148,8 +148,14 @@ void device_get(void *host, const void *from, size_t n_bytes)
 void device_launch(skv_cuda_kernel kernel, device_grid grid, const void *args)
 {
     void *argument = (void *)(uintptr_t)args;
-    must(driver.api.launch(driver.functions[kernel], grid.x ? grid.x : 1, grid.y ? grid.y : 1,
-                           grid.z ? grid.z : 1, kernels[kernel].threads, 1, 1, grid.shared,
-                           driver.stream, &argument, NULL),
+    const skv_cu_launch launch = {.x = grid.x ? grid.x : 1,
+                                  .y = grid.y ? grid.y : 1,
+                                  .z = grid.z ? grid.z : 1,
+                                  .threads = kernels[kernel].threads,
+                                  .threads_y = 1,
+                                  .threads_z = 1,
+                                  .shared = grid.shared,
+                                  .stream = driver.stream};
+    must(driver.api.launch(&launch, driver.functions[kernel], &argument, NULL),
          kernels[kernel].name);
 }

@@ -4,7 +4,10 @@
  * pinned memory: these are done as late as a driver may, before other work of the stream or when
  * the host waits for them. It refuses what a driver would: a thread without a context, copies
  * beyond an allocation, memory of another GPU, memory that is freed twice, launches that no card
- * takes. SKV_FAKE_CAPABILITY=G:C: GPU G has compute capability C, of two digits. A copy from
+ * takes. SKV_FAKE_CAPABILITY=G:C: GPU G has compute capability C, of two digits. While a stream
+ * records, launches and products are kept with copies of their arguments, and everything else that
+ * it could be asked for is refused. A recording that is played ends the program where an argument
+ * that was an address of the GPU's memory no longer is one. A copy from
  * another GPU is refused unless this stream has waited for the kernels there, and so is a kernel
  * whose memory another GPU may still read. What is not freed by the end is a fault.
  */
@@ -16,6 +19,7 @@
 
 #include "backend/cuda/cuda_api.h"
 #include "emulated_kernels.h"
+#include "fake_recording.h"
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
@@ -26,11 +30,13 @@ enum {
     INVALID_CONTEXT = 201,
     NOT_FOUND = 500,
     NOT_READY = 600,
+    NOT_RECORDING = 901,
     BLOCKS = 4096,
     COPIES = 64,
     PINNED = 256,
     GPUS = 4,
-    GRID_MAX = 65535
+    GRID_MAX = 65535,
+    ARGS = 128 /* words */
 };
 
 /* A copy from pinned memory on its way. */
@@ -41,12 +47,30 @@ typedef struct copy {
     unsigned long long number;
 } copy;
 
+/* A launch of a kernel, or what else is to run, with its arguments. */
+typedef struct launch {
+    const emu_kernel *kernel; /* or NULL: */
+    void (*run)(const void *args);
+    emu_index grid;
+    unsigned shared;
+    size_t n_bytes;
+    uint64_t args[ARGS];
+    bool is_address[ARGS]; /* args[i] was one of the GPU's memory */
+} launch;
+
+typedef struct graph {
+    const struct gpu *of;
+    size_t n;
+    launch *launches; /* owned */
+} graph;
+
 /* A GPU with its one context and stream, which have its address. Work of the stream is counted;
  * copies have the numbers of their own. */
 typedef struct gpu {
     copy copies[COPIES]; /* in order */
     unsigned long long n_begun;
     size_t n_copies;
+    graph *recording;                      /* owned; NULL: the stream does not record */
     unsigned long long n_work, n_kernels;  /* n_kernels: the last work that was a kernel's */
     unsigned long long waited_for[GPUS];   /* work of another one that this stream waits for */
     unsigned long long last_read_by[GPUS]; /* work of another one, the last that reads from here */
@@ -68,7 +92,7 @@ static struct {
     gpu gpus[GPUS];
     block blocks[BLOCKS], pinned[PINNED];
     size_t n_blocks, n_pinned;
-    int n_contexts, n_modules, n_streams, n_events;
+    int n_contexts, n_modules, n_streams, n_events, n_graphs;
 } device;
 static _Thread_local gpu *now; /* of the thread's context; NULL: it has none */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -90,14 +114,14 @@ static void unlock(const int *locked)
 __attribute__((destructor)) static void check_end(void)
 {
     if (device.n_blocks + device.n_pinned == 0 && device.n_contexts == 0 && device.n_modules == 0 &&
-        device.n_streams + device.n_events == 0) {
+        device.n_streams + device.n_events + device.n_graphs == 0) {
         return;
     }
     (void)fprintf(stderr,
                   "fake driver: %zu blocks, %zu of the host, %d contexts, %d modules, %d streams, "
-                  "%d events are left\n",
+                  "%d events, %d recordings are left\n",
                   device.n_blocks, device.n_pinned, device.n_contexts, device.n_modules,
-                  device.n_streams, device.n_events);
+                  device.n_streams, device.n_events, device.n_graphs);
     abort();
 }
 
@@ -110,6 +134,12 @@ static bool is_gpu(int i)
 static bool is_now(const void *stream)
 {
     return now && stream == now;
+}
+
+/* The same of one that takes work: it does not record. */
+static bool is_free(const void *stream)
+{
+    return is_now(stream) && !now->recording;
 }
 
 /* Copies of a GPU up to this number arrive. */
@@ -260,6 +290,12 @@ skv_cu_result cuFuncSetAttribute(skv_cu_function function, int attribute, int va
     return function && good ? SUCCESS : INVALID_VALUE;
 }
 
+skv_cu_result cuFuncGetAttribute(int *value, int attribute, skv_cu_function function)
+{
+    *value = 90;
+    return function && attribute == SKV_CU_KERNEL_PTX ? SUCCESS : INVALID_VALUE;
+}
+
 /* ---- memory ---- */
 
 skv_cu_result cuMemAlloc_v2(skv_cu_address *out, size_t n_bytes)
@@ -279,6 +315,7 @@ skv_cu_result cuMemFree_v2(skv_cu_address at)
     LOCKED;
     for (size_t i = 0; now && i < device.n_blocks; i++) {
         if ((skv_cu_address)(uintptr_t)device.blocks[i].at != at) continue;
+        memset(device.blocks[i].at, 0xff, device.blocks[i].n_bytes);
         free(device.blocks[i].at);
         device.blocks[i] = device.blocks[--device.n_blocks];
         return SUCCESS;
@@ -320,7 +357,7 @@ skv_cu_result cuMemcpyHtoDAsync_v2(skv_cu_address to, const void *from, size_t n
 {
     LOCKED;
     unsigned char *at = within(to, n);
-    if (!at || !is_now(stream)) return INVALID_VALUE;
+    if (!at || !is_free(stream)) return INVALID_VALUE;
     if (!is_pinned(from) || now->n_copies == COPIES) arrive_all();
     now->n_begun++;
     now->n_work++;
@@ -336,7 +373,7 @@ skv_cu_result cuMemcpyDtoHAsync_v2(void *to, skv_cu_address from, size_t n, skv_
 {
     LOCKED;
     const unsigned char *at = within(from, n);
-    if (!at || !is_now(stream)) return INVALID_VALUE;
+    if (!at || !is_free(stream)) return INVALID_VALUE;
     arrive_all();
     memcpy(to, at, n);
     return SUCCESS;
@@ -348,7 +385,7 @@ skv_cu_result cuMemcpyDtoDAsync_v2(skv_cu_address to, skv_cu_address from, size_
     LOCKED;
     unsigned char *at = within(to, n);
     const unsigned char *source = within(from, n);
-    if (!at || !source || !is_now(stream) || (at < source + n && source < at + n))
+    if (!at || !source || !is_free(stream) || (at < source + n && source < at + n))
         return INVALID_VALUE;
     arrive_all();
     memcpy(at, source, n);
@@ -362,7 +399,7 @@ skv_cu_result cuMemcpyPeerAsync(skv_cu_address to, skv_cu_context to_context, sk
     gpu *other = (gpu *)(void *)from_context;
     unsigned char *at = within(to, n);
     const unsigned char *source = within_of(other, from, n);
-    if (!at || !source || !is_now(stream) || !is_now(to_context)) return INVALID_VALUE;
+    if (!at || !source || !is_free(stream) || !is_now(to_context)) return INVALID_VALUE;
     if (other != now && now->waited_for[other - device.gpus] < other->n_kernels) return NOT_READY;
     arrive_all();
     other->last_read_by[now - device.gpus] = other == now ? 0 : now->n_work;
@@ -374,7 +411,7 @@ skv_cu_result cuMemsetD8Async(skv_cu_address to, unsigned char byte, size_t n, s
 {
     LOCKED;
     unsigned char *at = within(to, n);
-    if (!at || !is_now(stream)) return INVALID_VALUE;
+    if (!at || !is_free(stream)) return INVALID_VALUE;
     arrive_all();
     memset(at, byte, n);
     return SUCCESS;
@@ -400,7 +437,7 @@ skv_cu_result cuStreamDestroy_v2(skv_cu_stream stream)
 skv_cu_result cuStreamSynchronize(skv_cu_stream stream)
 {
     LOCKED;
-    if (!is_now(stream)) return INVALID_VALUE;
+    if (!is_free(stream)) return INVALID_VALUE;
     arrive(now, now->n_begun);
     return SUCCESS;
 }
@@ -409,7 +446,7 @@ skv_cu_result cuStreamWaitEvent(skv_cu_stream stream, skv_cu_event at, unsigned 
 {
     LOCKED;
     const event *e = (const event *)(const void *)at;
-    if (!is_now(stream) || !e || flags != 0) return INVALID_VALUE;
+    if (!is_free(stream) || !e || flags != 0) return INVALID_VALUE;
     if (!e->of) return SUCCESS; /* it was not recorded */
     unsigned long long *waited = &now->waited_for[e->of - device.gpus];
     arrive(e->of, e->number);
@@ -441,7 +478,7 @@ skv_cu_result cuEventDestroy_v2(skv_cu_event at)
 skv_cu_result cuEventRecord(skv_cu_event at, skv_cu_stream stream)
 {
     LOCKED;
-    if (!at || !is_now(stream)) return INVALID_VALUE;
+    if (!at || !is_free(stream)) return INVALID_VALUE;
     *(event *)(void *)at = (event){now, now->n_begun, now->n_work};
     return SUCCESS;
 }
@@ -467,16 +504,159 @@ static skv_cu_result begin_kernel(void)
     return SUCCESS;
 }
 
-skv_cu_result cuLaunchKernel(skv_cu_function function, unsigned x, unsigned y, unsigned z,
-                             unsigned threads, unsigned threads_y, unsigned threads_z,
-                             unsigned shared, skv_cu_stream stream, void **args, void **extra)
+/* ---- launches and recordings ---- */
+
+static void run_launch(const launch *l)
+{
+    if (l->kernel) {
+        emu_launch(l->kernel->run, l->args, l->grid, l->kernel->threads, l->shared);
+    } else {
+        l->run(l->args);
+    }
+}
+
+static skv_cu_result keep_launch(launch *l)
+{
+    LOCKED;
+    graph *g = now->recording;
+    launch *more = realloc(g->launches, (g->n + 1) * sizeof *more);
+    if (!more) return OUT_OF_MEMORY;
+    for (size_t i = 0; i < l->n_bytes / sizeof *l->args; i++) {
+        l->is_address[i] = (bool)within(l->args[i], 1);
+    }
+    g->launches = more;
+    g->launches[g->n++] = *l;
+    return SUCCESS;
+}
+
+/* Now, or for the recording. */
+static skv_cu_result do_launch(launch *l, const void *args)
+{
+    if (l->n_bytes > sizeof l->args) return INVALID_VALUE;
+    memcpy(l->args, args, l->n_bytes);
+    if (now->recording) return keep_launch(l);
+    const skv_cu_result begun = begin_kernel();
+    if (begun == SUCCESS) run_launch(l);
+    return begun;
+}
+
+/* Kernels may be chained: the emulated ones run one after the other anyway. */
+static bool is_launch(const skv_cu_launch *l, const emu_kernel *kernel)
+{
+    const bool grid = l->x > 0 && l->y > 0 && l->y <= GRID_MAX && l->z > 0 && l->z <= GRID_MAX;
+    const bool threads = l->threads == kernel->threads && l->threads_y == 1 && l->threads_z == 1;
+    bool known = l->n_attributes <= 1;
+    for (unsigned i = 0; known && i < l->n_attributes; i++) {
+        known = l->attributes[i].id == SKV_CU_LAUNCH_CHAINED && l->attributes[i].value[0] == 1;
+    }
+    return grid && threads && known && l->shared <= SKV_CUDA_SHARED_MAX;
+}
+
+skv_cu_result cuLaunchKernelEx(const skv_cu_launch *how, skv_cu_function function, void **args,
+                               void **extra)
 {
     const emu_kernel *kernel = (const emu_kernel *)(const void *)function;
-    const bool grid = x > 0 && y > 0 && y <= GRID_MAX && z > 0 && z <= GRID_MAX;
-    if (!kernel || !is_now(stream) || !args || extra || !grid) return INVALID_VALUE;
-    if (threads != kernel->threads || threads_y != 1 || threads_z != 1) return INVALID_VALUE;
-    if (shared > SKV_CUDA_SHARED_MAX) return INVALID_VALUE;
-    const skv_cu_result begun = begin_kernel();
-    if (begun == SUCCESS) emu_launch(kernel->run, args[0], (emu_index){x, y, z}, threads, shared);
-    return begun;
+    if (!kernel || !is_now(how->stream) || !args || extra || !is_launch(how, kernel)) {
+        return INVALID_VALUE;
+    }
+    launch l = {.kernel = kernel,
+                .grid = {how->x, how->y, how->z},
+                .shared = how->shared,
+                .n_bytes = kernel->args_bytes};
+    return do_launch(&l, args[0]);
+}
+
+bool fake_do(void *stream, void (*run)(const void *args), const void *args, size_t n_bytes)
+{
+    launch l = {.run = run, .n_bytes = n_bytes};
+    return is_now(stream) && do_launch(&l, args) == SUCCESS;
+}
+
+static void free_graph(graph *g)
+{
+    free(g->launches);
+    free(g);
+}
+
+static graph *new_graph(const gpu *of, const graph *from)
+{
+    graph *g = calloc(1, sizeof *g);
+    const size_t n = from ? from->n : 0;
+    if (!g) return NULL;
+    *g = (graph){.of = of, .n = n, .launches = calloc(n + 1, sizeof *g->launches)};
+    if (!g->launches) {
+        free(g);
+        return NULL;
+    }
+    if (n > 0) memcpy(g->launches, from->launches, n * sizeof *g->launches);
+    return g;
+}
+
+skv_cu_result cuStreamBeginCapture_v2(skv_cu_stream stream, int mode)
+{
+    LOCKED;
+    if (!is_free(stream) || mode != SKV_CU_CAPTURE_RELAXED) return INVALID_VALUE;
+    now->recording = new_graph(now, NULL);
+    return now->recording ? SUCCESS : OUT_OF_MEMORY;
+}
+
+skv_cu_result cuStreamEndCapture(skv_cu_stream stream, skv_cu_graph *out)
+{
+    LOCKED;
+    *out = NULL;
+    if (!is_now(stream) || !now->recording) return NOT_RECORDING;
+    *out = (skv_cu_graph)(void *)now->recording;
+    now->recording = NULL;
+    device.n_graphs++;
+    return SUCCESS;
+}
+
+skv_cu_result cuGraphDestroy(skv_cu_graph at)
+{
+    LOCKED;
+    if (!at) return INVALID_VALUE;
+    free_graph((graph *)(void *)at);
+    device.n_graphs--;
+    return SUCCESS;
+}
+
+skv_cu_result cuGraphInstantiateWithFlags(skv_cu_recording *out, skv_cu_graph at,
+                                          unsigned long long flags)
+{
+    LOCKED;
+    const graph *g = (const graph *)(const void *)at;
+    if (!now || now->recording || !g || g->of != now || flags != 0) return INVALID_VALUE;
+    *out = (skv_cu_recording)(void *)new_graph(now, g);
+    if (!*out) return OUT_OF_MEMORY;
+    device.n_graphs++;
+    return SUCCESS;
+}
+
+skv_cu_result cuGraphExecDestroy(skv_cu_recording at)
+{
+    return cuGraphDestroy((skv_cu_graph)(void *)at);
+}
+
+static void check_addresses(const launch *l)
+{
+    LOCKED;
+    for (size_t i = 0; i < ARGS; i++) {
+        if (!l->is_address[i] || within(l->args[i], 1)) continue;
+        (void)fprintf(stderr, "fake driver: %s is played with memory that was freed\n",
+                      l->kernel ? l->kernel->text : "a product");
+        abort();
+    }
+}
+
+skv_cu_result cuGraphLaunch(skv_cu_recording at, skv_cu_stream stream)
+{
+    const graph *g = (const graph *)(const void *)at;
+    if (!g || !is_free(stream) || g->of != now) return INVALID_VALUE;
+    for (size_t i = 0; i < g->n; i++) {
+        check_addresses(&g->launches[i]);
+        const skv_cu_result begun = begin_kernel();
+        if (begun != SUCCESS) return begun;
+        run_launch(&g->launches[i]);
+    }
+    return SUCCESS;
 }

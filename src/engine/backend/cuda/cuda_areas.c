@@ -71,6 +71,34 @@ static void lay_out(const skv_backend *be, skv_area *areas, const skv_area_spec 
     }
 }
 
+void skv_cuda_swap(skv_area *area)
+{
+    unsigned char *other = area->other;
+    area->other = area->at;
+    area->at = other;
+    area->is_swapped = !area->is_swapped;
+}
+
+static void list_moving(skv_cuda_backend *be, skv_area *areas, const skv_area_spec *specs, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!specs[i].moves || specs[i].lasts) continue;
+        areas[i].next = be->moving_areas;
+        be->moving_areas = &areas[i];
+    }
+}
+
+static void unlist_moving(skv_cuda_backend *be, const skv_area *areas, size_t n)
+{
+    for (skv_area **at = &be->moving_areas; *at;) {
+        if (*at >= areas && *at < areas + n) {
+            *at = (*at)->next;
+        } else {
+            at = &(*at)->next;
+        }
+    }
+}
+
 static skv_status areas_create(skv_backend *be, const skv_area_spec *specs, size_t n,
                                skv_area **out, skv_error *err)
 {
@@ -93,12 +121,14 @@ static skv_status areas_create(skv_backend *be, const skv_area_spec *specs, size
         return status;
     }
     lay_out(be, areas, specs, n, out);
+    list_moving(skv_cuda_of(be), areas, specs, n);
     return SKV_OK;
 }
 
 static void areas_free(skv_backend *be, skv_area **areas, size_t n)
 {
     if (n == 0 || !areas[0]) return;
+    unlist_moving(skv_cuda_of(be), areas[0], n);
     skv_cuda_delete(&skv_cuda_of(be)->device, areas[0]->block);
     skv_unmap(areas[0]->host_block, areas[0]->host_bytes);
     skv_free(areas[0]); /* and the others, which follow it */

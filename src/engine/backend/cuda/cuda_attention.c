@@ -1,4 +1,6 @@
 /* Places of queries, keys and values, attention and votes: kernels by the lists of a step. */
+#include <assert.h>
+
 #include "backend/cuda/cuda_backend.h"
 
 /* A decoding step of few blocks is cut into portions until there are so many, or until a portion
@@ -76,8 +78,17 @@ static void place(skv_backend *base, const skv_place_args *a)
 
 /* ---- attention ---- */
 
+/* Whether all items have few pairs. */
+static bool all_are_few(const skv_cuda_set *set, size_t n_group)
+{
+    size_t i = 0;
+    while (i < set->n_items && set->host_items[i].n_q * n_group <= SKV_CUDA_DECODE_ROWS) i++;
+    return i == set->n_items;
+}
+
 /* Lists the blocks of a set's items: those of few pairs go to attention_decode. Layers of one shape
- * share a list. */
+ * share a list. Where all have few there is one already. Another one goes to the device before what
+ * the step has launched (cuda_graphs.h), unless that uses one in its place. */
 static void list_blocks(skv_cuda_backend *be, const skv_backend_step *step, skv_row_set which,
                         size_t n_group, size_t head_dim)
 {
@@ -86,9 +97,21 @@ static void list_blocks(skv_cuda_backend *be, const skv_backend_step *step, skv_
     const size_t n_most = SKV_CUDA_PROMPT_ROWS(head_dim);
     if (of->step == step && of->serial == step->serial && of->set == which &&
         of->n_group == n_group && of->head_dim == head_dim) {
+        if (of->at == be->blocks) of->used = skv_cuda_graphs_number(&be->device);
         return;
     }
-    *of = (skv_cuda_blocks){step, step->serial, which, n_group, head_dim, 0, 0};
+    *of = (skv_cuda_blocks){.step = step,
+                            .serial = step->serial,
+                            .used = of->used,
+                            .set = which,
+                            .n_group = n_group,
+                            .head_dim = head_dim};
+    if (all_are_few(set, n_group)) {
+        of->at = be->singles;
+        of->n_decode = set->n_items;
+        assert(of->n_decode <= be->n_singles);
+        return;
+    }
     size_t n = 0;
     for (size_t pass = 0; pass < 2; pass++) {
         for (size_t i = 0; i < set->n_items; i++) {
@@ -102,17 +125,22 @@ static void list_blocks(skv_cuda_backend *be, const skv_backend_step *step, skv_
         if (pass == 0) of->n_decode = n;
     }
     of->n_prompt = n - of->n_decode;
-    skv_cuda_put(&be->device, be->blocks, be->host_blocks, n * sizeof *be->blocks);
+    of->at = be->blocks;
+    if (of->used == skv_cuda_graphs_number(&be->device)) skv_cuda_graphs_end(&be->device);
+    of->used = skv_cuda_graphs_number(&be->device);
+    skv_cuda_put_first(&be->device, be->blocks, be->host_blocks, n * sizeof *be->blocks);
 }
 
-/* Pages of the longest item. */
+/* Pages of the longest item, or a few more: steps behind one another have the same number. */
 static size_t most_pages(const skv_cuda_set *set)
 {
-    size_t n_rows = 0;
+    size_t n_rows = 0, unit = 1;
     for (size_t i = 0; i < set->n_items; i++) {
         n_rows = skv_max_size(n_rows, (size_t)set->host_items[i].n_past + set->host_items[i].n_q);
     }
-    return skv_ceil_div(n_rows, SKV_PAGE_ROWS);
+    const size_t n_pages = skv_ceil_div(n_rows, SKV_PAGE_ROWS);
+    while (n_pages > 8 * unit) unit *= 2;
+    return skv_round_up(n_pages, unit);
 }
 
 /* attention_merge joins all rows, so portions are for sets without prompts. */
@@ -153,7 +181,7 @@ static void launch_exact(skv_cuda_backend *be, skv_cuda_attention_args *args, si
     const skv_cuda_grid grid = {.x = (uint32_t)(of->n_decode + of->n_prompt),
                                 .y = (uint32_t)n_kv_heads,
                                 .shared = skv_cuda_exact_shared(args->head_dim)};
-    args->blocks = be->blocks;
+    args->blocks = of->at;
     skv_cuda_launch(&be->device, SKV_CUDA_skv_attention_exact, grid, args);
 }
 
@@ -162,7 +190,7 @@ static void launch_attention(skv_cuda_backend *be, skv_cuda_attention_args *args
 {
     const skv_cuda_blocks *of = &be->blocks_of;
     const int first = first_kernel(args->head_dim) + (int)args->kv.type - SKV_CUDA_KV_BF16;
-    args->blocks = be->blocks;
+    args->blocks = of->at;
     if (of->n_decode > 0) {
         const skv_cuda_grid grid = {.x = (uint32_t)of->n_decode,
                                     .y = (uint32_t)n_kv_heads,
@@ -176,7 +204,7 @@ static void launch_attention(skv_cuda_backend *be, skv_cuda_attention_args *args
                                     .y = (uint32_t)skv_ceil_div(args->n_heads, 4)};
         skv_cuda_launch(&be->device, SKV_CUDA_skv_attention_merge, grid, args);
     }
-    args->blocks = be->blocks + of->n_decode;
+    args->blocks = of->at + of->n_decode;
     if (of->n_prompt > 0) {
         const skv_cuda_grid grid = {.x = (uint32_t)of->n_prompt,
                                     .y = (uint32_t)n_kv_heads,

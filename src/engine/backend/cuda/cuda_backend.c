@@ -88,6 +88,7 @@ static size_t lay_out_device(skv_cuda_backend *be, const space *r, const skv_bac
     TAKE(zeros, r->rows);
     TAKE(list, r->rows);
     TAKE(blocks, r->blocks);
+    TAKE(singles, r->rows);
     TAKE(part_o, r->part_o);
     TAKE(part_ml, r->part_ml);
     TAKE(vote_norms, r->norms);
@@ -116,11 +117,12 @@ static skv_bytes reserve_bytes(const skv_backend *base, const skv_backend_limits
                      .host = lay_out_host(&counted, &r, NULL)};
     if (be->nccl.library) sum.device += NCCL_BYTES;
     sum.host += (size_t)SKV_CUDA_PIECES * SKV_CUDA_PIECE_BYTES + r.wishes;
-    return sum;
+    return skv_bytes_add(sum, skv_cuda_graphs_bytes());
 }
 
 static void release_workspace(skv_cuda_backend *be)
 {
+    skv_cuda_graphs_close(&be->device);
     skv_cuda_upload_close(&be->upload);
     skv_cuda_sums_close(be);
     skv_cuda_delete(&be->device, be->work);
@@ -128,6 +130,14 @@ static void release_workspace(skv_cuda_backend *be)
     be->work = be->host_work = NULL;
     skv_cuda_host_delete(&be->device, be->host_wishes);
     be->host_wishes = NULL;
+}
+
+/* host_blocks has room for more. */
+static void list_singles(skv_cuda_backend *be, size_t n)
+{
+    be->n_singles = n;
+    for (size_t i = 0; i < n; i++) be->host_blocks[i] = (skv_cuda_block){.item = (uint32_t)i};
+    skv_cuda_put(&be->device, be->singles, be->host_blocks, n * sizeof *be->singles);
 }
 
 static skv_status take_workspace(skv_cuda_backend *be, skv_error *err)
@@ -145,6 +155,8 @@ static skv_status take_workspace(skv_cuda_backend *be, skv_error *err)
     be->n_unpacked = r.unpacked;
     be->n_product = r.product;
     be->n_moving = r.moving;
+    list_singles(be, r.rows);
+    SKV_TRY(skv_cuda_graphs_open(&be->device, err));
     SKV_TRY(skv_cuda_upload_open(&be->upload, &be->device, err));
     SKV_TRY(skv_cuda_sums_open(be, err));
     SKV_TRY(skv_cuda_host_new(&be->device, r.wishes, &wishes, err));

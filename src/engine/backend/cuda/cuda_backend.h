@@ -4,6 +4,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/cuda_device.h"
+#include "backend/cuda/cuda_graphs.h"
 #include "backend/cuda/cuda_nccl.h"
 #include "backend/cuda/cuda_upload.h"
 #include "base/pool.h"
@@ -14,7 +15,9 @@ typedef struct skv_cuda_mapping skv_cuda_mapping;
 /* Blocks of attention: which step, set and shape they are of. */
 typedef struct skv_cuda_blocks {
     const skv_backend_step *step;
-    uint64_t serial; /* of the step's description */
+    uint64_t serial;          /* of the step's description */
+    uint64_t used;            /* number of the last list of launches that use `blocks` */
+    const skv_cuda_block *at; /* of the device: `blocks` or `singles` */
     skv_row_set set;
     size_t n_group, head_dim;
     size_t n_decode, n_prompt; /* those of attention_decode come first */
@@ -49,6 +52,8 @@ typedef struct skv_cuda_backend {
     skv_cuda_mapping *mappings; /* owned: of rows that the host has */
     skv_ticket tickets;         /* that have been given */
     uint64_t n_described;       /* steps, each time */
+    size_t n_under_way;         /* steps */
+    skv_area *moving_areas;     /* that do not outlive steps: borrowed */
     skv_backend_limits limits;
     /* What `reserve` takes: owned. */
     void *work, *host_work; /* of the device, and of the host; in which lie: */
@@ -59,6 +64,7 @@ typedef struct skv_cuda_backend {
     float *product;          /* [n_product]: results of a product, rows that are f32 for a while */
     uint32_t *zeros, *list;  /* [max_rows] each: zeros, rows that stay */
     skv_cuda_block *blocks;  /* of attention, as many as there can be */
+    skv_cuda_block *singles; /* [n_singles]: block i is all of item i */
     float *part_o, *part_ml; /* [pairs, head_dim], [pairs, 2]: portions of attention */
     float *vote_norms;       /* [max_rows, max_heads] */
     unsigned char *moving;   /* [n_moving]: lists of rows of pages that move */
@@ -69,7 +75,7 @@ typedef struct skv_cuda_backend {
     uint32_t *host_list;
     unsigned char *host_wishes; /* owned, pinned: n_wishes bytes are used */
     size_t n_wishes;
-    size_t n_operand, n_unpacked, n_product, n_moving;
+    size_t n_operand, n_unpacked, n_product, n_moving, n_singles;
     skv_cuda_upload upload; /* from `reserve` on */
     skv_round_int4_fn *round_int4;
     bool no_fp8;               /* cuBLASLt has refused a product of e4m3 */
@@ -93,8 +99,10 @@ static inline skv_cuda_backend *skv_cuda_of(skv_backend *be)
 struct skv_area {
     unsigned char *at;    /* of the device */
     unsigned char *other; /* NULL, or the target of gather: the two are swapped */
-    float *host;          /* [n_rows * n_columns] of the host, for `map` */
-    void *block;          /* owned by the first area: all of its group lie in it; so is: */
+    bool is_swapped;
+    skv_area *next; /* of be->moving_areas */
+    float *host;    /* [n_rows * n_columns] of the host, for `map` */
+    void *block;    /* owned by the first area: all of its group lie in it; so is: */
     void *host_block;
     size_t host_bytes;
     uint32_t type; /* SKV_CUDA_F32 or SKV_CUDA_BF16 */
@@ -189,6 +197,9 @@ struct skv_backend_step {
 
 /** Rows as kernels take them. */
 skv_cuda_rows skv_cuda_rows_of(skv_rows rows);
+
+/** Its two memories: gather has written the other one. */
+void skv_cuda_swap(skv_area *area);
 
 /** A vector as one row. */
 static inline skv_cuda_rows skv_cuda_vec_of(skv_vec vec)

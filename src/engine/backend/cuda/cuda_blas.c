@@ -113,9 +113,12 @@ static int choose(const skv_cuda_blas *blas, skv_cuda_plan *plan)
 static skv_status find_plan(skv_cuda_blas *blas, const skv_cuda_product_shape *shape,
                             const skv_cuda_plan **out, skv_error *err)
 {
-    for (const skv_cuda_plan *p = blas->plans; p; p = p->next) {
-        if (!same_shape(&p->shape, shape)) continue;
-        *out = p;
+    for (skv_cuda_plan **at = &blas->plans; *at; at = &(*at)->next) {
+        skv_cuda_plan *found = *at;
+        if (!same_shape(&found->shape, shape)) continue;
+        *at = found->next;
+        found->next = blas->plans;
+        *out = blas->plans = found;
         return SKV_OK;
     }
     skv_cuda_plan *plan = skv_alloc_zero(1, sizeof *plan);
@@ -131,6 +134,13 @@ static skv_status find_plan(skv_cuda_blas *blas, const skv_cuda_product_shape *s
     plan->next = blas->plans;
     *out = blas->plans = plan;
     return SKV_OK;
+}
+
+skv_status skv_cuda_blas_prepare(skv_cuda_blas *blas, const skv_cuda_product_shape *shape,
+                                 skv_error *err)
+{
+    const skv_cuda_plan *plan;
+    return find_plan(blas, shape, &plan, err);
 }
 
 /* The scales of w, which is A, and of x. */

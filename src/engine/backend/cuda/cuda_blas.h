@@ -92,7 +92,7 @@ typedef struct skv_cuda_blas {
     const skv_cuda_api *driver; /* borrowed */
     skv_blas_handle handle;
     skv_cu_address workspace; /* of the device: owned */
-    skv_cuda_plan *plans;     /* owned, the newest first */
+    skv_cuda_plan *plans;     /* owned, the last used first */
 } skv_cuda_blas;
 
 /** `driver` has a context. SKV_UNSUPPORTED names the missing part. */
@@ -101,6 +101,10 @@ SKV_MUST_CHECK skv_status skv_cuda_blas_open(skv_cuda_blas *blas, const skv_cuda
 /** When its products are done; also of one that could not be opened. */
 void skv_cuda_blas_close(skv_cuda_blas *blas);
 
+/** Chooses the algorithm of a shape. SKV_UNSUPPORTED: cuBLASLt has none. */
+SKV_MUST_CHECK skv_status skv_cuda_blas_prepare(skv_cuda_blas *blas,
+                                                const skv_cuda_product_shape *shape,
+                                                skv_error *err);
 /** Puts a product into the stream. SKV_UNSUPPORTED: cuBLASLt has no algorithm for the shape. */
 SKV_MUST_CHECK skv_status skv_cuda_multiply(skv_cuda_blas *blas, skv_cuda_product_shape shape,
                                             const skv_cuda_operands *operands, skv_cu_stream stream,

@@ -1,8 +1,10 @@
 #include "backend/cuda/cuda_device.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <stdio.h>
 
+#include "backend/cuda/cuda_graphs.h"
 #include "base/size.h"
 
 static const struct {
@@ -24,7 +26,7 @@ static skv_cu_address address(const void *at)
 static skv_status load_kernels(skv_cuda_device *d, const void *image, skv_error *err)
 {
     const skv_cuda_api *api = &d->api;
-    int shared = 0;
+    int shared = 0, ptx = 0;
     SKV_TRY(skv_cuda_check(api, api->module_load(&d->module, image), "the kernels", err));
     SKV_TRY(skv_cuda_check(api, api->device_attribute(&shared, SKV_CU_SHARED_MAX, d->ordinal),
                            "shared memory of the GPU", err));
@@ -39,6 +41,9 @@ static skv_status load_kernels(skv_cuda_device *d, const void *image, skv_error 
                                api->function_set(*f, SKV_CU_KERNEL_SHARED, SKV_CUDA_SHARED_MAX),
                                kernels[i].name, err));
     }
+    SKV_TRY(skv_cuda_check(api, api->function_get(&ptx, SKV_CU_KERNEL_PTX, d->functions[0]),
+                           kernels[0].name, err));
+    d->chained = ptx >= 90;
     return SKV_OK;
 }
 
@@ -92,14 +97,21 @@ void skv_cuda_device_close(skv_cuda_device *d)
 /* ---- work ---- */
 
 /* Whether to go on. A context belongs to the thread that has set it, and any thread may call. */
-static bool begin(skv_cuda_device *d)
+static bool is_ready(skv_cuda_device *d)
 {
     return d->failed == SKV_OK && d->api.context_set(d->context) == 0;
 }
 
+/* The same, for work behind all launches so far. */
+static bool begin(skv_cuda_device *d)
+{
+    skv_cuda_graphs_end(d);
+    return is_ready(d);
+}
+
 void skv_cuda_enter(skv_cuda_device *d)
 {
-    (void)d->api.context_set(d->context);
+    (void)begin(d);
 }
 
 static void keep(skv_cuda_device *d, skv_cu_result result, const char *what)
@@ -121,6 +133,7 @@ skv_status skv_cuda_new(skv_cuda_device *d, size_t n_bytes, void **out, skv_erro
 void skv_cuda_delete(skv_cuda_device *d, void *at)
 {
     if (!at || d->api.context_set(d->context) != 0) return;
+    skv_cuda_graphs_end(d);
     (void)d->api.stream_wait(d->stream);
     (void)d->api.memory_free(address(at));
 }
@@ -135,6 +148,7 @@ skv_status skv_cuda_host_new(skv_cuda_device *d, size_t n_bytes, void **out, skv
 void skv_cuda_host_delete(skv_cuda_device *d, void *at)
 {
     if (!at || d->api.context_set(d->context) != 0) return;
+    skv_cuda_graphs_end(d);
     (void)d->api.stream_wait(d->stream);
     (void)d->api.host_free(at);
 }
@@ -174,6 +188,12 @@ void skv_cuda_memory(const skv_cuda_device *d, size_t *all, size_t *available)
 void skv_cuda_put(skv_cuda_device *d, void *to, const void *host, size_t n_bytes)
 {
     if (n_bytes == 0 || !begin(d)) return;
+    keep(d, d->api.put(address(to), host, n_bytes, d->stream), "cuMemcpyHtoDAsync");
+}
+
+void skv_cuda_put_first(skv_cuda_device *d, void *to, const void *host, size_t n_bytes)
+{
+    if (n_bytes == 0 || !is_ready(d)) return;
     keep(d, d->api.put(address(to), host, n_bytes, d->stream), "cuMemcpyHtoDAsync");
 }
 
@@ -224,12 +244,31 @@ void skv_cuda_launch(skv_cuda_device *d, skv_cuda_kernel kernel, skv_cuda_grid g
                      const void *args)
 {
     void *argument = (void *)(uintptr_t)args;
-    if (!begin(d)) return;
-    keep(d,
-         d->api.launch(d->functions[kernel], grid.x ? grid.x : 1, grid.y ? grid.y : 1,
-                       grid.z ? grid.z : 1, kernels[kernel].threads, 1, 1, grid.shared, d->stream,
-                       &argument, NULL),
-         kernels[kernel].name);
+    static_assert(sizeof(skv_cu_launch_attribute) == 72 && sizeof(skv_cu_launch) == 56,
+                  "as the driver has them");
+    if (d->failed != SKV_OK || skv_cuda_graphs_launch(d, kernel, grid, args)) return;
+    if (!is_ready(d)) return;
+    skv_cu_launch_attribute chained = {.id = SKV_CU_LAUNCH_CHAINED, .value = {1}};
+    const skv_cu_launch launch = {.x = grid.x ? grid.x : 1,
+                                  .y = grid.y ? grid.y : 1,
+                                  .z = grid.z ? grid.z : 1,
+                                  .threads = kernels[kernel].threads,
+                                  .threads_y = 1,
+                                  .threads_z = 1,
+                                  .shared = grid.shared,
+                                  .stream = d->stream,
+                                  .attributes = &chained,
+                                  .n_attributes = d->chained ? 1 : 0};
+    keep(d, d->api.launch(&launch, d->functions[kernel], &argument, NULL), kernels[kernel].name);
+}
+
+skv_status skv_cuda_product(skv_cuda_device *d, skv_cuda_product_shape shape,
+                            const skv_cuda_operands *operands, skv_error *err)
+{
+    if (!is_ready(d)) return SKV_OK;
+    SKV_TRY(skv_cuda_blas_prepare(&d->blas, &shape, err));
+    if (skv_cuda_graphs_multiply(d, &shape, operands)) return SKV_OK;
+    return skv_cuda_multiply(&d->blas, shape, operands, d->stream, err);
 }
 
 skv_status skv_cuda_wait(skv_cuda_device *d, skv_error *err)

@@ -5,11 +5,14 @@
 #ifndef SKV_BACKEND_CUDA_DEVICE_H
 #define SKV_BACKEND_CUDA_DEVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "backend/cuda/cuda_blas.h"
 #include "backend/cuda/kernels/cuda_args.h"
+
+typedef struct skv_cuda_graphs skv_cuda_graphs;
 
 typedef struct skv_cuda_device {
     skv_cuda_api api;
@@ -21,7 +24,9 @@ typedef struct skv_cuda_device {
     skv_cu_stream stream;
     skv_cu_module module;
     skv_cu_function functions[SKV_CUDA_KERNEL_COUNT];
-    skv_status failed; /* SKV_OK: nothing has */
+    bool chained;            /* kernels wait for the one before (gpu.inc) */
+    skv_cuda_graphs *graphs; /* owned; NULL: launches go into the stream at once */
+    skv_status failed;       /* SKV_OK: nothing has */
     skv_error error;
 } skv_cuda_device;
 
@@ -65,6 +70,8 @@ void skv_cuda_memory(const skv_cuda_device *device, size_t *all, size_t *availab
 
 /** The host's memory may change at once, but for that of skv_cuda_host_new: at the next wait. */
 void skv_cuda_put(skv_cuda_device *device, void *to, const void *host, size_t n_bytes);
+/** The same before all launches that are listed (cuda_graphs.h): none of them uses this memory. */
+void skv_cuda_put_first(skv_cuda_device *device, void *to, const void *host, size_t n_bytes);
 /** The host's memory is filled at the next skv_cuda_settle. */
 void skv_cuda_begin_get(skv_cuda_device *device, void *host, const void *from, size_t n_bytes);
 /** Waits until everything is done. An error is kept. */
@@ -83,6 +90,10 @@ void skv_cuda_copy_from(skv_cuda_device *device, void *to, skv_cu_context other,
 /** `args` is the kernel's struct. */
 void skv_cuda_launch(skv_cuda_device *device, skv_cuda_kernel kernel, skv_cuda_grid grid,
                      const void *args);
+/** SKV_UNSUPPORTED: cuBLASLt has no algorithm for the shape. A device that has failed does nothing.
+ */
+SKV_MUST_CHECK skv_status skv_cuda_product(skv_cuda_device *device, skv_cuda_product_shape shape,
+                                           const skv_cuda_operands *operands, skv_error *err);
 /** Until everything is done; returns the first error since the device was opened. */
 SKV_MUST_CHECK skv_status skv_cuda_wait(skv_cuda_device *device, skv_error *err);
 

@@ -170,8 +170,7 @@ static skv_status multiply(skv_cuda_backend *be, const product *p, uint32_t type
     };
     o.y = columns_of(p->to, column).at;
     o.x = be->operand;
-    if (be->device.failed != SKV_OK) return SKV_OK;
-    return skv_cuda_multiply(&be->device.blas, shape, &o, be->device.stream, err);
+    return skv_cuda_product(&be->device, shape, &o, err);
 }
 
 static void multiply_or_fail(skv_cuda_backend *be, const product *p, size_t column, size_t n,

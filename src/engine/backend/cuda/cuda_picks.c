@@ -242,7 +242,7 @@ static size_t pick_some(skv_cuda_backend *be, skv_cuda_picks *picks, skv_cuda_ro
         wishes[i] = lend(be, &rows[i], x, V, i);
         take_room(picks, &rows[i], first + i, &wishes[i]);
     }
-    skv_cuda_put(&be->device, be->wishes + begin, wishes, be->n_wishes - begin);
+    skv_cuda_put_first(&be->device, be->wishes + begin, wishes, be->n_wishes - begin);
     const skv_cuda_pick_args args = {.wishes = (const void *)(be->wishes + begin),
                                      .out = picks->device + first,
                                      .n = (uint32_t)V};

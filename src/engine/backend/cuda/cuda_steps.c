@@ -10,6 +10,9 @@
 
 enum { ALIGNMENT = 64, ROWS_PER_TASK = 8 };
 
+/* Launches of so few rows take the host longer than the device, or nearly: they are recorded. */
+enum { RECORDED_ROWS = 512, RECORDED_OF_SPAN = 16 };
+
 /* ---- the block ---- */
 
 /* Where lists begin in it. */
@@ -238,11 +241,31 @@ static void describe(skv_cuda_backend *be, skv_backend_step *step,
     skv_cuda_put(&be->device, step->device, step->host, l.described);
 }
 
+/* Decoding, with or without drafts. A short end of a prompt may look so too: its launches come once
+ * and are not recorded. */
+static bool may_repeat(const skv_backend_step *step, const skv_backend_step_spec *spec)
+{
+    bool may = step->n_rows <= RECORDED_ROWS;
+    for (size_t s = 0; s < spec->n_spans; s++) may = may && spec->spans[s].n <= RECORDED_OF_SPAN;
+    return may;
+}
+
+/* Areas that gather has moved are undefined where a step begins beside no other. They go back, so
+ * that steps of a shape have the same arguments. */
+static void move_back(skv_cuda_backend *be)
+{
+    for (skv_area *a = be->moving_areas; a; a = a->next) {
+        if (a->is_swapped) skv_cuda_swap(a);
+    }
+}
+
 static skv_status step_begin(skv_backend *base, skv_backend_step *step,
                              const skv_backend_step_spec *spec, skv_error *err)
 {
     skv_cuda_backend *be = skv_cuda_of(base);
+    if (be->n_under_way++ == 0) move_back(be);
     describe(be, step, spec);
+    if (may_repeat(step, spec)) skv_cuda_graphs_begin(&be->device);
     if (be->device.failed == SKV_OK) return SKV_OK;
     return skv_fail(err, be->device.failed, "%s", be->device.error.text);
 }
@@ -257,9 +280,11 @@ static void step_change(skv_backend *base, skv_backend_step *step,
 
 static skv_status step_wait(skv_backend *base, skv_backend_step *step, skv_error *err)
 {
+    skv_cuda_backend *be = skv_cuda_of(base);
     (void)step;
-    skv_cuda_of(base)->n_wishes = 0;
-    return skv_cuda_wait(&skv_cuda_of(base)->device, err);
+    be->n_wishes = 0;
+    if (be->n_under_way > 0) be->n_under_way--;
+    return skv_cuda_wait(&be->device, err);
 }
 
 /* ---- sets ---- */
@@ -285,9 +310,7 @@ static void leave_rows(skv_cuda_backend *be, skv_rows x, size_t n, const uint32_
     skv_cuda_put(&be->device, be->list, places, n_to * sizeof *places);
     skv_cuda_move(be, (skv_cuda_move_args){.y = y, .x = was, .rows = be->list, .factor = 1}, n_to,
                   n);
-    unsigned char *other = x.area->other;
-    x.area->other = x.area->at;
-    x.area->at = other;
+    skv_cuda_swap(x.area);
 }
 
 static void gather(skv_backend *base, const skv_backend_step *step, skv_rows x, size_t n,

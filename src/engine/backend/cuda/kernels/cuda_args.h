@@ -4,6 +4,8 @@
  *
  * Keys and values lie in pages, byte for byte as kernels/kv_page.h says. A sequence has one table
  * of 32-bit numbers: its pages by bundle, and for each track how many rows it has lost.
+ *
+ * Structs of launches that are recorded have no padding, since they are compared (cuda_graphs.c).
  */
 #ifndef SKV_BACKEND_CUDA_ARGS_H
 #define SKV_BACKEND_CUDA_ARGS_H
@@ -24,6 +26,7 @@ typedef struct skv_cuda_rows {
     uint32_t ld;      /* elements */
     uint32_t type;    /* SKV_CUDA_F32, .. */
     uint32_t aligned; /* every row begins at a multiple of 8 elements */
+    uint32_t unused;
 } skv_cuda_rows;
 
 /* y[i] = norm(x[rows[i]]), or with `sum` (sum[i] + norm(x[rows[i]])) * factor. y may be x, and sum.
@@ -56,6 +59,7 @@ typedef struct skv_cuda_move_args {
     uint32_t n;
     uint32_t op; /* SKV_CUDA_COPY, .. */
     float factor;
+    uint32_t unused;
 } skv_cuda_move_args;
 
 enum { SKV_CUDA_SILU, SKV_CUDA_GELU, SKV_CUDA_CLAMPED, SKV_CUDA_RELU2, SKV_CUDA_NO_ACT };
@@ -125,6 +129,7 @@ typedef struct skv_cuda_pick_args {
     const skv_cuda_wish *wishes;
     skv_cuda_pick *out;
     uint32_t n;
+    uint32_t unused;
 } skv_cuda_pick_args;
 
 /* ---- weights as codes ---- */
@@ -152,6 +157,7 @@ typedef struct skv_cuda_codes {
     uint32_t zeros;     /* mins are multiples of the scale */
     uint32_t even;      /* levels[c] == levels[0] + c */
     uint32_t levels[4]; /* 16 bytes */
+    uint32_t unused;
 } skv_cuda_codes;
 
 /* y[m, n] = sum over k of x[m, k] w[n, k] + bias[n], for n < N, or y += it. */
@@ -169,6 +175,7 @@ typedef struct skv_cuda_unpack_args {
     uint16_t *y; /* [N, K] */
     skv_cuda_codes w;
     uint32_t K; /* a multiple of 32 */
+    uint32_t unused;
 } skv_cuda_unpack_args;
 
 /* ---- mixtures of experts ---- */
@@ -183,6 +190,7 @@ typedef struct skv_cuda_route_args {
     uint32_t ld, n_experts, n_active, n_terms;
     uint32_t sigmoid, renormalise, shared_gate;
     float eps, scale;
+    uint32_t unused;
 } skv_cuda_route_args;
 
 /* Pairs sorted by expert, then by row; the grid has as many experts. */
@@ -192,6 +200,7 @@ typedef struct skv_cuda_sort_args {
     uint32_t *rows;         /* [n_pairs]: of each place its row */
     uint32_t *places;       /* [n_rows, n_terms] */
     uint32_t n_pairs, n_active, n_terms;
+    uint32_t unused;
 } skv_cuda_sort_args;
 
 /* The matrix of an expert. As codes its rows from n_first on are those of the second run. */
@@ -220,6 +229,7 @@ typedef struct skv_cuda_experts_args {
     uint32_t by_pair; /* tile i begins at the i-th pair: with fewer pairs than experts */
     uint32_t act;     /* SKV_CUDA_SILU, .. */
     float limit, alpha;
+    uint32_t unused;
 } skv_cuda_experts_args;
 
 /* x[i] += the sum of weights[i, t] y[places[i, t]], or it is that. */
@@ -228,6 +238,7 @@ typedef struct skv_cuda_mix_args {
     const uint32_t *places; /* [n_rows, n_terms] */
     const float *weights;   /* [n_rows, n_terms] */
     uint32_t n, n_terms, store;
+    uint32_t unused;
 } skv_cuda_mix_args;
 
 /* ---- linear attention ---- */
@@ -251,6 +262,7 @@ typedef struct skv_cuda_conv_args {
     uint64_t ring; /* floats from a state's beginning to [ring_rows, ring_ld] */
     uint32_t ring_rows, ring_ld;
     uint32_t n_given, n_rows, n, n_taps, silu;
+    uint32_t unused;
 } skv_cuda_conv_args;
 
 /* As skv_scan_args has it. */
@@ -270,6 +282,7 @@ typedef struct skv_cuda_scan_args {
     uint32_t n_key_heads, n_value_heads, key_dim, value_dim;
     uint32_t tiled, mamba2;
     float dt_min, dt_max, write_max;
+    uint32_t unused;
 } skv_cuda_scan_args;
 
 /* As skv_gated_norm_args has it, in place. */
@@ -306,6 +319,7 @@ typedef struct skv_cuda_step_row {
 typedef struct skv_cuda_angles {
     const float *cosine, *sine; /* [T, n] */
     uint32_t n;                 /* half as many as numbers of a head that are rotated; may be 0 */
+    uint32_t unused;
 } skv_cuda_angles;
 
 typedef struct skv_cuda_head_norm {
@@ -326,6 +340,7 @@ typedef struct skv_cuda_place_args {
     uint32_t n_q, n_rows; /* rows of q; T */
     uint32_t n_heads, n_kv_heads, n_copies, head_dim;
     float v_eps; /* of v's norm, which has no weight; 0: none */
+    uint32_t unused;
 } skv_cuda_place_args;
 
 /* ---- attention ---- */
