@@ -164,11 +164,27 @@ int cublasLtMatmulAlgoGetHeuristic(skv_blas_handle handle, skv_blas_desc desc, s
     return 0;
 }
 
-static float number(int type, const void *at, uint64_t i)
+/* The vectors of a matrix as floats, one behind the other; the caller frees them. */
+static float *numbers_of(const layout *l, const void *at)
 {
-    if (type == SKV_BLAS_F32) return ((const float *)at)[i];
-    if (type == SKV_BLAS_E4M3) return skv_fp8_decode(((const uint8_t *)at)[i]);
-    return skv_float_of_bf16(((const uint16_t *)at)[i]);
+    float *out = malloc(l->n * l->n_vectors * sizeof *out), *to = out;
+    if (!out) abort();
+    for (uint64_t i = 0; i < l->n_vectors; i++) {
+        for (uint64_t k = 0; k < l->n; k++) {
+            const uint64_t from = i * (uint64_t)l->ld + k;
+            *to++ = l->type == SKV_BLAS_F32    ? ((const float *)at)[from]
+                    : l->type == SKV_BLAS_E4M3 ? skv_fp8_decode(((const uint8_t *)at)[from])
+                                               : skv_float_of_bf16(((const uint16_t *)at)[from]);
+        }
+    }
+    return out;
+}
+
+static float dot(const float *a, const float *b, uint64_t n)
+{
+    float sum = 0;
+    for (uint64_t k = 0; k < n; k++) sum += a[k] * b[k];
+    return sum;
 }
 
 int cublasLtMatmul(skv_blas_handle handle, skv_blas_desc desc, const void *alpha, const void *A,
@@ -189,14 +205,11 @@ int cublasLtMatmul(skv_blas_handle handle, skv_blas_desc desc, const void *alpha
         algorithm->data[2] != x->n_vectors) {
         return INVALID;
     }
+    float *rows_of_w = numbers_of(w, A), *rows_of_x = numbers_of(x, B);
     for (uint64_t i = 0; i < y->n * y->n_vectors; i++) {
         const uint64_t row = i / y->n, column = i % y->n;
         const uint64_t to = row * (uint64_t)y->ld + column;
-        float sum = 0;
-        for (uint64_t k = 0; k < w->n; k++) {
-            sum += number(w->type, A, column * (uint64_t)w->ld + k) *
-                   number(x->type, B, row * (uint64_t)x->ld + k);
-        }
+        float sum = dot(rows_of_w + column * w->n, rows_of_x + row * w->n, w->n);
         if (scaled) sum *= how->scales[0][column] * how->scales[1][row];
         if (y->type == SKV_BLAS_BF16) {
             ((uint16_t *)D)[to] = skv_bf16_of_float(sum);
@@ -204,5 +217,7 @@ int cublasLtMatmul(skv_blas_handle handle, skv_blas_desc desc, const void *alpha
             ((float *)D)[to] = factor != 0 ? ((float *)D)[to] + sum : sum;
         }
     }
+    free(rows_of_w);
+    free(rows_of_x);
     return 0;
 }

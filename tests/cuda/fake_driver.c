@@ -1,8 +1,9 @@
 /*
  * libcuda.so.1 for machines without a GPU: what cuda_api.h declares, on emulated ones, which
  * threads may use side by side. Work that is put in a stream is done at once, but for copies from
- * pinned memory: these are done as late as a driver may, before other work of the stream or when
- * the host waits for them. It refuses what a driver would: a thread without a context, copies
+ * and to pinned memory. Those to the device are done as late as a driver may, before other work of
+ * the stream or when the host waits for them, and those to the host when it waits: until then it
+ * finds NaNs there. It refuses what a driver would: a thread without a context, copies
  * beyond an allocation, memory of another GPU, memory that is freed twice, launches that no card
  * takes. A copy from another GPU is refused unless this stream has waited for the kernels there,
  * and so is a kernel whose memory another GPU may still read. What is not freed by the end is a
@@ -41,12 +42,20 @@ typedef struct copy {
     unsigned long long number;
 } copy;
 
+/* A copy to pinned memory: what it brings. */
+typedef struct result {
+    unsigned char *to, *bytes; /* bytes: owned */
+    size_t n;
+    unsigned long long n_work;
+} result;
+
 /* A GPU with its one context and stream, which have its address. Work of the stream is counted;
  * copies have the numbers of their own. */
 typedef struct gpu {
-    copy copies[COPIES]; /* in order */
+    copy copies[COPIES];    /* in order */
+    result results[COPIES]; /* in order */
     unsigned long long n_begun;
-    size_t n_copies;
+    size_t n_copies, n_results;
     unsigned long long n_work, n_kernels;  /* n_kernels: the last work that was a kernel's */
     unsigned long long waited_for[GPUS];   /* work of another one that this stream waits for */
     unsigned long long last_read_by[GPUS]; /* work of another one, the last that reads from here */
@@ -128,6 +137,18 @@ static void arrive_all(void)
 {
     now->n_work++;
     arrive(now, now->n_begun);
+}
+
+/* The host has waited for work up to this number. */
+static void bring(gpu *g, unsigned long long n_work)
+{
+    size_t n = 0;
+    for (; n < g->n_results && g->results[n].n_work <= n_work; n++) {
+        memcpy(g->results[n].to, g->results[n].bytes, g->results[n].n);
+        free(g->results[n].bytes);
+    }
+    g->n_results -= n;
+    memmove(g->results, g->results + n, g->n_results * sizeof *g->results);
 }
 
 static bool is_pinned(const unsigned char *from)
@@ -298,6 +319,7 @@ skv_cu_result cuMemFreeHost(void *at)
     for (size_t i = 0; now && i < device.n_pinned; i++) {
         if (device.pinned[i].at != at) continue;
         arrive(now, now->n_begun);
+        bring(now, now->n_work);
         free(at);
         device.pinned[i] = device.pinned[--device.n_pinned];
         return SUCCESS;
@@ -328,7 +350,11 @@ skv_cu_result cuMemcpyDtoHAsync_v2(void *to, skv_cu_address from, size_t n, skv_
     const unsigned char *at = within(from, n);
     if (!at || !is_now(stream)) return INVALID_VALUE;
     arrive_all();
-    memcpy(to, at, n);
+    unsigned char *bytes = is_pinned(to) && now->n_results < COPIES ? malloc(n) : NULL;
+    memcpy(bytes ? bytes : to, at, n);
+    if (!bytes) return SUCCESS;
+    memset(to, 0xff, n);
+    now->results[now->n_results++] = (result){to, bytes, n, now->n_work};
     return SUCCESS;
 }
 
@@ -392,6 +418,7 @@ skv_cu_result cuStreamSynchronize(skv_cu_stream stream)
     LOCKED;
     if (!is_now(stream)) return INVALID_VALUE;
     arrive(now, now->n_begun);
+    bring(now, now->n_work);
     return SUCCESS;
 }
 
@@ -441,7 +468,10 @@ skv_cu_result cuEventSynchronize(skv_cu_event at)
     LOCKED;
     const event *e = (const event *)(const void *)at;
     if (!now || !e) return INVALID_VALUE;
-    if (e->of) arrive(e->of, e->number);
+    if (e->of) {
+        arrive(e->of, e->number);
+        bring(e->of, e->n_work);
+    }
     return SUCCESS;
 }
 
