@@ -30,8 +30,8 @@ PICK = "pick.inc"
 SIZES = {"80", "256"}  # rows of tiles with room between them, and tiles of half a page
 ARRIVED = "skv_sync(); /* the tile is there, and the other stage is free */"
 TESTS = {PROMPT: "*attention*", DECODE: "*attention*", ATTENTION: "*attention*", ROWS: "*rows*", PLACE: "*place*",
-         VOTES: "*votes*", CODES: "*codes*", PAGES: "*pages*", EXPERTS: "*experts*", STATES: "*states*", PICK: "*picks*",
-         ARGS: "*"}
+         VOTES: "*votes*", CODES: "*codes*", PAGES: "*pages*", EXPERTS: "*experts*", STATES: "*states*",
+         PICK: "*picks*", ARGS: "*"}
 BUGS = [  # of kernels: (the fault, the file, what is replaced, by what)
     ("no barrier after the wait for a tile", PROMPT, ARRIVED, ""),
     ("no wait for a tile", PROMPT, "skv_cp_async_wait(0);\n        " + ARRIVED, ARRIVED),
@@ -161,7 +161,8 @@ HOST = [  # of the host: (the fault, the file, what is replaced, by what, progra
     ("a thread without the context", "cuda_device.c", "d->failed == SKV_OK && d->api.context_set(d->context) == 0",
      "d->failed == SKV_OK", BACKEND, "*states*"),
     ("results are read before they are there", "cuda_device.c",
-     "skv_cuda_begin_get(d, host, from, n_bytes);\n    skv_cuda_settle(d);", "skv_cuda_begin_get(d, host, from, n_bytes);",
+     "skv_cuda_begin_get(d, host, from, n_bytes);\n    skv_cuda_settle(d);",
+     "skv_cuda_begin_get(d, host, from, n_bytes);",
      BACKEND, OPERATIONS),
     ("portions beside prompts", "cuda_attention.c", "of->n_prompt > 0 || n < 2", "n < 2", BACKEND, OPERATIONS),
     ("portions without the last one", "cuda_attention.c", "(uint32_t)skv_ceil_div(n_pages, args->n_pages)",
@@ -298,7 +299,7 @@ def run(program, words, environment):
 
 
 def try_kernels(bug, plain):
-    """(whether the tests passed, what they printed), or None: the bug was not planted. `plain` has objects without it."""
+    """(whether the tests passed, what they printed), or None: it was not planted. `plain` has objects without it."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         names = copy_of(folder)
