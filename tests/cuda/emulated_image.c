@@ -1,4 +1,5 @@
-/* The kernels of a program that runs on the emulated GPU: fake_driver.c has its own, whatever this is. */
+/* The kernels of a program that runs on the emulated GPU: fake_driver.c has its own, whatever this
+ * is. */
 #include "backend/cuda/cuda_image.h"
 
 const void *__wrap_skv_cuda_image(void);

@@ -43,17 +43,17 @@ typedef struct copy {
 } copy;
 
 /* A copy to pinned memory: what it brings. */
-typedef struct result {
+typedef struct answer {
     unsigned char *to, *bytes; /* bytes: owned */
     size_t n;
     unsigned long long n_work;
-} result;
+} answer;
 
 /* A GPU with its one context and stream, which have its address. Work of the stream is counted;
  * copies have the numbers of their own. */
 typedef struct gpu {
     copy copies[COPIES];    /* in order */
-    result results[COPIES]; /* in order */
+    answer results[COPIES]; /* in order */
     unsigned long long n_begun;
     size_t n_copies, n_results;
     unsigned long long n_work, n_kernels;  /* n_kernels: the last work that was a kernel's */
@@ -354,7 +354,7 @@ skv_cu_result cuMemcpyDtoHAsync_v2(void *to, skv_cu_address from, size_t n, skv_
     memcpy(bytes ? bytes : to, at, n);
     if (!bytes) return SUCCESS;
     memset(to, 0xff, n);
-    now->results[now->n_results++] = (result){to, bytes, n, now->n_work};
+    now->results[now->n_results++] = (answer){to, bytes, n, now->n_work};
     return SUCCESS;
 }
 

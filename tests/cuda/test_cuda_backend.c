@@ -2,8 +2,8 @@
  * The CUDA back end on the emulated GPU, by way of fake_driver.c and fake_blas.c: its operations
  * against plain C, its models against the oracle and the processor, and what it refuses. With a GPU
  * and kernels that nvcc has compiled (SKV_CUDA_IMAGE) it runs there. `missing` as an argument: what
- * it says without a driver. Other arguments are patterns of the tests that run, or with a '-' before
- * them of those that do not, and "2/5" for every fifth golden model from the second on.
+ * it says without a driver. Other arguments are patterns of the tests that run, or with a '-'
+ * before them of those that do not, and "2/5" for every fifth golden model from the second on.
  */
 #include <fnmatch.h>
 #include <jansson.h>
@@ -622,8 +622,10 @@ static bool is_chosen(const char *test, int n_words, char **words)
     bool is = true, left_out = false;
     for (int i = 0; i < n_words; i++) is = is && (words[i][0] == '-' || read_part(words[i]));
     for (int i = 0; i < n_words; i++) {
-        if (words[i][0] == '-') left_out = left_out || !fnmatch(words[i] + 1, test, 0);
-        else is = is || !fnmatch(words[i], test, 0);
+        if (words[i][0] == '-')
+            left_out = left_out || !fnmatch(words[i] + 1, test, 0);
+        else
+            is = is || !fnmatch(words[i], test, 0);
     }
     return is && !left_out;
 }

@@ -18,13 +18,7 @@ PROGRAM = BUILD / "tests/swiftkv_emulated"
 os.environ["LD_LIBRARY_PATH"] = str(BUILD / "tests/fake_cuda")
 
 import test_server  # noqa: E402
-import test_server_answers  # noqa: E402
-import test_server_cache  # noqa: E402
-import test_server_drafts  # noqa: E402
-import test_server_embeddings  # noqa: E402
 import test_server_lora  # noqa: E402
-import test_server_rerank  # noqa: E402
-import test_server_slots  # noqa: E402
 from server_process import Server, busy_pages, prompt_of  # noqa: E402
 
 MINI = ROOT / "models/mini/base"
@@ -59,39 +53,7 @@ class HybridTest(test_server.HybridTest):
     pass
 
 
-class TextTest(test_server.TextTest):
-    pass
-
-
 class LoraTest(test_server_lora.LoraTest):
-    pass
-
-
-class LogprobTest(test_server_answers.LogprobTest):
-    pass
-
-
-class DiskTest(test_server_cache.DiskTest):
-    pass
-
-
-class DraftsTest(test_server_drafts.DraftsTest):
-    pass
-
-
-class EmbeddingTest(test_server_embeddings.EmbeddingTest):
-    pass
-
-
-class SwiftkvEmbeddingTest(test_server_embeddings.SwiftkvEmbeddingTest):
-    pass
-
-
-class RerankTest(test_server_rerank.RerankTest):
-    pass
-
-
-class SlotTest(test_server_slots.SlotTest):
     pass
 
 
