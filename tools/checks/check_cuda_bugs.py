@@ -280,7 +280,7 @@ def how_found(text):
         return match.group(1)
     if match := re.search(r"AddressSanitizer: ([\w-]+)", text):
         return match.group(1)
-    if match := re.search(r"fake driver: .*|fake cuBLASLt: .*|device cuda: .*|Assertion `.*?'", text):
+    if match := re.search(r"device cuda: .*|GPU \d: .*|cu\w+: .*|Assertion `.*?'", text):
         return match.group(0)
     return "wrong results"
 
