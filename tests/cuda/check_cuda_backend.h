@@ -6,4 +6,8 @@
  * again, shared, and kept by a prefix cache. */
 void its_states_go_on(void **state);
 
+/** Answers with drafts of every source have the tokens that single steps choose, but for rounding.
+ */
+void its_drafts_change_no_choice(void **state);
+
 #endif

@@ -1,8 +1,9 @@
 /*
  * libcuda.so.1 for machines without a GPU: what cuda_api.h declares, on emulated ones, which
  * threads may use side by side. Work that is put in a stream is done at once, but for copies from
- * pinned memory: these are done as late as a driver may, before other work of the stream or when
- * the host waits for them. It refuses what a driver would: a thread without a context, copies
+ * and to pinned memory. Those to the device are done as late as a driver may, before other work of
+ * the stream or when the host waits for them, and those to the host when it waits: until then it
+ * finds NaNs there. It refuses what a driver would: a thread without a context, copies
  * beyond an allocation, memory of another GPU, memory that is freed twice, launches that no card
  * takes. SKV_FAKE_CAPABILITY=G:C: GPU G has compute capability C, of two digits. While a stream
  * records, launches and products are kept with copies of their arguments, and everything else that
@@ -63,13 +64,20 @@ typedef struct graph {
     size_t n;
     launch *launches; /* owned */
 } graph;
+/* A copy to pinned memory: what it brings. */
+typedef struct answer {
+    unsigned char *to, *bytes; /* bytes: owned */
+    size_t n;
+    unsigned long long n_work;
+} answer;
 
 /* A GPU with its one context and stream, which have its address. Work of the stream is counted;
  * copies have the numbers of their own. */
 typedef struct gpu {
-    copy copies[COPIES]; /* in order */
+    copy copies[COPIES];    /* in order */
+    answer results[COPIES]; /* in order */
     unsigned long long n_begun;
-    size_t n_copies;
+    size_t n_copies, n_results;
     graph *recording;                      /* owned; NULL: the stream does not record */
     unsigned long long n_work, n_kernels;  /* n_kernels: the last work that was a kernel's */
     unsigned long long waited_for[GPUS];   /* work of another one that this stream waits for */
@@ -158,6 +166,18 @@ static void arrive_all(void)
 {
     now->n_work++;
     arrive(now, now->n_begun);
+}
+
+/* The host has waited for work up to this number. */
+static void bring(gpu *g, unsigned long long n_work)
+{
+    size_t n = 0;
+    for (; n < g->n_results && g->results[n].n_work <= n_work; n++) {
+        memcpy(g->results[n].to, g->results[n].bytes, g->results[n].n);
+        free(g->results[n].bytes);
+    }
+    g->n_results -= n;
+    memmove(g->results, g->results + n, g->n_results * sizeof *g->results);
 }
 
 static bool is_pinned(const unsigned char *from)
@@ -345,6 +365,7 @@ skv_cu_result cuMemFreeHost(void *at)
     for (size_t i = 0; now && i < device.n_pinned; i++) {
         if (device.pinned[i].at != at) continue;
         arrive(now, now->n_begun);
+        bring(now, now->n_work);
         free(at);
         device.pinned[i] = device.pinned[--device.n_pinned];
         return SUCCESS;
@@ -375,7 +396,11 @@ skv_cu_result cuMemcpyDtoHAsync_v2(void *to, skv_cu_address from, size_t n, skv_
     const unsigned char *at = within(from, n);
     if (!at || !is_free(stream)) return INVALID_VALUE;
     arrive_all();
-    memcpy(to, at, n);
+    unsigned char *bytes = is_pinned(to) && now->n_results < COPIES ? malloc(n) : NULL;
+    memcpy(bytes ? bytes : to, at, n);
+    if (!bytes) return SUCCESS;
+    memset(to, 0xff, n);
+    now->results[now->n_results++] = (answer){to, bytes, n, now->n_work};
     return SUCCESS;
 }
 
@@ -439,6 +464,7 @@ skv_cu_result cuStreamSynchronize(skv_cu_stream stream)
     LOCKED;
     if (!is_free(stream)) return INVALID_VALUE;
     arrive(now, now->n_begun);
+    bring(now, now->n_work);
     return SUCCESS;
 }
 
@@ -488,7 +514,10 @@ skv_cu_result cuEventSynchronize(skv_cu_event at)
     LOCKED;
     const event *e = (const event *)(const void *)at;
     if (!now || !e) return INVALID_VALUE;
-    if (e->of) arrive(e->of, e->number);
+    if (e->of) {
+        arrive(e->of, e->number);
+        bring(e->of, e->n_work);
+    }
     return SUCCESS;
 }
 

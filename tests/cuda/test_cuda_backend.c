@@ -2,8 +2,10 @@
  * The CUDA back end on the emulated GPU, by way of fake_driver.c and fake_blas.c: its operations
  * against plain C, its models against the oracle and the processor, and what it refuses. With a GPU
  * and kernels that nvcc has compiled (SKV_CUDA_IMAGE) it runs there. `missing` as an argument: what
- * it says without a driver. Another one: the tests whose names it matches.
+ * it says without a driver. Other arguments are patterns of the tests that run, or with a '-'
+ * before them of those that do not, and "2/5" for every fifth golden model from the second on.
  */
+#include <fnmatch.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdint.h>
@@ -27,7 +29,7 @@
 enum { LONGEST = 512, CONTEXT = 96, MODELS_LEAST = 45 };
 
 static void *image;
-static size_t exact_step; /* every so many models is computed in f32 too */
+static size_t first_model, model_step = 1; /* of the golden models */
 
 /* The fake driver has the kernels itself: any image will do. */
 const void *__wrap_skv_cuda_image(void);
@@ -238,7 +240,7 @@ static void its_models_are_those_of_the_oracle(void **state)
     golden *all = golden_load_all(&n);
     distance gpu = {.n = 0}, other = {.n = 0};
     (void)state;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = first_model; i < n; i += model_step) {
         skv_engine_options options = options_on("cuda");
         skv_engine *engine;
         skv_error err;
@@ -267,7 +269,7 @@ static void its_models_are_those_of_the_oracle(void **state)
     }
     print_message("%zu of %zu models; %zu of %zu tokens are others, %zu of %zu texts the same\n",
                   n_open, n, gpu.n_others, gpu.n, gpu.n_same, gpu.n_texts);
-    assert_true(n_wrong == 0 && n_open >= MODELS_LEAST);
+    assert_true(n_wrong == 0 && n_open * model_step >= MODELS_LEAST);
     assert_true(gpu.n_others * 20 <= gpu.n && gpu.n_same * 4 >= gpu.n_texts * 3);
     golden_free_all(all, n);
 }
@@ -281,7 +283,7 @@ static void its_models_are_exact_in_f32(void **state)
     golden *all = golden_load_all(&n);
     distance sum = {.n = 0};
     (void)state;
-    for (size_t i = 0; i < n; i += exact_step) {
+    for (size_t i = first_model; i < n; i += model_step) {
         skv_engine_options options = options_on("cuda");
         skv_engine *engine;
         skv_error err;
@@ -300,7 +302,7 @@ static void its_models_are_exact_in_f32(void **state)
     print_message("%zu models in f32, at most %.6f; %zu of %zu tokens are others, %zu of %zu texts "
                   "the same\n",
                   n_open, most, sum.n_others, sum.n, sum.n_same, sum.n_texts);
-    assert_true(n_wrong == 0 && sum.n_others == 0 && n_open * 8 * exact_step >= n);
+    assert_true(n_wrong == 0 && sum.n_others == 0 && n_open * 8 * model_step >= n);
     assert_true(sum.n_same + 1 + sum.n_texts / 50 >= sum.n_texts);
     golden_free_all(all, n);
 }
@@ -530,152 +532,6 @@ static void its_methods_are_near(void **state)
     assert_int_equal(n_wrong, 0);
 }
 
-/* ---- drafts ---- */
-
-enum { N_DRAFT_PROMPT = 40, N_DRAFT_ANSWER = 16 };
-
-/* Whether tokens are drafted that are right, and wrong ones, which are taken back. `auto` drafts by
- * the clock. */
-typedef struct drafting {
-    const char *how, *model, *draft_model;
-    double temperature;
-    bool some_right, some_wrong;
-} drafting;
-
-#define KVPRED SKV_TEST_DATA "/../../models/mini/kvpred"
-
-static const drafting draftings[] = {
-    {"text:6", MODELS "qwen3-v4", NULL, 0, true, false},
-    {"model:4,0", MODELS "llama3-v4", MODELS "llama3-v4", 0, true, false},
-    {"model:4,0", MODELS "llama3-v4", MODELS "llama-swiftkv-g4", 1, false, true},
-    {"text+self:5,0", MODELS "llama-swiftkv-g4", NULL, 0.5, true, true},
-    {"aux:4,0", KVPRED, NULL, 0, true, false},
-    {"mtp:3,0", MODELS "qwen3-5-wrapped", NULL, 0, false, true},
-    {"auto:9,0", MODELS "llama-swiftkv-g4", NULL, 0, false, false},
-};
-
-typedef struct draft_answer {
-    int32_t ids[N_DRAFT_ANSWER];
-    size_t n;
-} draft_answer;
-
-static bool keep_id(void *user, int32_t id)
-{
-    draft_answer *a = user;
-    if (a->n == N_DRAFT_ANSWER) return false;
-    a->ids[a->n++] = id;
-    return true;
-}
-
-/* SwiftKV models draft by their own head, where their file has no exit head. */
-static skv_engine *open_for_drafts(const drafting *d)
-{
-    skv_engine_options o = options_on("cuda");
-    skv_error err;
-    o.context = 128;
-    o.step_tokens = 32; /* the prompt takes two steps */
-    o.kv_tokens = (size_t)4 * 128;
-    o.draft_model = d->draft_model;
-    o.mtp = strncmp(d->how, "mtp", 3) == 0;
-    if (o.mtp) assert_int_equal(skv_speculation_parse(d->how, &o.speculation, &err), SKV_OK);
-    if (strstr(d->model, "kvpred")) o.prefill = SKV_PREFILL_KVPRED;
-    skv_engine *engine = open_or_fail(d->model, &o);
-    if (engine->runs_swiftkv && !engine->model.exit_head) {
-        engine->model.exit_head = engine->model.head;
-        engine->model.n_exit_ids = engine->config->vocab;
-        ((skv_config *)(uintptr_t)engine->config)->early_exit = true;
-    }
-    return engine;
-}
-
-static void close_after_drafts(skv_engine *engine)
-{
-    if (engine->model.exit_head == engine->model.head) engine->model.exit_head = NULL;
-    skv_engine_close(engine);
-}
-
-static skv_draft_counts answer_with_drafts(skv_engine *engine, const drafting *d,
-                                           const skv_sampling *sampling, const int32_t *prompt,
-                                           draft_answer *out)
-{
-    skv_speculation how;
-    skv_generation_stats stats;
-    skv_sampler *sampler = NULL;
-    skv_error err;
-    skv_sequence *s = new_sequence(engine);
-    const skv_generation g = {.max_tokens = N_DRAFT_ANSWER,
-                              .ignore_eos = true,
-                              .on_token = keep_id,
-                              .user = out,
-                              .stats = &stats};
-    skv_generation with = g;
-    assert_int_equal(skv_speculation_parse(d->how, &how, &err), SKV_OK);
-    if (skv_sequence_set_speculation(s, &how, &err) != SKV_OK) fail_msg("%s", err.text);
-    assert_int_equal(skv_sampler_create(sampling, skv_engine_vocab(engine), &sampler, &err),
-                     SKV_OK);
-    with.sampler = sampler;
-    if (skv_generate(engine, s, prompt, N_DRAFT_PROMPT, &with, &err) != SKV_OK) {
-        fail_msg("%s", err.text);
-    }
-    skv_sampler_free(sampler);
-    skv_sequence_free(s);
-    skv_draft_counts sum = {0};
-    for (size_t i = 0; i < SKV_DRAFT_SOURCES; i++) {
-        sum.drafted += stats.drafts[i].drafted;
-        sum.accepted += stats.drafts[i].accepted;
-    }
-    return sum;
-}
-
-/* How many tokens of an answer are others than those that are chosen by the same numbers from the
- * logits of single steps over that answer. */
-static size_t count_others(skv_engine *engine, const skv_sampling *sampling, const int32_t *prompt,
-                           const draft_answer *a)
-{
-    float logits[VOCAB_MAX];
-    logits_row row = {logits, skv_engine_vocab(engine)};
-    const skv_prompt_options options = {.logits = logits};
-    skv_sampler *sampler = NULL;
-    skv_error err;
-    size_t n_others = 0;
-    skv_sequence *s = new_sequence(engine);
-    assert_true(row.n <= VOCAB_MAX);
-    assert_int_equal(skv_sampler_create(sampling, row.n, &sampler, &err), SKV_OK);
-    assert_int_equal(skv_prompt(engine, s, prompt, N_DRAFT_PROMPT, &options, &err), SKV_OK);
-    for (size_t i = 0; i < a->n; i++) {
-        const skv_span span = {s, a->ids + i, 1, SKV_WANT_LAST};
-        n_others += skv_sampler_choose(sampler, logits) != a->ids[i];
-        assert_int_equal(skv_step(engine, &span, 1, copy_logits, &row, &err), SKV_OK);
-    }
-    skv_sampler_free(sampler);
-    skv_sequence_free(s);
-    return n_others;
-}
-
-/* Drafts change nothing but rounding: where two logits are close, a token may be another one. */
-static void its_drafts_change_no_choice(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < sizeof draftings / sizeof *draftings; i++) {
-        const drafting *d = &draftings[i];
-        const skv_sampling sampling = {
-            .temperature = d->temperature, .top_p = 1, .repetition_penalty = 1, .seed = 3};
-        int32_t prompt[N_DRAFT_PROMPT];
-        draft_answer a = {.n = 0};
-        skv_engine *engine = open_for_drafts(d);
-        make_repeating_ids(prompt, N_DRAFT_PROMPT, skv_engine_vocab(engine));
-        const skv_draft_counts n = answer_with_drafts(engine, d, &sampling, prompt, &a);
-        const size_t n_others = count_others(engine, &sampling, prompt, &a);
-        print_message("%-16s %2zu of %2zu drafted tokens, %zu of %zu are others\n", d->how,
-                      (size_t)n.accepted, (size_t)n.drafted, n_others, a.n);
-        assert_int_equal(a.n, N_DRAFT_ANSWER);
-        assert_true(!d->some_right || n.accepted > 0);
-        assert_true(!d->some_wrong || n.accepted < n.drafted);
-        assert_true(n_others * 10 <= a.n);
-        close_after_drafts(engine);
-    }
-}
-
 /* ---- what it refuses ---- */
 
 static void refuses(const char *model, const skv_engine_options *options, const char *why)
@@ -743,9 +599,34 @@ static void a_missing_driver_is_told(void **state)
                      0);
 }
 
+/* "2/5": every fifth golden model from the second on. */
+static bool read_part(const char *text)
+{
+    char *end = NULL;
+    const unsigned long first = strtoul(text, &end, 10);
+    if (end == text || *end != '/' || first == 0) return false;
+    first_model = first - 1;
+    model_step = strtoul(end + 1, NULL, 10);
+    return model_step > 0;
+}
+
+/* Those that a pattern matches, all without one, but none that a pattern behind a '-' matches. */
+static bool is_chosen(const char *test, int n_words, char **words)
+{
+    bool is = true, left_out = false;
+    for (int i = 0; i < n_words; i++) is = is && (words[i][0] == '-' || read_part(words[i]));
+    for (int i = 0; i < n_words; i++) {
+        if (words[i][0] == '-')
+            left_out = left_out || !fnmatch(words[i] + 1, test, 0);
+        else
+            is = is || !fnmatch(words[i], test, 0);
+    }
+    return is && !left_out;
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
+    struct CMUnitTest tests[] = {
         cmocka_unit_test(its_operations_are_right),
         cmocka_unit_test(its_models_are_those_of_the_oracle),
         cmocka_unit_test(its_models_are_exact_in_f32),
@@ -759,11 +640,14 @@ int main(int argc, char **argv)
     };
     const struct CMUnitTest missing[] = {cmocka_unit_test(a_missing_driver_is_told)};
     void *loaded = image = device_image();
-    if (argc > 1) cmocka_set_test_filter(strcmp(argv[1], "missing") == 0 ? "*" : argv[1]);
-    exact_step = argc > 1 ? 1 : 5;
     const bool all = argc < 2 || strcmp(argv[1], "missing") != 0;
-    const int n_failed = all ? cmocka_run_group_tests_name("CUDA", tests, NULL, NULL)
-                             : cmocka_run_group_tests_name("no CUDA", missing, NULL, NULL);
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
+        if (is_chosen(tests[i].name, argc - 1, argv + 1)) tests[n++] = tests[i];
+    }
+    int n_failed = all ? _cmocka_run_group_tests("CUDA", tests, n, NULL, NULL)
+                       : cmocka_run_group_tests_name("no CUDA", missing, NULL, NULL);
+    if (all && n == 0) n_failed = 1; /* no test has such a name */
     free(loaded);
     return n_failed;
 }

@@ -1,6 +1,7 @@
 /*
  * The kernels of the CUDA back end on the emulated GPU, with its lanes and warps in three orders:
- * which order finds a missing barrier depends on the barrier. cuda_driver is the same on a GPU.
+ * which order finds a missing barrier depends on the barrier. cuda_driver is the same on a GPU. An
+ * argument is a pattern of the tests that run.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -72,7 +73,7 @@ static void test_states(void **state)
     assert_int_equal(cuda_run(check_cuda_states, 800), 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),      cmocka_unit_test(test_place),
@@ -81,5 +82,6 @@ int main(void)
         cmocka_unit_test(test_experts),   cmocka_unit_test(test_states),
         cmocka_unit_test(test_picks),
     };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

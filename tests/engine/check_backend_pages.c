@@ -18,14 +18,24 @@ skv_kv_type check_draw_type(backend_check *c)
     return type;
 }
 
+/* Whatever the type of pages. */
+static bool fits_heads(backend_check *c, size_t Dh)
+{
+    for (int kv = 0; kv <= SKV_KV_TYPE_INT8; kv++) {
+        skv_backend_shape shape = {.kv = (skv_kv_type)kv, .weights = check_weights(c)};
+        if (!check_fits(c, shape)) continue;
+        shape.least_head_dim = Dh;
+        if (!check_fits(c, shape)) return false;
+    }
+    return true;
+}
+
 size_t check_draw_head_dim(backend_check *c)
 {
     size_t Dh;
     do {
         Dh = 8 * check_between(c, 1, CHECK_HEAD_DIM / 8);
-    } while (!check_fits(
-        c,
-        (skv_backend_shape){.least_head_dim = Dh, .kv = check_kv(c), .weights = check_weights(c)}));
+    } while (!fits_heads(c, Dh));
     return Dh;
 }
 

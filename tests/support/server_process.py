@@ -32,9 +32,11 @@ LONG = ("--ctx", 65536, "--kv-tokens", 65536)
 
 
 class Server:
+    program, device = PROGRAM, ()  # tests/cuda/test_cuda_server.py has others
+
     def __init__(self, model, *words, launch=()):
         """`launch`: words before the program's, those of mpirun."""
-        command = [*launch, PROGRAM, "serve", model, "--port", 0, "--threads", 1, *STACK, *words]
+        command = [*launch, self.program, "serve", model, "--port", 0, "--threads", 1, *STACK, *self.device, *words]
         self.process = subprocess.Popen(
             list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )

@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
-"""Plants bugs in the kernels for GPUs, one at a time: does the emulated GPU find each of them?
+"""Plants bugs in the back end for GPUs, one at a time: do the tests on the emulated GPU find each of them?
 
-    tools/checks/check_cuda_bugs.py [-j JOBS] [NUMBER ...]
+    tools/checks/check_cuda_bugs.py [-j JOBS] [--build FOLDER] [NUMBER ...]
 
-Builds tests/cuda with AddressSanitizer for each bug, with kernels of two sizes of heads, and runs its
-tests, in all three orders of lanes and warps. Prints how each was found; exits with 1 if one was not.
+Kernels (numbers from 1 on) are built with AddressSanitizer and two sizes of heads, and their test runs in all three
+orders of lanes and warps. For a bug of the host's code (numbers from 101 on) its file is compiled and linked with the
+rest of a build folder of Ninja's that has the target tests_cuda (build-asan), and the test runs that the table names.
+Numbers 0 and 100 are no bugs and must pass. Prints how each was found; exits with 1 if one was not.
 """
 
 import argparse
+import json
+import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -24,7 +29,10 @@ CODES, PAGES, EXPERTS, STATES = "codes.inc", "pages.inc", "experts.inc", "states
 PICK = "pick.inc"
 SIZES = {"80", "256"}  # rows of tiles with room between them, and tiles of half a page
 ARRIVED = "skv_sync(); /* the tile is there, and the other stage is free */"
-BUGS = [  # (the fault, the file, what is replaced, by what)
+TESTS = {PROMPT: "*attention*", DECODE: "*attention*", ATTENTION: "*attention*", ROWS: "*rows*", PLACE: "*place*",
+         VOTES: "*votes*", CODES: "*codes*", PAGES: "*pages*", EXPERTS: "*experts*", STATES: "*states*",
+         PICK: "*picks*", ARGS: "*"}
+BUGS = [  # of kernels: (the fault, the file, what is replaced, by what)
     ("no barrier after the wait for a tile", PROMPT, ARRIVED, ""),
     ("no wait for a tile", PROMPT, "skv_cp_async_wait(0);\n        " + ARRIVED, ARRIVED),
     ("a wait that leaves one group", PROMPT, "skv_cp_async_wait(0);\n        " + ARRIVED,
@@ -116,6 +124,117 @@ BUGS = [  # (the fault, the file, what is replaced, by what)
     ("the last that may come does not", PICK, "i > l->last_id", "i >= l->last_id"),
     ("shared memory of picks is too small", ARGS, "(SKV_CUDA_PICK_WAYS + 1) * 8", "SKV_CUDA_PICK_WAYS * 8"),
 ]
+BACKEND, RANKS = "test_cuda_backend", "test_cuda_ranks"
+OPERATIONS, ORACLE, METHODS, WEIGHTS = "*operations*", "*oracle* 1/2", "*methods*", "*weights*"
+HOST = [  # of the host: (the fault, the file, what is replaced, by what, program, its arguments)
+    ("a description is overwritten as it is read", "cuda_steps.c",
+     "skv_cuda_settle(&skv_cuda_of(base)->device);\n    describe",
+     "describe", BACKEND, OPERATIONS),
+    ("chosen rows are overwritten as they are read", "cuda_steps.c",
+     "skv_cuda_settle(&be->device);\n    leave_rows", "leave_rows", BACKEND, OPERATIONS),
+    ("rows begin anew in each step", "cuda_steps.c", ".place = (uint32_t)(span->n_past + i)", ".place = (uint32_t)i",
+     BACKEND, OPERATIONS),
+    ("the angles of two tables overlap", "cuda_steps.c", "at += 2 * n_bytes", "at += n_bytes", BACKEND, OPERATIONS),
+    ("a description without its last bytes", "cuda_steps.c", "step->host, l.described)",
+     "step->host, l.described - 64)",
+     BACKEND, OPERATIONS),
+    ("gathered rows go to the beginning of an area", "cuda_steps.c",
+     "x.area->other + ((unsigned char *)was.at - x.area->at)",
+     "x.area->other", BACKEND, OPERATIONS),
+    ("the first id of a table is forgotten", "cuda_steps.c", "(uint32_t)table->first_id", "0", BACKEND, OPERATIONS),
+    ("pages of a bundle in the one before", "cuda_pages.c", "bundle * slots->spec.max_pages",
+     "bundle * (slots->spec.max_pages - 1)", BACKEND, OPERATIONS),
+    ("a stale table of pages", "cuda_pages.c", "pages_at(table->slots, bundle) + first,",
+     "pages_at(table->slots, bundle),",
+     BACKEND, OPERATIONS),
+    ("lost rows of another track", "cuda_pages.c", "table->dropped + track0,", "table->dropped,", BACKEND, OPERATIONS),
+    ("pages that are read over each other", "cuda_pages.c", "(unsigned char *)host + i * pool->page_bytes",
+     "(unsigned char *)host", BACKEND, OPERATIONS),
+    ("rows of an area without what lies between", "cuda_areas.c", "host_row(m, i),\n                     n * size",
+     "host_row(m, 0),\n                     n * size", BACKEND, OPERATIONS),
+    ("bf16 rows that grow into themselves", "cuda_areas.c", "(size == 2 ? 2 * n : 0)", "(size == 2 ? n : 0)",
+     BACKEND, OPERATIONS),
+    ("moving rows: the second page is the one behind", "cuda_moves.c", "last = p * (n - 1)", "last = p * n",
+     BACKEND, OPERATIONS),
+    ("which rows turn is not told", "cuda_moves.c", "(2 * n_numbers + SKV_PAGE_ROWS)", "(2 * n_numbers)",
+     BACKEND, OPERATIONS),
+    ("turns of another job", "cuda_moves.c", "a->from_position == b->from_position &&", "", BACKEND, OPERATIONS),
+    ("compacted rows: pages of the job before", "cuda_moves.c", "b->n_used += n * sizeof *list;", "b->n_used += 4;",
+     BACKEND, OPERATIONS),
+    ("a piece is filled as it is sent", "cuda_upload.c",
+     "skv_cuda_event_wait(upload->device, upload->read[upload->i]);", "", BACKEND, OPERATIONS),
+    ("a thread without the context", "cuda_device.c", "d->failed == SKV_OK && d->api.context_set(d->context) == 0",
+     "d->failed == SKV_OK", BACKEND, "*states*"),
+    ("results are read before they are there", "cuda_device.c",
+     "skv_cuda_begin_get(d, host, from, n_bytes);\n    skv_cuda_settle(d);",
+     "skv_cuda_begin_get(d, host, from, n_bytes);",
+     BACKEND, OPERATIONS),
+    ("portions beside prompts", "cuda_attention.c", "of->n_prompt > 0 || n < 2", "n < 2", BACKEND, OPERATIONS),
+    ("portions without the last one", "cuda_attention.c", "(uint32_t)skv_ceil_div(n_pages, args->n_pages)",
+     "(uint32_t)(n_pages / args->n_pages)", BACKEND, OPERATIONS),
+    ("a stale list of blocks", "cuda_attention.c", "of->serial == step->serial &&", "", BACKEND, OPERATIONS),
+    ("a list of blocks of another set", "cuda_attention.c", "of->set == which &&", "", BACKEND, ORACLE),
+    ("prompts have the blocks of answers", "cuda_attention.c", "be->blocks + of->n_decode;", "be->blocks;",
+     BACKEND, OPERATIONS),
+    ("joined norms of q and k share memory", "cuda_attention.c", "be->product + be->n_product / 2", "be->product",
+     BACKEND, OPERATIONS),
+    ("votes for too few pages", "cuda_attention.c", "item->n_past + a->first + a->n", "item->n_past + a->n",
+     BACKEND, OPERATIONS),
+    ("keys of another slot", "cuda_attention.c", "slots->spec.track0[slot],", "slots->spec.track0[0],",
+     BACKEND, OPERATIONS),
+    ("mins of the first rows", "cuda_linear.c", "if (c.mins) c.mins += row * c.n_scales;", "", BACKEND, OPERATIONS),
+    ("the bias of another part", "cuda_linear.c", "w->bias + s.run->row0 + s.row", "w->bias + s.row",
+     BACKEND, OPERATIONS),
+    ("numbers behind a row's end", "cuda_linear.c", "? 0 : w->ld - w->K", "? 0 : 0", BACKEND, OPERATIONS),
+    ("rows of a list begin anew", "cuda_linear.c", ".list = list ? list + i : NULL", ".list = list",
+     BACKEND, OPERATIONS),
+    ("a product of e4m3 after it was refused", "cuda_linear.c", "return !be->no_fp8 &&", "return", BACKEND, WEIGHTS),
+    ("the first rows are unpacked again", "cuda_linear.c", "s.row + i)", "s.row)", BACKEND, OPERATIONS),
+    ("biases of all parts at the first one", "cuda_weights.c", "w->bias + w->first[i], part->bias",
+     "w->bias, part->bias",
+     BACKEND, OPERATIONS),
+    ("parts of several forms in one run", "cuda_weights.c", "one.kind == other.kind &&", "", BACKEND, OPERATIONS),
+    ("pieces over each other", "cuda_weights.c", "p->to[s] + p->row0 * p->row_bytes[s]", "p->to[s]",
+     BACKEND, OPERATIONS),
+    ("scales of e4m3 by the wrong group", "cuda_weights.c", "? ROW_SHIFT : shift_of(group)",
+     "? ROW_SHIFT : shift_of(group) + 1",
+     BACKEND, WEIGHTS),
+    ("columns of a convolution", "cuda_states.c", "p->conv + a->column0", "p->conv", BACKEND, OPERATIONS),
+    ("a state that is too new is taken", "cuda_states.c", "settled > n_past || n_past - settled > states->max_undo",
+     "0",
+     BACKEND, OPERATIONS),
+    ("inputs that are kept of one row", "cuda_states.c", "(uint32_t)skv_max_size(args.max_undo, 1)", "1",
+     BACKEND, OPERATIONS),
+    ("the layer of a state", "cuda_states.c", ".layer = (uint32_t)a->layer", ".layer = 0", BACKEND, OPERATIONS),
+    ("too few tiles of experts", "cuda_experts.c", "n_pairs / m + n)", "n_pairs / m + 1)", BACKEND, OPERATIONS),
+    ("experts' rows begin anew", "cuda_experts.c", "args->begin = args->x_first = (uint32_t)i",
+     "args->begin = (uint32_t)i",
+     BACKEND, OPERATIONS),
+    ("wishes are overwritten as they are read", "cuda_picks.c", "skv_cuda_settle(&be->device);\n        be->n_wishes",
+     "be->n_wishes", BACKEND, OPERATIONS),
+    ("numbers of the pick before", "cuda_picks.c", "picks->device_at + picks->n_at", "picks->device_at",
+     BACKEND, OPERATIONS),
+    ("picks that stay of the step before", "cuda_picks.c", "picks->there = false;", "", BACKEND, OPERATIONS),
+    ("candidates as they come", "cuda_picks.c", "qsort(picks->top", "(void)by_rank; if (0) qsort(picks->top",
+     BACKEND, OPERATIONS),
+    ("copies that do not wait for another GPU", "cuda_sums.c",
+     "if (i != own) skv_cuda_event_follow(&be->device, sums->parts[i].written);", "", RANKS, ""),
+    ("sums that do not wait for copies", "cuda_sums.c",
+     "skv_cuda_event_follow(&be->device, be->sums.parts[i].read);", "",
+     RANKS, ""),
+    ("sums in the order of arrival", "cuda_sums.c", "be->product + i * n_rows * n",
+     "be->product + (i + be->limits.ranks.rank) % be->limits.ranks.n * n_rows * n", RANKS, ""),
+    ("products of another length of rows", "cuda_blas.c", "a->ld_y == b->ld_y &&", "", BACKEND, OPERATIONS),
+    ("products that add nothing", "cuda_blas.c", "&& a->add == b->add", "", BACKEND, OPERATIONS),
+    ("rows that are loaded begin anew", "cuda_rows.c", "host + i * n_bytes, n_rows * n_bytes);\n        skv_cuda_move",
+     "host, n_rows * n_bytes);\n        skv_cuda_move", BACKEND, OPERATIONS),
+    ("embeddings of a layer: all rows", "cuda_rows.c", ".rows = set->rows,\n                                       .op",
+     ".op", BACKEND, OPERATIONS),
+    ("room for sums of votes: one head", "cuda_backend.c", "r.norms = r.rows * l->max_heads", "r.norms = r.rows",
+     BACKEND,
+     OPERATIONS),
+    ("a row of logits has no room", "cuda_backend.c", "skv_round_up(l->vocab, 8));", "8);", BACKEND, OPERATIONS),
+]
 FLAGS = "-std=c11 -D_POSIX_C_SOURCE=200809L -O1 -g1 -w -fsanitize=address -fno-common".split()
 LIBRARY = ["src/base/rng.c", "src/engine/kernels/experts.c", "src/engine/kernels/kv_page.c",
            "src/engine/kernels/ref/logits_ref.c"]
@@ -142,15 +261,23 @@ def keep_sizes(folder):
     path.write_text(re.sub(r"(prompt|decode)_16_bf16", rf"\1_{first}_bf16", text))
 
 
-def build_and_run(folder):
-    """(whether the tests passed, what they printed)"""
-    tests = [p for p in (folder / "tests/cuda").glob("*.c") if not re.search("driver|blas|backend|graphs|ranks", p.name)]
-    sources = [*sorted(str(p) for p in tests), *(str(ROOT / s) for s in LIBRARY)]
-    rooms = [f"-I{base / room}" for base in (folder, ROOT) for room in ROOMS]
-    program = folder / "test"
-    subprocess.run(["gcc", *FLAGS, *rooms, "-o", program, *sources, "-lcmocka", "-lm"], check=True)
-    done = subprocess.run(["timeout", "300", program], capture_output=True, text=True, check=False)
-    return done.returncode == 0, done.stdout + done.stderr
+def objects(base, folder, names):
+    """Compiles tests/cuda/NAME.c, or a source of the library, with the kernels of `base`; returns the objects."""
+    out = []
+    rooms = [f"-I{where / room}" for where in (base, ROOT) for room in ROOMS]
+    for name in names:
+        source = base / "tests/cuda" / name if "/" not in name else ROOT / name
+        out.append(folder / (Path(name).stem + ".o"))
+        subprocess.run(["gcc", *FLAGS, *rooms, "-c", "-o", out[-1], source], check=True)
+    return out
+
+
+def copy_of(folder):
+    for part in (KERNELS, "tests/cuda"):
+        shutil.copytree(ROOT / part, folder / part)
+    keep_sizes(folder)
+    tests = sorted(p.name for p in (folder / "tests/cuda").glob("*.c"))
+    return [name for name in tests if not re.search("driver|blas|nccl|backend|graphs|layers|ranks|image|default|test_cuda_experts", name)]
 
 
 def how_found(text):
@@ -158,23 +285,77 @@ def how_found(text):
         return match.group(1)
     if match := re.search(r"AddressSanitizer: ([\w-]+)", text):
         return match.group(1)
+    if match := re.search(r"device cuda: .*|GPU \d: .*|cu\w+: .*|Assertion `.*?'", text):
+        return match.group(0)
     return "wrong results"
 
 
-def try_bug(bug):
-    """(the fault, whether it was found, how)"""
+def plant(path, bug):
+    """False: there is no such text."""
+    text = path.read_text()
+    path.write_text(text.replace(bug[2], bug[3], 1))
+    return bug[2] in text
+
+
+def run(program, words, environment):
+    done = subprocess.run(["timeout", "900", program, *words], capture_output=True, text=True, check=False,
+                          errors="replace", env={**os.environ, **environment})
+    return done.returncode == 0, done.stdout + done.stderr
+
+
+def try_kernels(bug, plain):
+    """(whether the tests passed, what they printed), or None: it was not planted. `plain` has objects without it."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for part in (KERNELS, "tests/cuda"):
-            shutil.copytree(ROOT / part, folder / part)
-        keep_sizes(folder)
-        if bug:
-            path = folder / KERNELS / bug[1]
-            text = path.read_text()
-            if text.count(bug[2]) == 0:
-                return bug[0], False, "it is not planted: the code has changed"
-            path.write_text(text.replace(bug[2], bug[3], 1))
-        passed, text = build_and_run(folder)
+        names = copy_of(folder)
+        if bug and not plant(folder / KERNELS / bug[1], bug):
+            return None
+        changed = names if bug and bug[1] == ARGS else ["emulated_kernels.c"] if bug else []
+        new = {path.name: path for path in objects(folder, folder, changed)}
+        linked = [new.get(path.name, path) for path in sorted(plain.glob("*.o"))]
+        subprocess.run(["gcc", *FLAGS, "-o", folder / "test", *linked, "-lcmocka", "-lm"], check=True)
+        return run(folder / "test", [TESTS[bug[1]] if bug else "*"], {})
+
+
+def commands(build, source, program):
+    """How a build folder compiles a file, and links a program."""
+    entries = json.loads((build / "compile_commands.json").read_text())
+    compiled = [entry["command"] for entry in entries if entry["file"] == str(source)]
+    linked = subprocess.run(["ninja", "-t", "commands", "-s", f"tests/{program}"], cwd=build, check=True,
+                            capture_output=True, text=True).stdout.splitlines()[-1]
+    return compiled[0] if compiled else "", linked
+
+
+def try_host(bug, build):
+    program, words = (bug[4], bug[5]) if bug else (BACKEND, OPERATIONS)
+    source = ROOT / "src/engine/backend/cuda" / (bug[1] if bug else "cuda_steps.c")
+    compiled, linked = commands(build, source, program)
+    with tempfile.TemporaryDirectory() as name:
+        copy, made = Path(name) / source.name, Path(name) / program
+        shutil.copy(source, copy)
+        if bug and not plant(copy, bug):
+            return None
+        compiled = re.sub(r" -o \S+", f" -w -o {copy}.o", compiled).replace(str(source), str(copy))
+        subprocess.run(compiled, shell=True, cwd=build, check=True)
+        # An object comes before the library, which then has nothing more to add.
+        linked = linked.replace(f" -o tests/{program} ", f" {shlex.quote(str(copy))}.o -o {made} ")
+        subprocess.run(linked, shell=True, cwd=build, check=True)
+        return run(made, words.split(), {
+            "SKV_CUDA_IMAGE": str(ROOT / KERNELS / "kernels.cu"), "LD_LIBRARY_PATH": str(build / "tests/fake_cuda"),
+            "ASAN_OPTIONS": "allocator_may_return_null=1:detect_stack_use_after_return=0"})
+
+
+def try_number(number, plain, build):
+    """(the fault, whether it was found, how)"""
+    table, at = (BUGS, number) if number < 100 else (HOST, number - 100)
+    bug = table[at - 1] if at else None
+    try:
+        tried = try_kernels(bug, plain) if number < 100 else try_host(bug, build)
+    except subprocess.CalledProcessError as error:
+        return bug[0] if bug else "no bug", False, f"it is not built: {str(error.cmd)[:60]}"
+    if tried is None:
+        return bug[0], False, "it is not planted: the code has changed"
+    passed, text = tried
     if not bug:
         return "no bug", passed, "passes" if passed else text[-2000:]
     return bug[0], not passed, "" if passed else how_found(text)
@@ -183,13 +364,20 @@ def try_bug(bug):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-j", type=int, default=2, help="how many at a time")
-    parser.add_argument("number", type=int, nargs="*", help="of a bug, from 1 on; 0: none, which must pass")
+    parser.add_argument("--build", type=Path, default=ROOT / "build-asan", help="a folder with the target tests_cuda")
+    parser.add_argument("number", type=int, nargs="*", help="of a bug")
     arguments = parser.parse_args()
-    numbers = arguments.number or range(len(BUGS) + 1)
-    with ThreadPoolExecutor(arguments.j) as threads:
+    numbers = arguments.number or [*range(len(BUGS) + 1), *range(100, 101 + len(HOST))]
+    with ThreadPoolExecutor(arguments.j) as threads, tempfile.TemporaryDirectory() as name:
+        base, plain = Path(name) / "base", Path(name) / "objects"
+        plain.mkdir()
+        if any(number < 100 for number in numbers):
+            for _ in threads.map(lambda one: objects(base, plain, [one]), [*copy_of(base), *LIBRARY]):
+                pass
         n_good = 0
-        for what, good, how in threads.map(lambda i: try_bug(BUGS[i - 1] if i else None), numbers):
-            print(f"{'ok' if good else 'MISSED':7} {what:48} {how}", flush=True)
+        tried = threads.map(lambda i: try_number(i, plain, arguments.build.resolve()), numbers)
+        for number, (what, good, how) in zip(numbers, tried):
+            print(f"{'ok' if good else 'MISSED':7} {number:3} {what:48} {how}", flush=True)
             n_good += good
     print(f"{n_good} of {len(numbers)} as they should be")
     return 0 if n_good == len(numbers) else 1

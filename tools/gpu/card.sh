@@ -58,11 +58,11 @@ value() { printf '%.1f' "$(sed -n "s/.*\"$2\":\([^,}]*\).*/\1/p" "$1" | head -n 
 piece_checks() {
     row '| check | result |'; row '|---|---|'
     local result name
-    for name in rows place attention votes codes pages experts products; do
+    for name in rows place attention votes codes pages experts states picks products; do
         result=wrong; try "kernels-$name" 30 env SKV_CUDA_IMAGE=cuda_kernels.fatbin ./cuda_driver "$name" && result=right
         row "| kernels: $name | $result |"
     done
-    for name in operations oracle exact weights adapters methods refused memory; do
+    for name in operations oracle exact weights adapters methods states drafts refused memory; do
         result=wrong; try "backend-$name" 60 env SKV_CUDA_IMAGE=cuda_kernels.fatbin ./test_cuda_backend "*$name*" && result=right
         if ! grep -q 'PASSED  \] [1-9]' "$out/backend-$name.txt" "$out/backend-$name.err"; then result=wrong; fi
         row "| back end: $name | $result$(sed -n 's/^\([0-9]* .*models.*\)/: \1/p' "$out/backend-$name.txt" 2> /dev/null) |"

@@ -26,7 +26,9 @@ static skv_status fits(const skv_backend *be, const skv_backend_shape *shape, sk
                 "device cuda: codes meet rows of bf16 there, none of f32");
     for (size_t i = 0; i < 2; i++) {
         const size_t head_dim = i ? limits->head_dim : least;
-        SKV_REQUIRE(skv_cuda_has_heads_of(head_dim), err, SKV_UNSUPPORTED,
+        const bool any =
+            shape->kv == SKV_KV_TYPE_F32 && head_dim % 4 == 0 && head_dim <= SKV_CUDA_HEAD_DIM_MAX;
+        SKV_REQUIRE(any || skv_cuda_has_heads_of(head_dim), err, SKV_UNSUPPORTED,
                     "device cuda: attention heads of %zu, expected 16, 32, 64, 80, 96, 128 or 256",
                     head_dim);
     }
