@@ -272,6 +272,7 @@ static void test_layout(void **state)
     o.stages[0].rate = 1e-12;
     run_ok(&o);
     assert_true(apart(MODEL, f->out[0], true) < 1e-6);
+    assert_true(apart(MODEL, f->out[0], false) < 1e-6);
     char path[128];
     skv_safetensors *file;
     (void)snprintf(path, sizeof path, "%s/config.json", f->out[0]);

@@ -72,7 +72,8 @@ skv_status skv_net_mtp_create(skv_net *net, skv_error *err)
     m->fc.w = skv_net_add(net, 0, SKV_ROLE_LAYER, "mtp.fc.weight", D, 2 * D);
     m->norm_e = add_norm(net, "mtp.pre_fc_norm_embedding.weight");
     m->norm_h = add_norm(net, "mtp.pre_fc_norm_hidden.weight");
-    m->n_memory = 4 * T * D;
+    const size_t n_wide = skv_round_up(2 * T * D, SKV_ALIGN / sizeof(float));
+    m->n_memory = 2 * n_wide;
     if (!net->options.plan) {
         m->ids = skv_alloc(T, sizeof *m->ids);
         m->targets = skv_alloc(T, sizeof *m->targets);
@@ -80,7 +81,7 @@ skv_status skv_net_mtp_create(skv_net *net, skv_error *err)
         SKV_REQUIRE(m->ids && m->targets && m->memory, err, SKV_MEMORY,
                     "training: no memory for %zu tokens of an MTP head", T);
         m->in = m->memory;
-        m->d_in = m->memory + 2 * T * D;
+        m->d_in = m->memory + n_wide;
     }
     return open_base(net, &m->base, err);
 }
