@@ -1,9 +1,9 @@
 /*
- * Training of a head that predicts further tokens, against torch (tools/oracle/make_mtp_goldens.py):
- * every gradient within 1e-4 relative in f32, with both losses. Runs that are stopped and go on bit
- * for bit; the head's tensors in the published layout beside the model's own, which stay as they
- * are; a new head where a model has none; heads that transform and distill keep; refusals.
- * Labels: threads
+ * Training of a head that predicts further tokens, against torch
+ * (tools/oracle/make_mtp_goldens.py): every gradient within 1e-4 relative in f32, with both losses.
+ * Runs that are stopped and go on bit for bit; the head's tensors in the published layout beside
+ * the model's own, which stay as they are; a new head where a model has none; heads that transform
+ * and distill keep; refusals. Labels: threads
  */
 #define _XOPEN_SOURCE 700 /* nftw */
 #include <math.h>
@@ -400,12 +400,10 @@ static void test_refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gradients),
-                                       cmocka_unit_test(test_threads_change_nothing),
-                                       cmocka_unit_test(test_layout),
-                                       cmocka_unit_test(test_new_head),
-                                       cmocka_unit_test(test_swiftkv),
-                                       cmocka_unit_test(test_plan_is_what_a_run_takes),
-                                       cmocka_unit_test(test_refusals)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gradients), cmocka_unit_test(test_threads_change_nothing),
+        cmocka_unit_test(test_layout),    cmocka_unit_test(test_new_head),
+        cmocka_unit_test(test_swiftkv),   cmocka_unit_test(test_plan_is_what_a_run_takes),
+        cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, start, finish);
 }

@@ -8,7 +8,7 @@
  *     y   = NORM_mtp(block(x))
  *     loss of head(y_i): CE with the token t_{i+2}, or KL(head(h_{i+1}) || head(y_i))
  *
- * A draft is right if it is what the model says, whatever the text goes on with. So the model's own
+ * A draft is right if the model says the same, whatever the text goes on with. So the model's own
  * distribution of that token, which the next row's h has anyway, is the better target. A row whose
  * next token belongs to another document has no loss, and no row sees it.
  *
@@ -21,14 +21,14 @@
 #include "train/net_impl.h"
 
 struct skv_net_mtp {
-    skv_net *base;                     /* owned: the model */
-    skv_param *norm_e, *norm_h;        /* [D] */
-    skv_net_linear fc;                 /* [D, 2 D] */
-    skv_train_batch batch;             /* of the head, in the next two arrays */
-    int32_t *ids, *targets;            /* owned, [T] */
-    float *in, *d_in;                  /* [T, 2 D] in `memory`: input of fc, and its gradient */
-    float *memory;                     /* owned, mapped */
-    size_t n_memory;                   /* floats */
+    skv_net *base;              /* owned: the model */
+    skv_param *norm_e, *norm_h; /* [D] */
+    skv_net_linear fc;          /* [D, 2 D] */
+    skv_train_batch batch;      /* of the head, in the next two arrays */
+    int32_t *ids, *targets;     /* owned, [T] */
+    float *in, *d_in;           /* [T, 2 D] in `memory`: input of fc, and its gradient */
+    float *memory;              /* owned, mapped */
+    size_t n_memory;            /* floats */
 };
 
 skv_net *skv_net_mtp_base(const skv_net *net)
@@ -176,7 +176,7 @@ static void make_input(const skv_net_pass *p, const float *h)
 }
 
 /* From net->dx, the gradient of the head's input. Nothing below the norms is trained: dswift takes
- * what would go there. */
+ * the gradients that would go there. */
 static void back_input(const skv_net_pass *p, const float *h)
 {
     skv_net *net = p->net;
@@ -204,7 +204,7 @@ skv_status skv_net_mtp_run(skv_net *net, const skv_train_batch *batch, const skv
     make_input(&p, h);
     skv_net_forward(&p, 0, net->config->n_layers);
     skv_net_norm(net, net->final, net->x_last, net->final_norm->w, T, D);
-    /* What the model says two tokens ahead is said by the next row; the last row has no loss. */
+    /* The next row has the model's token two ahead; the last row has no loss. */
     if (net->options.loss == SKV_LOSS_KL) skv_net_copy(net, net->final_t, h + D, (T - 1) * D);
     skv_net_loss(&p, scale, backward, sums);
     if (!backward) return SKV_OK;

@@ -101,9 +101,9 @@ typedef struct head_tensor {
 
 typedef struct result {
     const skv_trainer *trainer;
-    skv_tensor_out *outs;     /* owned, [n] */
+    skv_tensor_out *outs;      /* owned, [n] */
     char (*names)[NAME_BYTES]; /* owned, [n] */
-    head_tensor *head;        /* owned */
+    head_tensor *head;         /* owned */
     size_t n, n_head;
     skv_dtype type; /* of the head: the embedding's, or bf16 */
 } result;
@@ -204,8 +204,8 @@ static skv_status write_tensors(const skv_trainer *t, skv_error *err)
     if (r.outs && r.names && r.head) {
         add_stored(&r);
         add_head(&r);
-        status = skv_safetensors_write_folder(t->options->out, r.outs, r.n, SKV_SHARD_BYTES_MAX,
-                                              err);
+        status =
+            skv_safetensors_write_folder(t->options->out, r.outs, r.n, SKV_SHARD_BYTES_MAX, err);
     } else {
         status = skv_fail(err, SKV_MEMORY, "%s: no memory for %zu tensors", t->options->out, n);
     }

@@ -35,8 +35,8 @@ typedef struct skv_auxiliary {
 
 /* The head of task mtp. */
 typedef struct skv_train_mtp {
-    skv_source *source;    /* owned; NULL: the model has none, and gets a new one */
-    skv_config own_config; /* owned; of a new one */
+    skv_source *source;       /* owned; NULL: the model has none, and gets a new one */
+    skv_config own_config;    /* owned; of a new one */
     const skv_config *config; /* of one of the two */
 } skv_train_mtp;
 
