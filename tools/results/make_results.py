@@ -440,7 +440,8 @@ def hybrid(lab):
 # ---- heads for further tokens, on the small hybrid ----
 
 N_PROMPTS, PROMPT_CHARACTERS, ANSWER = 12, 1500, 96
-CHOICES = [("greedy", ()), ("temperature 0.8", ("--temperature", 0.8, "--seed", 3))]
+SOURCES = ("none", "mtp", "mtp:1,0", "mtp:4,0", "text+mtp")
+CHOICES = [("greedy", ()), ("temperature 0.8", ("--temp", 0.8, "--seed", 3))]
 
 
 def headed_forms(lab, base):
@@ -488,31 +489,26 @@ def right_drafts(said):
     return sum(drafts[::2]), sum(drafts[1::2]), sum(len(answer["ids"]) for answer in said)
 
 
-def head_row(lab, model):
-    """How often the first drafted token is right; with the defaults the drafted and the right, and the tokens of a step."""
-    row = []
-    for _, choice in CHOICES:
-        drafted, right, _ = right_drafts(list(answers(lab, model, "mtp:1,0", choice)))
-        row.append(percent(right / drafted))
-        drafted, right, n = right_drafts(list(answers(lab, model, "mtp", choice)))
-        row += [f"{drafted}, {right}", f"{n / (n - right):.2f}"]
-    return row
+def head_rows(lab, title, model):
+    """For each way to choose: how often the first drafted token is right; drafts of four tokens; those of the defaults."""
+    for name, choice in CHOICES:
+        first, four, usual = (right_drafts(list(answers(lab, model, source, choice))) for source in ("mtp:1,0", "mtp:4,0", "mtp"))
+        yield [title, name, percent(first[1] / first[0]), f"{four[0]}, {four[1]}", f"{four[2] / (four[2] - four[1]):.2f}", f"{usual[0]}, {usual[1]}"]
 
 
 def heads(lab):
     base = small_base(lab, "hybrid")
     if not base:
         return
-    rows = [[title, *head_row(lab, make())] for title, make in headed_forms(lab, base) if lab.wants(title)]
-    head = ["model"]
-    for name, _ in CHOICES:
-        head += [f"{name}: first right, %", "drafted, right", "tokens a step"]
+    rows = [row for title, make in headed_forms(lab, base) if lab.wants(title) for row in head_rows(lab, title, make())]
+    head = ["model", "answers", "first right, %", "`mtp:4,0`: drafted, right", "tokens a step", "`mtp`: drafted, right"]
     lab.show("hybrid heads", head, rows, lambda shown: f"""## A head that drafts
 
 {by_command("heads", "unmodified")} The head of `--speculate mtp`, made by `swiftkv train --recipe recipes/hybrid/head.yaml`: 150 steps on the
 model's own distribution two tokens ahead. {N_PROMPTS} passages of {PROMPT_CHARACTERS} characters that no run has read, and {ANSWER} tokens of answer
-to each (`swiftkv generate --json`). `first right` drafts one token at every step (`mtp:1,0`); the other columns are those of
-the defaults, `mtp`. `tokens a step` counts those of the answers for each step of the model.
+to each (`swiftkv generate --json`). `first right` drafts one token at every step (`mtp:1,0`). `mtp:4,0` drafts four
+whatever their probability, and `tokens a step` counts those of the answers for each step of the model. `mtp` drafts as
+long as the head is sure by 0.4, which a model of this perplexity seldom is.
 
 {shown}
 """)
@@ -529,13 +525,13 @@ def head_speed(lab):
             continue
         model, best = make(), {}
         for turn in range(n_turns):
-            for source in ("none", "mtp", "mtp:2", "text+mtp") if turn % 2 == 0 else ("text+mtp", "mtp:2", "mtp", "none"):
+            for source in SOURCES if turn % 2 == 0 else SOURCES[::-1]:
                 said = [json.loads(lab.run(*answer_words(lab, model, path, source)).strip()) for path in passages(lab)]
                 spent = sum(len(answer["ids"]) / answer["decode_tok_s"] for answer in said)
                 best[source] = min(best.get(source, spent), spent)
         rows.append([title, f"{N_PROMPTS * ANSWER / best['none']:.0f}",
-                     *(f"{best['none'] / best[source]:.2f}" for source in ("mtp", "mtp:2", "text+mtp"))])
-    lab.show("hybrid speed", ["model", "plain, tokens/s", "`mtp`, times", "`mtp:2`, times", "`text+mtp`, times"], rows, lambda shown: f"""## What its drafts gain
+                     *(f"{best['none'] / best[source]:.2f}" for source in SOURCES[1:])])
+    lab.show("hybrid speed", ["model", "plain, tokens/s", *(f"`{source}`, times" for source in SOURCES[1:])], rows, lambda shown: f"""## What its drafts gain
 
 `tools/results/make_results.py head-speed`, on an idle machine: the greedy answers above, {lab.threads} threads, the best of {n_turns}
 turns that take the sources one after another. Above 1 is faster than without drafts.
