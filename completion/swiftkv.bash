@@ -140,7 +140,7 @@ _swiftkv_values() {
     *:--schedule) echo 'constant linear cosine' ;;
     *:--init) echo 'copy ridge' ;;
     *:--ridge-to) echo 'copy zero' ;;
-    *:--task) echo 'distill finetune scratch kvpred' ;;
+    *:--task) echo 'distill finetune scratch kvpred mtp' ;;
     *:--state) echo 'f32 bf16' ;;
     *:--method) echo 'gptq awq both' ;;
     *:--loss) echo 'kl lm' ;;

@@ -1,6 +1,7 @@
 /**
  * Training: from scratch, fine-tuning, distillation of SwiftKV models with the original model as
- * the teacher (arXiv:2410.03960, section 3.4), and KV Prediction (arXiv:2410.08391).
+ * the teacher (arXiv:2410.03960, section 3.4), KV Prediction (arXiv:2410.08391), and heads that
+ * predict further tokens.
  */
 #ifndef SKV_TRAIN_H
 #define SKV_TRAIN_H
@@ -20,11 +21,12 @@ typedef enum skv_train_task {
     SKV_TRAIN_DISTILL, /* distil a SwiftKV student from its own teacher */
     SKV_TRAIN_FINETUNE,
     SKV_TRAIN_SCRATCH, /* start from random weights: the folder needs config.json and a tokenizer */
-    SKV_TRAIN_KVPRED   /* an auxiliary model and linear maps for a frozen base (arXiv:2410.08391) */
+    SKV_TRAIN_KVPRED,  /* an auxiliary model and linear maps for a frozen base (arXiv:2410.08391) */
+    SKV_TRAIN_MTP      /* the head of a frozen Qwen 3.5 that drafts (--speculate mtp) */
 } skv_train_task;
 
 typedef enum skv_train_loss {
-    SKV_TRAIN_KL, /* tau^2 KL(teacher || student) */
+    SKV_TRAIN_KL, /* tau^2 KL(teacher || student); of a head the teacher is its model */
     SKV_TRAIN_LM  /* cross-entropy with the text */
 } skv_train_loss;
 

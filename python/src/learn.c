@@ -94,7 +94,7 @@ static skv_status run(skv_train_options *train, skv_error *err)
 static PyObject *train(PyObject *module, PyObject *args)
 {
     (void)module;
-    static const char *const tasks[] = {"distill", "finetune", "scratch", "kvpred"};
+    static const char *const tasks[] = {"distill", "finetune", "scratch", "kvpred", "mtp"};
     const char *model, *out, *file;
     PyObject *keys, *callback;
     int i_task, resume;

@@ -8,7 +8,7 @@ from . import _skv
 from .hub import resolve
 
 Path = str | os.PathLike[str]
-TASKS = ("distill", "finetune", "scratch", "kvpred")
+TASKS = ("distill", "finetune", "scratch", "kvpred", "mtp")
 
 
 def info(name: Path) -> dict[str, Any]:

@@ -491,6 +491,28 @@ static void test_sizes_of_messages(void **state)
     }
 }
 
+/* Layers that keep a state have no division; every rank is told that the engine was not opened. */
+static void test_hybrids_are_refused(void **state)
+{
+    static const char *const paths[] = {"qwen3-5", "qwen3-5-swiftkv", "granite-h", "lfm2-v5"};
+    (void)state;
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        char path[256];
+        ranks r;
+        skv_engine *engine = NULL;
+        skv_error err = {0};
+        (void)snprintf(path, sizeof path, "%s%s", MODELS, paths[i]);
+        start(&r, 2);
+        const skv_engine_options options = exact(&r);
+        assert_int_equal(skv_engine_open(path, &options, &engine, &err), SKV_UNSUPPORTED);
+        assert_null(engine);
+        if (!strstr(err.text, "layers with states are not divided between ranks")) {
+            fail_msg("%s: %s", path, err.text);
+        }
+        end(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -502,6 +524,7 @@ int main(void)
         cmocka_unit_test(test_traffic),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_sizes_of_messages),
+        cmocka_unit_test(test_hybrids_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

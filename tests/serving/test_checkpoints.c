@@ -49,7 +49,8 @@ enum { N_EVICTIONS = sizeof evictions / sizeof evictions[0] };
 
 /* ---- engines and requests ---- */
 
-static skv_engine *open_hybrid(const char *path, size_t kv_tokens, size_t checkpoints)
+static skv_engine *open_with_states(const char *path, size_t kv_tokens, size_t checkpoints,
+                                    skv_state_type type)
 {
     skv_engine_options options = skv_engine_options_default();
     options.threads = 2;
@@ -58,10 +59,16 @@ static skv_engine *open_hybrid(const char *path, size_t kv_tokens, size_t checkp
     options.kv_tokens = kv_tokens;
     options.kv_sequences = TOGETHER;
     options.kv_checkpoints = checkpoints;
+    options.state = type;
     options.draft_tokens = DRAFT;
     options.step_tokens = 100;
     options.batch_invariant = true;
     return open_or_fail(path, &options);
+}
+
+static skv_engine *open_hybrid(const char *path, size_t kv_tokens, size_t checkpoints)
+{
+    return open_with_states(path, kv_tokens, checkpoints, SKV_STATE_F32);
 }
 
 typedef struct turn {
@@ -348,11 +355,12 @@ static void test_small_budgets(void **state)
 
 /* What one scheduler has written another finds, with few checkpoints in memory: as much as an ideal
  * cache, and the answers are the same. */
-static void check_kept(const char *path, const skv_scheduler_options *options, skv_rng *rng)
+static void check_kept(const char *path, skv_state_type type, const skv_scheduler_options *options,
+                       skv_rng *rng)
 {
     static turn first[TURNS], again[TURNS];
     ideal cache = {.n = 0};
-    skv_engine *engine = open_hybrid(path, 32 * CONTEXT, 4 * TURNS);
+    skv_engine *engine = open_with_states(path, 32 * CONTEXT, 4 * TURNS, type);
     skv_scheduler *s = start(engine, options);
     for (size_t i = 0; i < TURNS; i++) {
         make_turn(&first[i], first, i, rng);
@@ -361,7 +369,7 @@ static void check_kept(const char *path, const skv_scheduler_options *options, s
     }
     skv_scheduler_free(s);
     skv_engine_close(engine);
-    engine = open_hybrid(path, 4 * CONTEXT, 3);
+    engine = open_with_states(path, 4 * CONTEXT, 3, type);
     s = start(engine, options);
     size_t n_hits = 0;
     for (size_t i = 0; i < TURNS; i++) {
@@ -387,15 +395,20 @@ static void test_checkpoints_come_back(void **state)
     const uint8_t key[SKV_CACHE_KEY_BYTES_MIN] = {1, 2, 3};
     skv_rng rng;
     skv_rng_init(&rng, property_seed(23));
+    const skv_scheduler_options stored = {
+        .store = &store, .cache_key = key, .n_cache_key = sizeof key};
     for (size_t m = 0; m < N_MODELS; m++) {
-        assert_int_equal(temp_folder_make(state, "checkpoints"), 0);
-        check_kept(models[m], &(skv_scheduler_options){.cache_dir = *state}, &rng);
-        assert_int_equal(temp_folder_drop(state), 0);
-        check_kept(
-            models[m],
-            &(skv_scheduler_options){.store = &store, .cache_key = key, .n_cache_key = sizeof key},
-            &rng);
-        memory_store_clear(&kept);
+        /* States in bf16, once of each kind: those of the delta rule and of Mamba-2. */
+        const bool small = m == 0 || m == 2;
+        for (int bf16 = 0; bf16 <= small; bf16++) {
+            const skv_state_type type = bf16 ? SKV_STATE_BF16 : SKV_STATE_F32;
+            assert_int_equal(temp_folder_make(state, "checkpoints"), 0);
+            const skv_scheduler_options spilled = {.cache_dir = *state};
+            if (!bf16 || m == 0) check_kept(models[m], type, &spilled, &rng);
+            assert_int_equal(temp_folder_drop(state), 0);
+            if (!bf16 || m == 2) check_kept(models[m], type, &stored, &rng);
+            memory_store_clear(&kept);
+        }
     }
 }
 

@@ -3,10 +3,12 @@
 
     make_mtp_goldens.py [FOLDER ...]      writes the goldens of folders that make_models.py has made
     make_mtp_goldens.py --gguf            writes the first of them as tests/data/mtp.gguf
+    make_mtp_goldens.py --train           writes losses and gradients of its training: tests/data/train/mtp*
 
 The formula stands in plain torch, apart from the engine:
     x_i = Wfc [NORM_e(embed(t_{i+1})), NORM_h(h_i)], h_i behind the model's last norm; a layer of attention; norm; head
-and a draft repeats it with its own output as h.
+and a draft repeats it with its own output as h. The head learns t_{i+2} from row i: of the text (lm), or as the model's
+own distribution in row i + 1 (kl, at TAU of make_train_goldens.py).
 """
 
 import json
@@ -15,8 +17,10 @@ import sys
 
 import torch
 
+from safetensors.torch import save_file
+
 import plain_hybrids
-from make_train_goldens import load
+from make_train_goldens import batch_for, cross_entropy, distance, load, split_hybrid
 from random_weights import generator, tensor_for
 
 ROOT = pathlib.Path(__file__).resolve().parents[2] / "tests/data/models"
@@ -63,9 +67,11 @@ class Model(plain_hybrids.Qwen35):
         x = x + self.head.feed_forward(0, self.head.norm("model.layers.0.post_attention_layernorm", x))
         return self.norm("mtp.norm", x)
 
+    def logits(self, y):
+        return y @ self.w.get("lm_head.weight", self.w["model.embed_tokens.weight"]).T
+
     def log_probs(self, y):
-        head = self.w.get("lm_head.weight", self.w["model.embed_tokens.weight"])
-        return (y @ head.T).log_softmax(-1)
+        return self.logits(y).log_softmax(-1)
 
 
 def load_text(folder):
@@ -155,7 +161,45 @@ def goldens(folder):
     return {"ids": ids, "step": STEP, "rows": rows}
 
 
+def head_loss(model, docs, targets, kind):
+    """The mean over rows whose token two ahead is not masked."""
+    total, n = 0.0, 0
+    for ids, target in zip(docs, targets):
+        rows = [i for i in range(len(ids) - 1) if target[i + 1] >= 0]
+        if not rows:
+            continue
+        with torch.no_grad():
+            h = model.hidden(ids)
+        said = model.logits(model.predict(h[:-1], ids[1:]))[rows]
+        own = model.logits(h[1:])[rows]
+        total = total + (distance(said, own) if kind == "kl" else cross_entropy(said, [target[i + 1] for i in rows]))
+        n += len(rows)
+    return total / n
+
+
+def trainer_names(config, grads):
+    names = {n: n.replace("mtp.layers.", "model.layers.").replace("mtp.norm.", "model.norm.") for n in grads}
+    return split_hybrid(config, {names[n]: g for n, g in grads.items()})
+
+
+def train_goldens(folder, out):
+    config, weights = load_text(folder)
+    docs, targets = batch_for(config["vocab_size"], 5)
+    said = {"docs": docs, "targets": targets}
+    for kind in ("lm", "kl"):
+        leaves = {n: t.clone().requires_grad_(True) for n, t in weights.items() if n.startswith("mtp.")}
+        loss = head_loss(Model(config, weights | leaves), docs, targets, kind)
+        loss.backward()
+        said[kind] = loss.item()
+        grads = trainer_names(config, {n: t.grad.float() for n, t in leaves.items()})
+        save_file(grads, out / f"mtp-{kind}.safetensors")
+    (out / "mtp.json").write_text(json.dumps(said) + "\n")
+
+
 def main():
+    if sys.argv[1:] == ["--train"]:
+        train_goldens(ROOT / FOLDERS[0], ROOT.parent / "train")
+        return
     if sys.argv[1:] == ["--gguf"]:
         write_gguf(ROOT / FOLDERS[0], ROOT.parent / "mtp.gguf")
         return

@@ -7,7 +7,8 @@ With --row only the rows of main tables whose title has TEXT are measured, and p
 is what stands in front of the numbers, joined by commas. No page is written then.
 
 Sections: others (people's models in ../shared), family (our own), mixture and hybrid (the small models
-that tools/train_mixture.sh and tools/train_hybrid.sh train). Without one, all that can be made.
+that tools/train_mixture.sh and tools/train_hybrid.sh train), heads (of the hybrid, that draft) and head-speed (what
+that gains: by name alone, on an idle machine). Without one, all that can be made but head-speed.
 What was measured is kept in WORK by the command that gave it, so a run that was stopped goes on, and
 a page is drawn again from what is there. Each section stands between two marks that name it, and
 nothing is written into it by hand; the findings in README.md are.
@@ -45,12 +46,15 @@ class Lab(results_lab.Lab):
 
     def distill(self, name, model, *more):
         """The folder and the losses of a recovery."""
+        return self.train("distill", name, model, *more)
+
+    def train(self, command, name, model, *more):
         out = self.work / name
         if not (out / "config.json").exists():
             resume = ["--resume"] if (out / "checkpoint" / "latest.json").exists() else []
             # Processes give the losses of threads, and are faster on shapes this small.
             mpi = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "--oversubscribe", "-np", str(self.ranks)]
-            self.run("distill", model, out, "--threads", max(self.threads // self.ranks, 1), "--held-out", 0, *more, *resume,
+            self.run(command, model, out, "--threads", max(self.threads // self.ranks, 1), "--held-out", 0, *more, *resume,
                      before=mpi if self.ranks > 1 else ())
         steps = {}
         for line in (out / "log.jsonl").read_text().splitlines():
@@ -433,7 +437,110 @@ def hybrid(lab):
 """)
 
 
-SECTIONS = {"others": others, "family": family, "mixture": mixture, "hybrid": hybrid}
+# ---- heads for further tokens, on the small hybrid ----
+
+N_PROMPTS, PROMPT_CHARACTERS, ANSWER = 12, 1500, 96
+SOURCES = ("none", "mtp", "mtp:1,0", "mtp:4,0", "text+mtp")
+CHOICES = [("greedy", ()), ("temperature 0.8", ("--temp", 0.8, "--seed", 3))]
+
+
+def headed_forms(lab, base):
+    """(title, function that makes the model): the hybrid with a head that was trained for it, and its SwiftKV form of 50 %."""
+    form = SMALL_FORMS[1]
+
+    def train(name, model):
+        return lab.train("train", f"hybrid/{name}", model, "--recipe", ROOT / "recipes/hybrid/head.yaml")[0]
+
+    def teacher():
+        return train("head", base)
+
+    def copied():
+        solved = lab.transform(f"hybrid/{form.name}-head-solved", teacher(), form.kv_layers, 1, "--init", "ridge", "--text", PROSE)
+        return lab.distill(f"hybrid/{form.name}-head-copied", solved, "--recipe", ROOT / "recipes/hybrid/recover.yaml")[0]
+
+    yield "unmodified", teacher
+    yield f"SwiftKV {form.title}, the head as copied", copied
+    yield f"SwiftKV {form.title}, the head trained again", lambda: train(f"{form.name}-head-again", copied())
+
+
+def passages(lab):
+    """Files of passages that no run has read, from equal distances."""
+    text = HELD_OUT.read_text()
+    for i in range(N_PROMPTS):
+        at = i * (len(text) - PROMPT_CHARACTERS) // N_PROMPTS
+        path = lab.work / f"hybrid/passage-{i}.txt"
+        path.write_text(text[at:at + PROMPT_CHARACTERS])
+        yield path
+
+
+def answer_words(lab, model, path, source, choice=()):
+    return ["generate", model, "--file", path, "--threads", lab.threads, "-n", ANSWER, "--ignore-eos", "--json", "--speculate", source, *choice]
+
+
+def answers(lab, model, source, choice):
+    """What the model said to each passage, drafted by `source`."""
+    for path in passages(lab):
+        yield lab.ask(*answer_words(lab, model, path, source, choice))
+
+
+def right_drafts(said):
+    """Drafted tokens, those that were right, and all tokens of the answers."""
+    drafts = [n for answer in said for n in answer.get("drafts", [])]
+    return sum(drafts[::2]), sum(drafts[1::2]), sum(len(answer["ids"]) for answer in said)
+
+
+def head_rows(lab, title, model):
+    """For each way to choose: how often the first drafted token is right; drafts of four tokens; those of the defaults."""
+    for name, choice in CHOICES:
+        first, four, usual = (right_drafts(list(answers(lab, model, source, choice))) for source in ("mtp:1,0", "mtp:4,0", "mtp"))
+        yield [title, name, percent(first[1] / first[0]), f"{four[0]}, {four[1]}", f"{four[2] / (four[2] - four[1]):.2f}", f"{usual[0]}, {usual[1]}"]
+
+
+def heads(lab):
+    base = small_base(lab, "hybrid")
+    if not base:
+        return
+    rows = [row for title, make in headed_forms(lab, base) if lab.wants(title) for row in head_rows(lab, title, make())]
+    head = ["model", "answers", "first right, %", "`mtp:4,0`: drafted, right", "tokens a step", "`mtp`: drafted, right"]
+    lab.show("hybrid heads", head, rows, lambda shown: f"""## A head that drafts
+
+{by_command("heads", "unmodified")} The head of `--speculate mtp`, made by `swiftkv train --recipe recipes/hybrid/head.yaml`: 150 steps on the
+model's own distribution two tokens ahead. {N_PROMPTS} passages of {PROMPT_CHARACTERS} characters that no run has read, and {ANSWER} tokens of answer
+to each (`swiftkv generate --json`). `first right` drafts one token at every step (`mtp:1,0`). `mtp:4,0` drafts four
+whatever their probability, and `tokens a step` counts those of the answers for each step of the model. `mtp` drafts as
+long as the head is sure by 0.4, which a model of this perplexity seldom is.
+
+{shown}
+""")
+
+
+def head_speed(lab):
+    """Tokens a second, with drafts and without, in turns; only an idle machine can say."""
+    base = small_base(lab, "hybrid")
+    if not base:
+        return
+    rows, n_turns = [], 5
+    for title, make in headed_forms(lab, base):
+        if not lab.wants(title):
+            continue
+        model, best = make(), {}
+        for turn in range(n_turns):
+            for source in SOURCES if turn % 2 == 0 else SOURCES[::-1]:
+                said = [json.loads(lab.run(*answer_words(lab, model, path, source)).strip()) for path in passages(lab)]
+                spent = sum(len(answer["ids"]) / answer["decode_tok_s"] for answer in said)
+                best[source] = min(best.get(source, spent), spent)
+        rows.append([title, f"{N_PROMPTS * ANSWER / best['none']:.0f}",
+                     *(f"{best['none'] / best[source]:.2f}" for source in SOURCES[1:])])
+    lab.show("hybrid speed", ["model", "plain, tokens/s", *(f"`{source}`, times" for source in SOURCES[1:])], rows, lambda shown: f"""## What its drafts gain
+
+`tools/results/make_results.py head-speed`, on an idle machine: the greedy answers above, {lab.threads} threads, the best of {n_turns}
+turns that take the sources one after another. Above 1 is faster than without drafts.
+
+{shown}
+""")
+
+
+SECTIONS = {"others": others, "family": family, "mixture": mixture, "hybrid": hybrid, "heads": heads, "head-speed": head_speed}
 
 
 def main():
@@ -448,7 +555,7 @@ def main():
     args = parser.parse_args()
     args.build, args.work = args.build.resolve(), args.work.resolve()
     lab = Lab(args)
-    for name in args.sections or SECTIONS:
+    for name in args.sections or [name for name in SECTIONS if name != "head-speed"]:
         SECTIONS[name](lab)
 
 

@@ -207,7 +207,7 @@ typedef struct skv_config {
      * arXiv:2502.14856). 0: a row for each id. */
     size_t exit_words;
 
-    /* The one layer is a head that predicts further tokens: it reads
+    /* The one layer is a head that predicts further tokens (MTP): it reads
      * mtp.fc [NORM(embedding of the next token), NORM(h)], and has the embedding and the head of
      * the model that h is of. */
     bool mtp;
@@ -325,6 +325,8 @@ double skv_config_state_work(const skv_config *c, size_t i, bool comes_out);
 bool skv_config_is_hybrid(const skv_config *c);
 /** Models whose files may have a head that predicts further tokens (MTP). */
 bool skv_config_may_predict(const skv_config *c);
+/** The configuration becomes that of the head; `path` is for errors. Its layers are its own. */
+SKV_MUST_CHECK skv_status skv_config_make_mtp(skv_config *c, const char *path, skv_error *err);
 /** Whether SwiftKV's boundary feeds the state of some layer above it. */
 bool skv_config_feeds_states(const skv_config *c);
 /** Returns the layer whose keys and values layer i reads: i itself or, for one of the last n_shared
@@ -364,6 +366,12 @@ SKV_MUST_CHECK skv_status skv_config_json_for_swiftkv(const char *json, size_t n
 SKV_MUST_CHECK skv_status skv_config_json_in_floats(const char *json, size_t n, const char *name,
                                                     const skv_config *c, skv_buf *out,
                                                     skv_error *err);
+
+/** Appends the config.json of the same model with an MTP head; of a model with images the text
+ * part. `name` is for errors. */
+SKV_MUST_CHECK skv_status skv_config_json_with_mtp(const char *json, size_t n, const char *name,
+                                                   const skv_config *c, skv_buf *out,
+                                                   skv_error *err);
 
 /* How the projections of a model are quantised, in compressed-tensors' terms. */
 typedef struct skv_quantization {

@@ -101,6 +101,8 @@ static void put_identity(filler *f, const skv_config *c, const char *base, bool 
     if (c->base[0]) put(f, "swiftkv_base", json_string(c->base));
     /* The weights are written as floats, whatever their original type. */
     (void)json_object_del(f->object, "quantization_config");
+    if (c->mtp) put_size(f, "mtp_num_hidden_layers", 1);
+    if (c->mtp) put_bool(f, "mtp_use_dedicated_embeddings", false);
     if (!swiftkv) return;
     (void)json_object_del(f->object, "kv_prediction"); /* of the model that this one was */
     put_bool(f, "swiftkv", true);
@@ -173,6 +175,14 @@ skv_status skv_config_json_in_floats(const char *json, size_t n, const char *nam
     SKV_REQUIRE(*class_name(base) && !skv_config_is_hybrid(c), err, SKV_UNSUPPORTED,
                 "config.json: model_type %s", base);
     return rewrite(json, n, name, c, c->swiftkv, out, err);
+}
+
+skv_status skv_config_json_with_mtp(const char *json, size_t n, const char *name,
+                                    const skv_config *c, skv_buf *out, skv_error *err)
+{
+    skv_config with = *c;
+    with.mtp = true;
+    return rewrite(json, n, name, &with, c->swiftkv, out, err);
 }
 
 /* ---- quantised weights ---- */

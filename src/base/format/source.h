@@ -54,6 +54,12 @@ const skv_tensor *skv_source_at(const skv_source *source, size_t i);
 /** The name under which a folder of this configuration is written: a Mixtral's experts have names
  * of their own, so that other programs open it. False when it does not fit into out [size]. */
 bool skv_source_written_name(const skv_config *c, const char *name, char *out, size_t size);
+/** Tensors of the folder's own files, as they are stored there; none of a GGUF file. */
+size_t skv_source_stored_count(const skv_source *source);
+/** The i-th of them, and in *name its name in the text part, perhaps in buffer [size]: NULL where
+ * it belongs to another part of a model with images. */
+const skv_tensor *skv_source_stored_at(const skv_source *source, size_t i, char *buffer,
+                                       size_t size, const char **name);
 /** Why a tensor that the files hold is not among them ("element type I64"), or NULL. */
 const char *skv_source_unusable(const skv_source *source, const char *name);
 /** Returns the underlying GGUF file, for its tokenizer; NULL for a folder. */

@@ -95,8 +95,6 @@ const char *skv_text_part_name(const char *name, bool has_images, char *buffer, 
 
 /* ---- source_mtp.c: the head that predicts further tokens ---- */
 
-/** The model's configuration becomes that of its head. */
-SKV_MUST_CHECK skv_status skv_config_make_mtp(skv_config *c, const char *path, skv_error *err);
 /** The name that a tensor of a folder, by its name in the text part, has in the head's model; NULL:
  * it is no part of that. */
 const char *skv_mtp_folder_name(const char *name, char *buffer, size_t size);

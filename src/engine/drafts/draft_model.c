@@ -11,8 +11,8 @@
 #include <assert.h>
 
 #include "base/size.h"
+#include "drafts/draft_walk.h"
 #include "engine/engine.h"
-#include "model/pass.h"
 
 enum { CATCH_UP = 128 }; /* tokens of a prompt that are read while others wait */
 
@@ -27,6 +27,8 @@ typedef struct drafting {
     drafted_row rows[SKV_LOGIT_ROWS];
     skv_pass_span spans[SKV_LOGIT_ROWS];
     size_t n_rows;
+    size_t room; /* tokens of a request in a pass */
+    bool alone;  /* no other sequence waits for the step */
 } drafting;
 
 static skv_second_model *model_of(const skv_sequence *s)
@@ -40,13 +42,6 @@ static skv_kv_cache *cache_of(skv_sequence *s)
     return s->drafter->model->is_apart ? &s->drafter->cache : &s->reader->cache;
 }
 
-static bool wish(void *user, skv_wishes *wishes)
-{
-    (void)user;
-    wishes->picks[wishes->n++] = (skv_pick_row){.norm = true};
-    return true;
-}
-
 static void take_picked(void *user, const skv_wish_owner *owner, const skv_picked *picked)
 {
     drafting *d = user;
@@ -54,10 +49,7 @@ static void take_picked(void *user, const skv_wish_owner *owner, const skv_picke
     skv_sequence *s = r->sequence;
     const int32_t best = picked->best.id;
     if ((size_t)best >= s->engine->config->vocab) return; /* a row that no token has */
-    if (!skv_drafter_is_sure(s->drafter, picked)) return;
-    if (skv_engine_is_eos(s->engine, best)) return; /* nothing follows it */
-    r->out[r->n] = best;
-    s->ids[s->n_seen + 1 + r->n++] = best;
+    if (!skv_drafter_is_sure(s->drafter, picked) || !skv_draft_take(r, best)) return;
     d->rows[owner->i_span].goes_on = r->n < r->most;
 }
 
@@ -68,10 +60,7 @@ static skv_status run_spans(const skv_sequence *s, skv_pass_span *spans, size_t 
     skv_pass pass = skv_second_model_pass(e, model_of(s), sink, NULL);
     pass.spans = spans;
     pass.n_spans = n;
-    const skv_status status = skv_pass_run(&pass, NULL);
-    /* A cancellation means the step that comes next. */
-    if (status == SKV_CANCELLED) atomic_store(&e->cancel, true);
-    return status;
+    return skv_draft_pass_run(e, &pass);
 }
 
 /* The next n tokens that the model has not read. False: pages are short, or it has no such token.
@@ -108,14 +97,15 @@ static bool catch_up(skv_sequence *s, size_t end, size_t room, bool alone)
 
 /* All tokens of a request that the model has not read, up to `next` or the one drafted last. False:
  * it cannot read them now. */
-static bool add_row(drafting *d, skv_draft_request *r, size_t room, bool alone)
+static bool add_row(void *user, skv_draft_request *r)
 {
+    drafting *d = user;
     skv_sequence *s = r->sequence;
     const size_t end = s->n_seen + 1 + r->n;
     skv_pass_span *span = &d->spans[d->n_rows];
     assert(cache_of(s)->n_rows < end);
     if (end > model_of(s)->config->context) return false;
-    if (!catch_up(s, end, room, alone)) return false;
+    if (!catch_up(s, end, d->room, d->alone)) return false;
     const size_t at = cache_of(s)->n_rows;
     if (!next_span(s, end - at, span)) return false;
     skv_step_want(span, SKV_WANT_LAST, d->n_rows);
@@ -133,31 +123,37 @@ static bool has_read(const skv_draft_request *requests, size_t n)
     return true;
 }
 
-/* What fails here ends the drafts; the step that comes next will say why. */
+static void begin(void *user)
+{
+    ((drafting *)user)->n_rows = 0;
+}
+
+static skv_status run_rows(void *user)
+{
+    drafting *d = user;
+    const skv_step_sink sink = {.on_wish = skv_draft_wish, .on_picked = take_picked, .user = d};
+    return run_spans(d->rows[0].request->sequence, d->spans, d->n_rows, &sink);
+}
+
+static bool settle(void *user, size_t i, skv_status status)
+{
+    const drafting *d = user;
+    const drafted_row *row = &d->rows[i];
+    if (status == SKV_OK) return row->goes_on;
+    skv_kv_cache_truncate(cache_of(row->request->sequence), row->n_rows);
+    return false;
+}
+
 static bool run(skv_draft_request *requests, size_t n, const skv_draft_step *step)
 {
-    const skv_sequence *first = requests[0].sequence;
+    const size_t most = requests[0].sequence->engine->options.step_tokens;
+    const size_t share = skv_max_size(1, most / n);
     const bool alone = step->n_sequences == 1, counts = has_read(requests, n);
-    const size_t share = skv_max_size(1, first->engine->options.step_tokens / n);
-    const size_t room = alone ? share : skv_min_size(share, CATCH_UP);
-    bool goes_on[SKV_LOGIT_ROWS];
-    assert(n <= SKV_LOGIT_ROWS);
-    for (size_t i = 0; i < n; i++) goes_on[i] = true;
-    for (;;) {
-        drafting d = {.n_rows = 0};
-        const skv_step_sink sink = {.on_wish = wish, .on_picked = take_picked, .user = &d};
-        for (size_t i = 0; i < n; i++) {
-            if (goes_on[i]) goes_on[i] = add_row(&d, &requests[i], room, alone);
-        }
-        if (d.n_rows == 0) return counts;
-        const skv_status status = run_spans(first, d.spans, d.n_rows, &sink);
-        for (size_t i = 0; i < d.n_rows; i++) {
-            const drafted_row *row = &d.rows[i];
-            goes_on[row->request - requests] = status == SKV_OK && row->goes_on;
-            if (status == SKV_OK) continue;
-            skv_kv_cache_truncate(cache_of(row->request->sequence), row->n_rows);
-        }
-    }
+    drafting d = {.room = alone ? share : skv_min_size(share, CATCH_UP), .alone = alone};
+    const skv_draft_walk walk = {
+        .begin = begin, .add = add_row, .run = run_rows, .settle = settle, .user = &d};
+    skv_draft_walk_run(&walk, requests, n);
+    return counts;
 }
 
 const skv_draft_method skv_draft_aux = {

@@ -13,8 +13,8 @@
 #include <assert.h>
 
 #include "base/size.h"
+#include "drafts/draft_walk.h"
 #include "engine/engine.h"
-#include "model/pass.h"
 
 enum { H_ROWS = SKV_DRAFT_MAX + 1 };
 
@@ -156,10 +156,7 @@ static skv_status run_head(head_pass *head, const skv_step_sink *sink)
     skv_pass pass = skv_second_model_pass(e, &e->draft.model, sink, &hook);
     pass.spans = head->spans;
     pass.n_spans = head->n_spans;
-    const skv_status status = skv_pass_run(&pass, NULL);
-    /* A cancellation means the step that comes next. */
-    if (status == SKV_CANCELLED) atomic_store(&e->cancel, true);
-    return status;
+    return skv_draft_pass_run(e, &pass);
 }
 
 /* The next n rows of a sequence, of h. False: pages are short. */
@@ -214,30 +211,20 @@ void skv_mtp_end(skv_sequence *s)
 
 /* ---- drafts ---- */
 
-static bool wish(void *user, skv_wishes *wishes)
-{
-    (void)user;
-    wishes->picks[wishes->n++] = (skv_pick_row){.norm = true};
-    return true;
-}
-
 static void take_picked(void *user, const skv_wish_owner *owner, const skv_picked *picked)
 {
     head_pass *head = user;
     skv_draft_request *r = head->requests[owner->i_span];
-    skv_sequence *s = r->sequence;
-    const int32_t best = picked->best.id;
-    if (!skv_drafter_is_sure(s->drafter, picked)) return;
-    if (skv_engine_is_eos(s->engine, best)) return; /* nothing follows it */
-    r->out[r->n] = best;
-    s->ids[s->n_seen + 1 + r->n++] = best;
+    if (!skv_drafter_is_sure(r->sequence->drafter, picked)) return;
+    if (!skv_draft_take(r, picked->best.id)) return;
     head->goes_on[owner->i_span] = r->n < r->most;
 }
 
 /* The rows that there is h of: those before a draft, or the one after a drafted token. The last
  * predicts a token. */
-static bool add_request(head_pass *head, skv_draft_request *r)
+static bool add_request(void *user, skv_draft_request *r)
 {
+    head_pass *head = user;
     skv_sequence *s = r->sequence;
     skv_mtp_rows *mtp = &s->drafter->mtp;
     const size_t most = s->engine->options.step_tokens;
@@ -260,40 +247,43 @@ static bool add_request(head_pass *head, skv_draft_request *r)
 }
 
 /* The rows of a request are in the cache now, or nothing is. */
-static void settle(skv_draft_request *r, skv_status status)
+static bool settle(void *user, size_t i, skv_status status)
 {
-    skv_sequence *s = r->sequence;
+    const head_pass *head = user;
+    const skv_sequence *s = head->requests[i]->sequence;
     skv_drafter *d = s->drafter;
     if (status != SKV_OK) {
         begin_at(d, s->n_seen);
-        return;
+        return false;
     }
     d->mtp.n = 0;
-    if (next_row(d) != s->n_seen) return;
-    d->mtp.next_at = s->n_seen;
-    d->mtp.next = s->ids[s->n_seen];
+    if (next_row(d) == s->n_seen) {
+        d->mtp.next_at = s->n_seen;
+        d->mtp.next = s->ids[s->n_seen];
+    }
+    return head->goes_on[i];
 }
 
-/* A failure here ends the drafts; the step that comes next will say why. */
+static void begin(void *user)
+{
+    head_pass *head = user;
+    head->n_spans = head->n_rows = 0;
+}
+
+static skv_status run_requests(void *user)
+{
+    const skv_step_sink sink = {.on_wish = skv_draft_wish, .on_picked = take_picked, .user = user};
+    return run_head(user, &sink);
+}
+
 static bool run(skv_draft_request *requests, size_t n, const skv_draft_step *step)
 {
-    bool goes_on[SKV_LOGIT_ROWS];
+    head_pass head = {.engine = requests[0].sequence->engine};
+    const skv_draft_walk walk = {
+        .begin = begin, .add = add_request, .run = run_requests, .settle = settle, .user = &head};
     (void)step;
-    assert(n <= SKV_LOGIT_ROWS);
-    for (size_t i = 0; i < n; i++) goes_on[i] = true;
-    for (;;) {
-        head_pass head = {.engine = requests[0].sequence->engine};
-        const skv_step_sink sink = {.on_wish = wish, .on_picked = take_picked, .user = &head};
-        for (size_t i = 0; i < n; i++) {
-            if (goes_on[i]) goes_on[i] = add_request(&head, &requests[i]);
-        }
-        if (head.n_spans == 0) return true;
-        const skv_status status = run_head(&head, &sink);
-        for (size_t i = 0; i < head.n_spans; i++) {
-            settle(head.requests[i], status);
-            goes_on[head.requests[i] - requests] = status == SKV_OK && head.goes_on[i];
-        }
-    }
+    skv_draft_walk_run(&walk, requests, n);
+    return true;
 }
 
 const skv_draft_method skv_draft_mtp = {

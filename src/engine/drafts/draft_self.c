@@ -15,8 +15,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "drafts/draft_walk.h"
 #include "engine/engine.h"
-#include "model/pass.h"
 
 /* A row on its way, of one sequence. */
 typedef struct drafted_row {
@@ -60,13 +60,30 @@ static void stop_at_boundary(void *user, skv_pass *p, size_t i_layer)
     skv_pass_keep(p, 0);
 }
 
-/* The next row of a request: the token behind its ready rows. False where pages are short. */
-static bool add_row(drafting *d, skv_draft_request *r)
+/* A row could not be run: the draft ends with the one before it. */
+static void give_up(skv_draft_request *r)
 {
+    skv_sequence *s = r->sequence;
+    skv_kv_cache_truncate(&s->cache, s->n_seen + s->drafter->ready.n);
+    if (r->n > 0) r->n--;
+}
+
+static void begin(void *user)
+{
+    *(drafting *)user = (drafting){.n_rows = 0};
+}
+
+/* The next row of a request: the token behind its ready rows. False where pages are short. */
+static bool add_row(void *user, skv_draft_request *r)
+{
+    drafting *d = user;
     skv_sequence *s = r->sequence;
     skv_engine *e = s->engine;
     const size_t n_ready = s->drafter->ready.n, at = s->n_seen + n_ready;
-    if (skv_kv_cache_grow(&s->cache, at + 1, NULL) != SKV_OK) return false;
+    if (skv_kv_cache_grow(&s->cache, at + 1, NULL) != SKV_OK) {
+        give_up(r);
+        return false;
+    }
     e->spans[d->n_rows] = skv_step_span(s, s->ids + at, 1, at);
     d->rows[d->n_rows++] =
         (drafted_row){.request = r, .x = skv_ready_rows_from(&s->drafter->ready, n_ready)};
@@ -75,62 +92,40 @@ static bool add_row(drafting *d, skv_draft_request *r)
 }
 
 /* Runs the rows as far as the exit. */
-static skv_status run_rows(drafting *d)
+static skv_status run_rows(void *user)
 {
+    drafting *d = user;
     const skv_sequence *first = d->rows[0].request->sequence;
     skv_engine *e = first->engine;
     const skv_hook hook = {.user = d, .before_layer = stop_at_boundary};
     skv_pass pass = skv_step_pass(e, first, NULL, &hook);
     pass.spans = e->spans;
     pass.n_spans = d->n_rows;
-    const skv_status status = skv_pass_run(&pass, NULL);
-    /* A cancellation means the step that comes next. */
-    if (status == SKV_CANCELLED) atomic_store(&e->cancel, true);
-    return status;
+    return skv_draft_pass_run(e, &pass);
 }
 
-/* The row is one of the ready rows now. Returns whether the draft goes on behind it. */
-static bool take_row(const drafted_row *row)
+/* The row is one of the ready rows now. */
+static bool settle(void *user, size_t i, skv_status status)
 {
+    const drafting *d = user;
+    const drafted_row *row = &d->rows[i];
     skv_draft_request *r = row->request;
-    skv_sequence *s = r->sequence;
-    s->drafter->ready.n++;
-    if (r->n == r->most || !row->sure) return false;
-    if (skv_engine_is_eos(s->engine, row->best)) return false; /* nothing follows it */
-    r->out[r->n] = row->best;
-    s->ids[s->n_seen + 1 + r->n++] = row->best;
-    return true;
-}
-
-/* A row could not be run: the draft ends with the one before it. The step that comes next will say
- * why. */
-static void give_up(skv_draft_request *r)
-{
-    skv_sequence *s = r->sequence;
-    skv_kv_cache_truncate(&s->cache, s->n_seen + s->drafter->ready.n);
-    if (r->n > 0) r->n--;
+    if (status != SKV_OK) {
+        give_up(r);
+        return false;
+    }
+    r->sequence->drafter->ready.n++;
+    return r->n < r->most && row->sure && skv_draft_take(r, row->best);
 }
 
 static bool run(skv_draft_request *requests, size_t n, const skv_draft_step *step)
 {
+    drafting d = {.n_rows = 0};
+    const skv_draft_walk walk = {
+        .begin = begin, .add = add_row, .run = run_rows, .settle = settle, .user = &d};
     (void)step;
-    bool over[SKV_LOGIT_ROWS] = {false};
-    assert(n <= SKV_LOGIT_ROWS);
-    for (;;) {
-        drafting d = {.n_rows = 0};
-        for (size_t i = 0; i < n; i++) {
-            if (over[i]) continue;
-            over[i] = !add_row(&d, &requests[i]);
-            if (over[i]) give_up(&requests[i]);
-        }
-        if (d.n_rows == 0) return true;
-        const skv_status status = run_rows(&d);
-        for (size_t i = 0; i < d.n_rows; i++) {
-            skv_draft_request *r = d.rows[i].request;
-            over[r - requests] = status != SKV_OK || !take_row(&d.rows[i]);
-            if (status != SKV_OK) give_up(r);
-        }
-    }
+    skv_draft_walk_run(&walk, requests, n);
+    return true;
 }
 
 const skv_draft_method skv_draft_self = {

@@ -5,11 +5,12 @@
 
 #include "train/net_impl.h"
 
-/* The model, and with a prediction its maps and the base. */
+/* The model, and with a prediction its maps and the base; a head with the model it belongs to. */
 static skv_status fill(skv_net *net, const skv_source *source, skv_error *err)
 {
     const bool predicts = net->options.prediction;
     if (predicts) SKV_TRY(skv_net_predict_create(net, err));
+    if (net->options.mtp.model) SKV_TRY(skv_net_mtp_create(net, err));
     SKV_TRY(skv_net_fill(net, source, err));
     if (predicts && !net->options.plan) SKV_TRY(skv_net_predict_load(net, err));
     return skv_net_finish(net, err);
@@ -32,12 +33,14 @@ skv_status skv_net_create(const skv_config *config, const skv_source *source,
 void skv_net_free(skv_net *net)
 {
     if (net) skv_net_predict_free(net->predict);
+    if (net) skv_net_mtp_free(net->mtp);
     skv_net_close(net);
 }
 
 double skv_net_flops(const skv_net *net, size_t n_tokens, size_t n_loss)
 {
     double sum = skv_net_own_flops(net, n_tokens, n_loss);
+    if (net->mtp) sum += skv_net_mtp_flops(net, n_tokens);
     return net->predict ? sum + skv_net_predict_flops(net, n_tokens, n_loss) : sum;
 }
 
@@ -54,6 +57,7 @@ skv_pool *skv_net_pool(skv_net *net)
 skv_net_bytes skv_net_count_bytes(const skv_net *net)
 {
     size_t scratch = (net->n_memory - net->n_kept) * sizeof(float) + skv_net_predict_bytes(net);
+    scratch += skv_net_mtp_bytes(net);
     if (net->exact) scratch += skv_gemm_bytes(net->exact);
     return (skv_net_bytes){.kept = net->n_kept * sizeof(float),
                            .packed = net->packed_bytes,
@@ -63,8 +67,10 @@ skv_net_bytes skv_net_count_bytes(const skv_net *net)
 size_t skv_net_count(const skv_net *net, const skv_train_batch *batch)
 {
     size_t n = 0;
+    if (net->options.all_positions) return batch->n_tokens;
+    if (net->mtp) return skv_net_mtp_count(batch);
     for (size_t t = 0; t < batch->n_tokens; t++) n += batch->targets[t] >= 0;
-    return net->options.all_positions ? batch->n_tokens : n;
+    return n;
 }
 
 void skv_net_sums_add(skv_net_sums *to, const skv_net_sums *from)
@@ -130,6 +136,7 @@ skv_status skv_net_run(skv_net *net, const skv_train_batch *batch, const skv_net
 {
     SKV_TRY(check_batch(net, batch, err));
     if (net->predict) return skv_net_predict_run(net, batch, scale, backward, sums, err);
+    if (net->mtp) return skv_net_mtp_run(net, batch, scale, backward, sums, err);
     size_t D = net->config->hidden, first = 0;
     skv_net_begin(net, batch);
     skv_net_pass p = {

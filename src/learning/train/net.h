@@ -29,7 +29,7 @@ typedef struct skv_net skv_net;
 
 typedef enum skv_loss_kind {
     SKV_LOSS_LM, /* cross-entropy with the targets */
-    SKV_LOSS_KL  /* tau^2 KL(teacher || student) */
+    SKV_LOSS_KL  /* tau^2 KL(teacher || student); of an MTP head the model is the teacher */
 } skv_loss_kind;
 
 /* KV Prediction (arXiv:2410.08391): the model in training is the auxiliary of a frozen base. */
@@ -43,6 +43,13 @@ typedef struct skv_net_prediction {
     double base_loss, auxiliary_loss, consistency_loss; /* weights of the three */
     bool own_answers; /* rows of an answer see their own keys and values, as in use */
 } skv_net_prediction;
+
+/* A head that predicts further tokens (net_mtp.c) is the model in training, of a frozen one. */
+typedef struct skv_net_mtp_of {
+    const skv_config *model;  /* borrowed; NULL: the net is no such head */
+    const skv_source *source; /* borrowed: of the model */
+    bool is_new;              /* the head begins as a random draw */
+} skv_net_mtp_of;
 
 typedef struct skv_net_options {
     size_t threads;    /* 0: one for each processor allowed */
@@ -59,6 +66,7 @@ typedef struct skv_net_options {
     bool (*trainable)(void *user, const skv_param *p); /* by role and layer; NULL: none */
     void *user;
     const skv_net_prediction *prediction; /* NULL: none; copied */
+    skv_net_mtp_of mtp;
     const uint16_t *layer_from; /* [n_layers]: the source's layer of each; NULL: the same */
     skv_pool *pool;             /* to share; NULL: its own */
     bool foreign_kv;            /* every layer has a backward pass, to keys and values of others */
@@ -103,7 +111,7 @@ void skv_net_free(skv_net *net);
 
 skv_params *skv_net_params(skv_net *net);
 skv_pool *skv_net_pool(skv_net *net);
-/** The frozen base of an auxiliary model in training, NULL for other nets. */
+/** The frozen model beside an auxiliary model or an MTP head in training, NULL for other nets. */
 skv_net *skv_net_base(const skv_net *net);
 /* Bytes that it holds beside its parameters. */
 typedef struct skv_net_bytes {

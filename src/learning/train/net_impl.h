@@ -88,12 +88,14 @@ typedef struct skv_net_layer {
 } skv_net_layer;
 
 typedef struct skv_net_predict skv_net_predict; /* net_predict.c */
+typedef struct skv_net_mtp skv_net_mtp;         /* net_mtp.c */
 
 struct skv_net {
     const skv_config *config; /* borrowed */
     skv_net_options options;
     skv_pool *pool;           /* owned unless options.pool */
     skv_net_predict *predict; /* owned; of an auxiliary model, NULL otherwise */
+    skv_net_mtp *mtp;         /* owned; of an MTP head, NULL otherwise */
     skv_kernels kernels;
     skv_train_rows rows;
     skv_gemm *gemm;  /* owned */
@@ -210,8 +212,10 @@ static inline const float *skv_net_values(const skv_net_pass *p, const skv_param
     return p->teacher ? param->teacher : param->w;
 }
 
+/* Whether its own layers run twice: an MTP head learns from another net. */
 static inline bool skv_net_has_teacher(const skv_net *net)
 {
+    if (net->options.mtp.model) return false;
     return net->options.loss == SKV_LOSS_KL || net->options.hidden_mult > 0;
 }
 
@@ -231,6 +235,20 @@ SKV_MUST_CHECK skv_status skv_net_predict_run(skv_net *net, const skv_train_batc
                                               skv_net_sums *sums, skv_error *err);
 size_t skv_net_predict_bytes(const skv_net *net);
 double skv_net_predict_flops(const skv_net *net, size_t n_tokens, size_t n_loss);
+
+/* ---- net_mtp.c: a head that predicts further tokens ---- */
+/* Adds the head's parameters to those of its layer; opens the model. */
+SKV_MUST_CHECK skv_status skv_net_mtp_create(skv_net *net, skv_error *err);
+void skv_net_mtp_free(skv_net_mtp *mtp);
+SKV_MUST_CHECK skv_status skv_net_mtp_run(skv_net *net, const skv_train_batch *batch,
+                                          const skv_net_scale *scale, bool backward,
+                                          skv_net_sums *sums, skv_error *err);
+/* How many positions have a token two ahead with a loss. */
+size_t skv_net_mtp_count(const skv_train_batch *batch);
+skv_net *skv_net_mtp_base(const skv_net *net);
+size_t skv_net_mtp_bytes(const skv_net *net);
+/* Beside those of skv_net_own_flops. */
+double skv_net_mtp_flops(const skv_net *net, size_t n_tokens);
 
 /* ---- net_life.c: one model, whatever else is trained with it ---- */
 /* Describes the parameters: more may follow before skv_net_fill loads all that the model names. */

@@ -46,7 +46,8 @@ static skv_status check_config(const skv_config *c, const skv_net_options *optio
                 "training: %s has no SwiftKV layers to train", c->architecture);
     SKV_REQUIRE(!options->early_exit || (options->student && c->early_exit), err, SKV_ARGUMENT,
                 "training: %s has no early exit", c->architecture);
-    SKV_REQUIRE(options->loss == SKV_LOSS_LM || options->student, err, SKV_ARGUMENT,
+    const bool learns = options->student || options->mtp.model;
+    SKV_REQUIRE(options->loss == SKV_LOSS_LM || learns, err, SKV_ARGUMENT,
                 "training: the KL loss needs a SwiftKV student");
     SKV_REQUIRE(options->loss == SKV_LOSS_LM || options->tau > 0, err, SKV_ARGUMENT,
                 "training: temperature %g", options->tau);

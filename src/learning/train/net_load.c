@@ -15,6 +15,7 @@ enum {
     PARAMS_A_LAYER = 32,
     PARAMS_AN_EXPERT = 6,
     PARAMS_OUTSIDE = 5,
+    PARAMS_MTP = 3, /* before its layer */
     PARAMS_A_MAP = 4,
     PART_NAME_MAX = 64
 };
@@ -212,7 +213,7 @@ skv_status skv_net_describe(skv_net *net, skv_error *err)
                 "training: no memory for %zu layers and %zu experts", L, n_experts);
     size_t n_more =
         net->options.prediction ? PARAMS_A_MAP * net->options.prediction->base->n_layers : 0;
-    n_more += L * PARAMS_A_LAYER + n_experts * PARAMS_AN_EXPERT + PARAMS_OUTSIDE;
+    n_more += L * PARAMS_A_LAYER + n_experts * PARAMS_AN_EXPERT + PARAMS_OUTSIDE + PARAMS_MTP;
     SKV_TRY(skv_params_init(&net->params, n_more, err));
     skv_net_expert *experts = net->experts;
     net->embedding =
@@ -353,22 +354,20 @@ skv_status skv_net_load(skv_net *net, const skv_source *source, skv_error *err)
         skv_param *p = &net->params.at[i];
         if (p->role == SKV_ROLE_PREDICTOR) continue; /* net_predict.c fills it */
         const char *path = source ? skv_source_path(source) : "";
-        bool has = source && !is_new(p, from);
+        const bool drawn = !source || (net->options.mtp.is_new && p->trainable);
+        const bool has = !drawn && !is_new(p, from);
         const skv_tensor *t = has ? find_in(net, source, p) : NULL;
         if (t) {
             SKV_TRY(copy_tensor(p, t, path, err));
-        } else if (!source) {
+        } else if (drawn) {
             skv_net_draw(net, p, i);
         } else if (has) {
             SKV_REQUIRE(may_be_absent(net, p), err, SKV_FORMAT, "%s: tensor %s is missing", path,
                         p->name);
         }
     }
-    if (source) {
-        SKV_TRY(initialise_new(net, from, err));
-    } else {
-        skv_net_shape_attention(net);
-    }
+    if (source) SKV_TRY(initialise_new(net, from, err));
+    if (!source || net->options.mtp.is_new) skv_net_shape_attention(net);
     skv_params_keep_teacher(&net->params);
     return SKV_OK;
 }

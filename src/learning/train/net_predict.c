@@ -61,7 +61,7 @@ struct skv_net_predict {
 
 skv_net *skv_net_base(const skv_net *net)
 {
-    return net->predict ? net->predict->base : NULL;
+    return net->predict ? net->predict->base : skv_net_mtp_base(net);
 }
 
 size_t skv_net_predict_bytes(const skv_net *net)

@@ -40,7 +40,7 @@ typedef struct key_row {
     }
 
 static const key_row rows[] = {
-    ROW("task", "distill|finetune|scratch|kvpred", RUN(task), CHOICE, 0, 0, "what is trained"),
+    ROW("task", "distill|finetune|scratch|kvpred|mtp", RUN(task), CHOICE, 0, 0, "what is trained"),
     ROW("model", "MODEL", RUN(model), TEXT, 0, 0, "the model to start from"),
     ROW("out", "FOLDER", RUN(out), TEXT, 0, 0, "where the result and its checkpoints go"),
     ROW("kv-layers", "L", RUN(kv_layers), SIZE, 0, 1 << 16,

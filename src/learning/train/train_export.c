@@ -25,6 +25,7 @@ typedef struct export_set {
     const skv_source *source; /* the source of their types; may be NULL */
     bool (*wants)(const skv_trainer *trainer, const skv_param *param);
     bool single; /* the path is that of one file, not of a folder */
+    bool head;   /* and the head for further tokens that the source has */
 } export_set;
 
 /* ---- parameters, in the types that their model's files have ---- */
@@ -66,6 +67,31 @@ static skv_status write_rows(void *arg, size_t row0, size_t n, unsigned char *ou
     return status;
 }
 
+static skv_status copy_rows(void *arg, size_t row0, size_t n, unsigned char *out, skv_error *err)
+{
+    const skv_tensor *t = arg;
+    const size_t n_elements = n * skv_tensor_columns(t);
+    const skv_dtype type = skv_trainer_copied(t).type;
+    float *x = skv_alloc(n_elements, sizeof *x);
+    SKV_REQUIRE(x, err, SKV_MEMORY, "%s: no memory for %zu rows", t->name, n);
+    const skv_status status = skv_tensor_read_checked(t, row0, n, x, err);
+    if (status == SKV_OK) skv_dtype_from_f32(type, out, x, n_elements);
+    skv_free(x);
+    return status;
+}
+
+skv_tensor_out skv_trainer_copied(const skv_tensor *t)
+{
+    const bool stays = t->type == SKV_DTYPE_F32 || t->type == SKV_DTYPE_F16;
+    skv_tensor_out out = {.name = t->name,
+                          .type = stays ? t->type : SKV_DTYPE_BF16,
+                          .n_dims = t->n_dims,
+                          .rows = copy_rows,
+                          .arg = (void *)(uintptr_t)t};
+    memcpy(out.dims, t->dims, sizeof out.dims);
+    return out;
+}
+
 /* The name of the parameter that one of SwiftKV is first a copy of. */
 static const char *first_form(const char *name, char out[SKV_PARAM_NAME_MAX])
 {
@@ -89,11 +115,26 @@ static skv_dtype type_of(const skv_trainer *t, const skv_source *source, const s
     return SKV_DTYPE_BF16;
 }
 
+/* The model is itself written as a difference, and the result has the same base. */
+static bool is_delta(const skv_trainer *t)
+{
+    return t->source && skv_source_config(t->source)->base[0] && !t->auxiliary;
+}
+
+/* Whether tensor i of the source belongs to its head for further tokens, and is written with it. */
+static bool is_kept_head(const skv_trainer *t, const export_set *set, size_t i)
+{
+    const skv_tensor *tensor = skv_source_at(set->source, i);
+    if (!set->head || strncmp(tensor->name, "mtp.", 4) != 0) return false;
+    return !t->options->delta || (is_delta(t) && !skv_source_in_base(t->source, tensor));
+}
+
 static skv_status write_params(const skv_trainer *t, const export_set *set, const char *out,
                                skv_error *err)
 {
     const skv_params *params = set->params;
-    skv_tensor_out *outs = skv_alloc_zero(params->n, sizeof *outs);
+    const size_t n_kept = set->head && set->source ? skv_source_count(set->source) : 0;
+    skv_tensor_out *outs = skv_alloc_zero(params->n + n_kept, sizeof *outs);
     row_writer *writers = skv_alloc_zero(params->n, sizeof *writers);
     size_t n = 0;
     skv_status status = SKV_OK;
@@ -116,6 +157,9 @@ static skv_status write_params(const skv_trainer *t, const export_set *set, cons
         if (p->vector) outs[n].dims[0] = p->n_columns;
         n++;
     }
+    for (size_t i = 0; status == SKV_OK && i < n_kept; i++) {
+        if (is_kept_head(t, set, i)) outs[n++] = skv_trainer_copied(skv_source_at(set->source, i));
+    }
     if (status == SKV_OK) {
         status = set->single ? skv_safetensors_write(out, outs, n, err)
                              : skv_safetensors_write_folder(out, outs, n, SKV_SHARD_BYTES_MAX, err);
@@ -136,12 +180,6 @@ static void folder_name(const char *path, char out[64])
     while (at > 0 && path[at - 1] != '/') at--;
     const bool fits = n > at && n - at < 64 && path[at] != '.';
     (void)snprintf(out, 64, "%.*s", fits ? (int)(n - at) : 0, path + at);
-}
-
-/* The model is itself written as a difference, and the result has the same base. */
-static bool is_delta(const skv_trainer *t)
-{
-    return t->source && skv_source_config(t->source)->base[0] && !t->auxiliary;
 }
 
 /* Returns the folder with the tensors that a difference leaves out. */
@@ -197,7 +235,7 @@ static skv_status write_auxiliary(const skv_trainer *t, const char *folder, skv_
 {
     const skv_auxiliary *a = t->auxiliary;
     const skv_source *types = a->pruned ? t->source : a->source;
-    const export_set set = {skv_net_params(t->net), types, is_own, false};
+    const export_set set = {skv_net_params(t->net), types, is_own, false, false};
     skv_buf json;
     SKV_TRY(skv_folder_create(folder, err));
     SKV_TRY(write_params(t, &set, folder, err));
@@ -237,7 +275,7 @@ static skv_status write_predictor(const skv_trainer *t, skv_error *err)
 {
     char *path = skv_path_join(t->options->out, SKV_KVPRED_FILE);
     SKV_REQUIRE(path, err, SKV_MEMORY, "%s: no memory", t->options->out);
-    const export_set set = {skv_net_params(t->net), t->source, is_map, true};
+    const export_set set = {skv_net_params(t->net), t->source, is_map, true, false};
     skv_status status = write_params(t, &set, path, err);
     skv_free(path);
     return status;
@@ -254,7 +292,7 @@ static skv_status export_prediction(const skv_trainer *t, skv_error *err)
     SKV_TRY(write_predictor(t, err));
     if (!t->options->delta) {
         skv_params *params = skv_net_params(skv_net_base(t->net));
-        const export_set set = {params, t->source, is_any, false};
+        const export_set set = {params, t->source, is_any, false, false};
         SKV_TRY(write_params(t, &set, out, err));
     }
     SKV_TRY(write_companions(t, out, err));
@@ -292,7 +330,7 @@ static bool is_exported(const skv_trainer *t, const skv_param *p)
 
 static skv_status write_weights(const skv_trainer *t, const char *out, skv_error *err)
 {
-    const export_set set = {skv_net_params(t->net), t->source, is_exported, false};
+    const export_set set = {skv_net_params(t->net), t->source, is_exported, false, true};
     return write_params(t, &set, out, err);
 }
 
@@ -375,6 +413,7 @@ skv_status skv_trainer_export(const skv_trainer *t, skv_error *err)
 {
     const char *out = t->options->out;
     if (t->auxiliary) return export_prediction(t, err);
+    if (t->mtp) return skv_train_mtp_export(t, err);
     SKV_TRY(write_weights(t, out, err));
     SKV_TRY(write_companions(t, out, err));
     return write_config(t, out, err);

@@ -8,13 +8,13 @@
 
 skv_train_options skv_train_options_default(skv_train_task task)
 {
-    const bool distill = task == SKV_TRAIN_DISTILL;
+    const bool distill = task == SKV_TRAIN_DISTILL, mtp = task == SKV_TRAIN_MTP;
     skv_train_options o = {.task = task,
                            .n_stages = 1,
                            .seed = 42,
-                           .loss = distill ? SKV_TRAIN_KL : SKV_TRAIN_LM,
+                           .loss = distill || mtp ? SKV_TRAIN_KL : SKV_TRAIN_LM,
                            .part = distill ? SKV_TRAIN_QKV : SKV_TRAIN_ALL,
-                           .tau = 2,
+                           .tau = mtp ? 1 : 2,
                            .hidden_mult = 0,
                            .router_loss = -1,
                            .beta1 = 0.9,
@@ -25,7 +25,7 @@ skv_train_options skv_train_options_default(skv_train_task task)
                            .auxiliary_loss = 1,
                            .consistency_loss = -1,
                            .max_norm = 1,
-                           .held_out = distill ? 4 : 0,
+                           .held_out = distill || mtp ? 4 : 0,
                            .checkpoint_every = 100};
     o.stages[0] = (skv_train_stage){.steps = 1000,
                                     .seq = 1024,

@@ -64,6 +64,8 @@ static bool is_trained(void *user, const skv_param *p)
 {
     const skv_trainer *t = user;
     const bool deep = p->layer >= t->config.kv_layers;
+    /* The embedding and the vocabulary's head are the model's. */
+    if (t->mtp) return p->role != SKV_ROLE_OUTSIDE || p->vector;
     if (p->role == SKV_ROLE_EXIT_HEAD) return t->options->early_exit;
     switch (t->options->part) {
     case SKV_TRAIN_QKV: return p->role == SKV_ROLE_SWIFTKV;
@@ -142,15 +144,22 @@ static skv_status create_auxiliary(skv_trainer *t, skv_net_options *net, skv_err
     return skv_net_create(a->config, a->pruned ? t->source : a->source, net, &t->net, err);
 }
 
+static skv_status create_net(skv_trainer *t, skv_net_options *net, skv_error *err)
+{
+    if (t->auxiliary) return create_auxiliary(t, net, err);
+    if (t->mtp) return skv_train_mtp_create(t, net, err);
+    return skv_net_create(&t->config, t->source, net, &t->net, err);
+}
+
 static skv_status open_net(skv_trainer *t, bool plan, skv_error *err)
 {
     const skv_train_options *o = t->options;
-    bool distill = o->task == SKV_TRAIN_DISTILL;
+    bool distill = o->task == SKV_TRAIN_DISTILL, teaches = distill || t->mtp;
     skv_net_options net = {.threads = o->threads || !o->team ? o->threads : o->team->threads,
                            .max_tokens = skv_trainer_tokens(o),
                            .bf16 = !o->f32,
                            .student = t->config.swiftkv,
-                           .loss = distill && o->loss == SKV_TRAIN_KL ? SKV_LOSS_KL : SKV_LOSS_LM,
+                           .loss = teaches && o->loss == SKV_TRAIN_KL ? SKV_LOSS_KL : SKV_LOSS_LM,
                            .tau = o->tau,
                            .hidden_mult = distill ? o->hidden_mult : 0,
                            .router_loss =
@@ -165,8 +174,7 @@ static skv_status open_net(skv_trainer *t, bool plan, skv_error *err)
     SKV_REQUIRE(!distill || t->config.swiftkv, err, SKV_ARGUMENT,
                 "%s: no SwiftKV weights, and no kv-layers that says which layers get them",
                 o->model);
-    SKV_TRY(t->auxiliary ? create_auxiliary(t, &net, err)
-                         : skv_net_create(&t->config, t->source, &net, &t->net, err));
+    SKV_TRY(create_net(t, &net, err));
     if (plan) return SKV_OK;
     const skv_adamw_options adamw = {.beta1 = o->beta1,
                                      .beta2 = o->beta2,
@@ -197,6 +205,7 @@ static skv_status open_all(skv_trainer *t, bool plan, skv_error *err)
                 o->model, t->config.architecture);
     SKV_TRY(set_swiftkv(t, err));
     if (o->task == SKV_TRAIN_KVPRED) SKV_TRY(skv_auxiliary_open(t, err));
+    if (o->task == SKV_TRAIN_MTP) SKV_TRY(skv_train_mtp_open(t, err));
     for (size_t i = 0; i < o->n_stages; i++) {
         t->steps += o->stages[i].steps;
         t->n_copies = skv_max_size(t->n_copies, o->stages[i].accumulate);
@@ -237,6 +246,7 @@ void skv_trainer_close(skv_trainer *t)
     skv_adamw_release(&t->opt);
     skv_net_free(t->net);
     skv_auxiliary_close(t->auxiliary);
+    skv_train_mtp_close(t->mtp);
     skv_source_close(t->source);
     skv_config_release(&t->own_config);
     *t = (skv_trainer){0};

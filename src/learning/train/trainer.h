@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 
+#include "format/tensor_out.h"
 #include "skv/train.h"
 #include "train/net.h"
 #include "train/optim.h"
@@ -31,6 +32,13 @@ typedef struct skv_auxiliary {
     struct skv_safetensors *file; /* owned: a predictor to go on from; NULL: a new one */
     char *path;                   /* owned: of the file */
 } skv_auxiliary;
+
+/* The head of task mtp. */
+typedef struct skv_train_mtp {
+    skv_source *source;       /* owned; NULL: the model has none, and gets a new one */
+    skv_config own_config;    /* owned; of a new one */
+    const skv_config *config; /* of one of the two */
+} skv_train_mtp;
 
 /* A batch of a step that has several: their number of losses is known before the first runs. */
 typedef struct skv_train_copy {
@@ -60,6 +68,8 @@ typedef struct skv_trainer {
     skv_config own_config;            /* from scratch: owned */
     skv_auxiliary *auxiliary; /* owned; NULL but for KV Prediction, where config and source are
                                * the base's and net is the auxiliary with the predictor */
+    skv_train_mtp *mtp;       /* owned; NULL but for task mtp, where config and source are the
+                               * model's and net is the head */
     skv_net *net;             /* owned */
     skv_adamw opt;
     skv_trainer_feed feed;
@@ -149,6 +159,16 @@ void skv_auxiliary_close(skv_auxiliary *auxiliary);
 /** Which layer predicts which, as a JSON list; NULL when out of memory. */
 json_t *skv_auxiliary_layers(const skv_trainer *trainer);
 
+/* ---- train_mtp.c ---- */
+
+/** Opens the model's head, or describes a new one. */
+SKV_MUST_CHECK skv_status skv_train_mtp_open(skv_trainer *trainer, skv_error *err);
+void skv_train_mtp_close(skv_train_mtp *mtp);
+/** Creates the trainer's net with these options. */
+SKV_MUST_CHECK skv_status skv_train_mtp_create(skv_trainer *trainer, skv_net_options *net,
+                                               skv_error *err);
+SKV_MUST_CHECK skv_status skv_train_mtp_export(const skv_trainer *trainer, skv_error *err);
+
 /* ---- train_out.c ---- */
 
 /** Whether a run can write to options->out, and `least` bytes are free there. */
@@ -156,6 +176,9 @@ SKV_MUST_CHECK skv_status skv_trainer_check_folder(const skv_train_options *opti
                                                    skv_error *err);
 
 /* ---- train_export.c ---- */
+
+/** A tensor that is written as it is, or as bf16 if it is quantised; its name is the tensor's. */
+skv_tensor_out skv_trainer_copied(const skv_tensor *tensor);
 
 /** Whether the result can be written as the options want it; options->out exists. */
 SKV_MUST_CHECK skv_status skv_trainer_check_export(const skv_trainer *trainer, skv_error *err);
