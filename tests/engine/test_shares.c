@@ -339,6 +339,7 @@ size_t __wrap_skv_pool_threads(const skv_pool *pool)
 typedef struct lists {
     size_t n_groups, n, step; /* n lists of each */
     size_t next[THREADS_MAX + NODES], end[THREADS_MAX + NODES];
+    size_t own[THREADS_MAX]; /* of its group, that a thread begins with */
 } lists;
 
 static lists deal(const size_t *first, size_t n_groups, bool in_stretches)
@@ -352,16 +353,16 @@ static lists deal(const size_t *first, size_t n_groups, bool in_stretches)
         l.next[i] = at + (in_stretches ? n * j / l.n : j);
         l.end[i] = at + (in_stretches ? n * (j + 1) / l.n : n);
     }
+    for (size_t i = 0; i < sim.n_threads; i++) {
+        l.own[i] = n_groups > 1 ? i % l.n : i * l.n / sim.n_threads;
+    }
     return l;
 }
 
 /* The next task of a thread; false: there is none. */
 static bool claim(lists *l, size_t i_thread, size_t *i_task)
 {
-    const size_t n_threads = sim.n_threads;
-    if (n_threads == 0 || l->n == 0) return false;
-    const size_t group = l->n_groups > 1 ? node_of_thread(i_thread) : 0;
-    const size_t own = l->n_groups > 1 ? i_thread % l->n : i_thread * l->n / n_threads;
+    const size_t group = l->n_groups > 1 ? node_of_thread(i_thread) : 0, own = l->own[i_thread];
     for (size_t k = 0; k < l->n * l->n_groups; k++) {
         const size_t i = (group + k / l->n) % l->n_groups * l->n + (own + k) % l->n;
         if (l->next[i] >= l->end[i]) continue;
@@ -419,6 +420,7 @@ static void simulate(lists l, skv_task_fn *fn, void *arg)
             if (done[i] || (i_thread < THREADS_MAX && clocks[i_thread] <= clocks[i])) continue;
             i_thread = i;
         }
+        if (i_thread == THREADS_MAX) break; /* without threads */
         if (!claim(&l, i_thread, &i_task)) {
             done[i_thread] = true;
             left--;
