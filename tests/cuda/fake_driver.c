@@ -187,8 +187,8 @@ skv_cu_result cuDeviceGetName(char *name, int n, skv_cu_device i)
 
 skv_cu_result cuDeviceGetAttribute(int *value, int attribute, skv_cu_device i)
 {
-    *value = attribute == SKV_CU_MAJOR        ? 8
-             : attribute == SKV_CU_SHARED_MAX ? (int)SKV_CUDA_SHARED_MAX
+    *value = attribute == SKV_CU_MAJOR        ? 9
+             : attribute == SKV_CU_SHARED_MAX ? (int)SKV_CUDA_WGMMA_SHARED_MAX
                                               : 0;
     return is_gpu(i) ? SUCCESS : INVALID_VALUE;
 }
@@ -244,10 +244,16 @@ skv_cu_result cuModuleGetFunction(skv_cu_function *out, skv_cu_module module, co
     return NOT_FOUND;
 }
 
+static size_t shared_most(skv_cu_function function)
+{
+    const emu_kernel *kernel = (const emu_kernel *)(const void *)function;
+    return skv_cuda_shared_most((skv_cuda_kernel)(kernel - emu_kernels));
+}
+
 skv_cu_result cuFuncSetAttribute(skv_cu_function function, int attribute, int value)
 {
-    const bool good = attribute == SKV_CU_KERNEL_SHARED && value <= (int)SKV_CUDA_SHARED_MAX;
-    return function && good ? SUCCESS : INVALID_VALUE;
+    if (!function || attribute != SKV_CU_KERNEL_SHARED) return INVALID_VALUE;
+    return value <= (int)shared_most(function) ? SUCCESS : INVALID_VALUE;
 }
 
 /* ---- memory ---- */
@@ -465,8 +471,11 @@ skv_cu_result cuLaunchKernel(skv_cu_function function, unsigned x, unsigned y, u
     const bool grid = x > 0 && y > 0 && y <= GRID_MAX && z > 0 && z <= GRID_MAX;
     if (!kernel || !is_now(stream) || !args || extra || !grid) return INVALID_VALUE;
     if (threads != kernel->threads || threads_y != 1 || threads_z != 1) return INVALID_VALUE;
-    if (shared > SKV_CUDA_SHARED_MAX) return INVALID_VALUE;
+    const size_t most = shared_most(function);
+    if (shared > most) return INVALID_VALUE;
     const skv_cu_result begun = begin_kernel();
-    if (begun == SUCCESS) emu_launch(kernel->run, args[0], (emu_index){x, y, z}, threads, shared);
+    if (begun == SUCCESS) {
+        emu_launch(kernel->run, args[0], (emu_index){x, y, z}, threads, shared, most);
+    }
     return begun;
 }

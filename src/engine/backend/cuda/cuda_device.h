@@ -5,6 +5,7 @@
 #ifndef SKV_BACKEND_CUDA_DEVICE_H
 #define SKV_BACKEND_CUDA_DEVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,7 @@ typedef struct skv_cuda_device {
     skv_cu_stream stream;
     skv_cu_module module;
     skv_cu_function functions[SKV_CUDA_KERNEL_COUNT];
+    bool wgmma;        /* kernels with wgmma run: those of other cards end with a trap */
     skv_status failed; /* SKV_OK: nothing has */
     skv_error error;
 } skv_cuda_device;
