@@ -256,10 +256,9 @@ static void check_wgmma(cuda_case *c, skv_cuda_kernel first, size_t head_dim, sk
         (void)snprintf(what, sizeof what, "attention_wgmma: %zu numbers a head, pages of type %d",
                        head_dim, (int)type);
         c->what = what;
-        device_launch((skv_cuda_kernel)((int)first + (int)(type - SKV_KV_TYPE_BF16)),
-                      (device_grid){n, (uint32_t)t.n_kv_heads, 1,
-                                    skv_cuda_wgmma_shared(a.head_dim, of)},
-                      &a);
+        device_launch(
+            (skv_cuda_kernel)((int)first + (int)(type - SKV_KV_TYPE_BF16)),
+            (device_grid){n, (uint32_t)t.n_kv_heads, 1, skv_cuda_wgmma_shared(a.head_dim, of)}, &a);
         cuda_near(c, cuda_fetch_rows(c, &out), want, t.n_rows * t.q.n, 6e-3);
         cuda_case_end(c);
     }

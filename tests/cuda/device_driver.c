@@ -59,9 +59,9 @@ static void load_kernels(void)
     for (int i = 0; i < SKV_CUDA_KERNEL_COUNT; i++) {
         skv_cu_function *f = &driver.functions[i];
         must(driver.api.module_function(f, driver.module, kernels[i].name), kernels[i].name);
-        must(driver.api.function_set(*f, SKV_CU_KERNEL_SHARED,
-                                     (int)skv_min_size((size_t)shared_max,
-                                                       skv_cuda_shared_most((skv_cuda_kernel)i))),
+        must(driver.api.function_set(
+                 *f, SKV_CU_KERNEL_SHARED,
+                 (int)skv_min_size((size_t)shared_max, skv_cuda_shared_most((skv_cuda_kernel)i))),
              kernels[i].name);
     }
 }

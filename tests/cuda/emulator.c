@@ -106,7 +106,8 @@ static _Thread_local unsigned step = 1; /* from one lane to the next: 1, or 31 b
 static _Thread_local emu_order order;
 static _Thread_local unsigned long long bank_conflicts;
 static _Thread_local unsigned char *proxy; /* shared memory as wgmma sees it; NULL: none */
-static _Thread_local uint32_t versions[SKV_CUDA_WGMMA_SHARED_MAX / PART_BYTES + 1]; /* of its parts */
+static _Thread_local uint32_t
+    versions[SKV_CUDA_WGMMA_SHARED_MAX / PART_BYTES + 1]; /* of its parts */
 static _Thread_local issued all_issued[LANES_MAX / 128][ISSUED];
 static _Thread_local unsigned n_issued[LANES_MAX / 128];
 

@@ -1,7 +1,7 @@
 /*
  * Peaks of a GPU, as rows of a Markdown table: products by cuBLASLt in the shapes of Llama-3.1-8B,
- * and the kernels of attention, prompts in operations and decoding in bytes. Prompts have a row with
- * wgmma and one with mma.sync on a card that has both.
+ * and the kernels of attention, prompts in operations and decoding in bytes. Prompts have a row
+ * with wgmma and one with mma.sync on a card that has both.
  *
  *     tool_cuda_peaks [tiny]
  *
@@ -300,8 +300,8 @@ static void measure_attention(bench *b, skv_kv_type type, form of, size_t n_seqs
     const double seen = (double)n_seqs * n_q * (n_past + (n_q + 1) / 2.0);
     const double bytes = (double)n_seqs * (double)n_pages * KV_HEADS * (double)head_bytes;
     printf("| attention, %zu x %u behind %u%s | %s | %zu | %.3g TFLOP/s | %.3g TB/s |\n", n_seqs,
-           n_q, n_past, forms[of], names[type], n_seqs * n_q,
-           4e-12 * HEADS * HEAD_DIM * seen / s, 1e-12 * bytes / s);
+           n_q, n_past, forms[of], names[type], n_seqs * n_q, 4e-12 * HEADS * HEAD_DIM * seen / s,
+           1e-12 * bytes / s);
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) {
         skv_cuda_delete(&b->device, memory[i]);
     }

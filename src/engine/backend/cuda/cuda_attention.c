@@ -205,8 +205,8 @@ static void launch_attention(skv_cuda_backend *be, skv_cuda_attention_args *args
                                     .z = args->n_splits,
                                     .shared =
                                         skv_cuda_decode_shared(args->head_dim, args->kv.type)};
-        skv_cuda_launch(&be->device,
-                        (skv_cuda_kernel)(first_kernel(args->head_dim) + offset + 3), grid, args);
+        skv_cuda_launch(&be->device, (skv_cuda_kernel)(first_kernel(args->head_dim) + offset + 3),
+                        grid, args);
     }
     if (args->n_splits > 1) {
         const skv_cuda_grid grid = {.x = (uint32_t)n_rows,

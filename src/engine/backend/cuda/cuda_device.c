@@ -31,15 +31,15 @@ static skv_status load_kernels(skv_cuda_device *d, const void *image, skv_error 
     SKV_REQUIRE(shared >= (int)SKV_CUDA_SHARED_MAX, err, SKV_UNSUPPORTED,
                 "%s: %d bytes of shared memory a block, at least %d", d->name, shared,
                 (int)SKV_CUDA_SHARED_MAX);
-    SKV_TRY(skv_cuda_check(api, api->device_attribute(&major, SKV_CU_MAJOR, d->ordinal), d->name,
-                           err));
-    SKV_TRY(skv_cuda_check(api, api->device_attribute(&minor, SKV_CU_MINOR, d->ordinal), d->name,
-                           err));
+    SKV_TRY(
+        skv_cuda_check(api, api->device_attribute(&major, SKV_CU_MAJOR, d->ordinal), d->name, err));
+    SKV_TRY(
+        skv_cuda_check(api, api->device_attribute(&minor, SKV_CU_MINOR, d->ordinal), d->name, err));
     d->wgmma = major == 9 && minor == 0 && shared >= (int)SKV_CUDA_WGMMA_SHARED_MAX;
     for (int i = 0; i < SKV_CUDA_KERNEL_COUNT; i++) {
         skv_cu_function *f = &d->functions[i];
-        const uint32_t most = d->wgmma ? skv_cuda_shared_most((skv_cuda_kernel)i)
-                                       : (uint32_t)SKV_CUDA_SHARED_MAX;
+        const uint32_t most =
+            d->wgmma ? skv_cuda_shared_most((skv_cuda_kernel)i) : (uint32_t)SKV_CUDA_SHARED_MAX;
         SKV_TRY(skv_cuda_check(api, api->module_function(f, d->module, kernels[i].name),
                                kernels[i].name, err));
         SKV_TRY(skv_cuda_check(api, api->function_set(*f, SKV_CU_KERNEL_SHARED, (int)most),
