@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 #ifndef __x86_64__
@@ -78,6 +79,7 @@ typedef struct warp_state {
     unsigned n_done;
     unsigned last; /* the lane that arrived last: it goes on when `stopped` ends */
     bool stopped;  /* by `op`: for a barrier, a phase or a wgmma */
+    bool released; /* from a barrier at which all have been */
 } warp_state;
 
 /* What a barrier of phases is in shared memory. */
@@ -210,6 +212,8 @@ static void arrived(void *fake_stack)
     }
 }
 #define FAKE_STACK(l) ((l)->fake_stack)
+/* The frame of the last one that ended there is not to be written to. */
+#define UNPOISON(l) __asan_unpoison_memory_region((l)->stack + STACK_BYTES - 4096, 4096)
 #else
 static void leaving(lane *from, const lane *to)
 {
@@ -221,6 +225,7 @@ static void arrived(void *fake_stack)
     (void)fake_stack;
 }
 #define FAKE_STACK(l) NULL
+#define UNPOISON(l) ((void)0)
 #endif
 
 static void switch_to(lane *to)
@@ -261,6 +266,7 @@ static void start_lane(lane *l, unsigned i)
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (l->stack == MAP_FAILED) emu_fail("no memory for stacks");
     }
+    UNPOISON(l);
     l->thread = i;
     l->warp = i / WARP;
     l->lane = i % WARP;
@@ -600,15 +606,10 @@ void emu_phases_wait(uint64_t *phases, uint32_t parity)
     emu_together(EMU_PHASES_WAIT, (int)offset_of(phases), parity, &(emu_exchange){.f = {0}});
 }
 
-/* Whether a warp is to let others go on first. */
+/* Whether a warp lets others go on first. */
 static bool stops(const warp_state *w)
 {
-    switch (w->op) {
-    case EMU_SYNC:
-    case EMU_WGMMA_WAIT: return true;
-    case EMU_PHASES_WAIT: return order != EMU_FORWARDS || !has_ended((size_t)w->where, w->extra);
-    default: return false;
-    }
+    return w->op == EMU_SYNC || w->op == EMU_PHASES_WAIT || w->op == EMU_WGMMA_WAIT;
 }
 
 void emu_together(emu_op op, int where, unsigned extra, emu_exchange *x)
@@ -685,7 +686,7 @@ void emu_copy_wait(unsigned n_left)
 static bool may_run(const warp_state *w)
 {
     if (w->n_done == WARP) return false;
-    if (!w->stopped || w->op == EMU_WGMMA_WAIT) return true;
+    if (!w->stopped || w->released || w->op == EMU_WGMMA_WAIT) return true;
     return w->op == EMU_PHASES_WAIT && has_ended((size_t)w->where, w->extra);
 }
 
@@ -694,15 +695,16 @@ static void run_warp(unsigned i, bool backwards)
 {
     warp_state *w = &warps[i];
     const unsigned first = w->stopped ? w->last : backwards ? WARP - 1 : 0;
-    w->stopped = false;
+    w->stopped = w->released = false;
     switch_to(&lanes[i * WARP + first]);
 }
 
-/* Runs each warp that can go on; returns how many did. */
+/* Runs the first warp that can go on, so that others are as late as they may be, or in turn each of
+ * them; returns how many it ran. */
 static unsigned run_warps(unsigned n_warps, bool backwards)
 {
     unsigned n = 0;
-    for (unsigned k = 0; k < n_warps; k++) {
+    for (unsigned k = 0; k < n_warps && (n == 0 || order == EMU_IN_TURN); k++) {
         const unsigned i = backwards ? n_warps - 1 - k : k;
         if (!may_run(&warps[i])) continue;
         run_warp(i, backwards);
@@ -712,14 +714,14 @@ static unsigned run_warps(unsigned n_warps, bool backwards)
 }
 
 /* No warp can go on: all are at one barrier, from which they go on now. */
-static void end_barrier(unsigned n_warps, bool backwards)
+static void end_barrier(unsigned n_warps)
 {
     for (unsigned i = 0; i < n_warps; i++) {
         if (warps[i].n_done == WARP) emu_fail("a barrier that some warps do not reach");
         if (warps[i].op == EMU_PHASES_WAIT) emu_fail("a phase that does not end");
         if (warps[i].where != warps[0].where) emu_fail("warps are at different barriers");
     }
-    for (unsigned k = 0; k < n_warps; k++) run_warp(backwards ? n_warps - 1 - k : k, backwards);
+    for (unsigned i = 0; i < n_warps; i++) warps[i].released = true;
 }
 
 static void run_block(unsigned n_warps, bool backwards)
@@ -733,7 +735,7 @@ static void run_block(unsigned n_warps, bool backwards)
         const unsigned n_run = run_warps(n_warps, backwards);
         for (unsigned i = 0; i < n_warps; i++) n_ended += warps[i].n_done == WARP ? 1u : 0u;
         if (n_ended == n_warps) return;
-        if (n_run == 0) end_barrier(n_warps, backwards);
+        if (n_run == 0) end_barrier(n_warps);
     }
 }
 
@@ -745,7 +747,9 @@ void emu_launch(void (*run)(const void *args), const void *args, emu_index grid,
     if (shared_bytes > shared_most) emu_fail("more shared memory than every card has");
     if (!lanes) make_lanes();
     if (posix_memalign(&shared, 1024, shared_bytes + 1) != 0) emu_fail("no memory");
-    if (shared_most > SKV_CUDA_SHARED_MAX) proxy = malloc(shared_bytes + 1);
+    if (shared_most > SKV_CUDA_SHARED_MAX && !(proxy = malloc(shared_bytes + 1))) {
+        emu_fail("no memory");
+    }
     kernel = run;
     kernel_args = args;
     shared_size = shared_bytes;

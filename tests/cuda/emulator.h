@@ -14,7 +14,8 @@
  * without a barrier is not there. It cannot see races between blocks: compute-sanitizer on a GPU
  * does.
  *
- * A warp that waits for a phase, or for its wgmma, lets the other warps go on first. The sums of a
+ * A warp that waits for a phase, or for its wgmma, lets others go on, and in two of the orders only
+ * the first (or last) one that can, so warps are as late as they may be. The sums of a
  * wgmma are NaNs until the wait for its group, which computes them. It reads a copy of shared
  * memory that begins as NaNs: cp.async and 16-byte stores make their places there NaNs again, and
  * get there by the proxy fence of the thread that made them. Operands that change while a wgmma is
