@@ -2,7 +2,6 @@
 #include "bench.h"
 
 #include <stdio.h>
-#include <string.h>
 
 static int init_variant(const cli_options *o, bench_variant *v)
 {

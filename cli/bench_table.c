@@ -85,47 +85,23 @@ void bench_print_row(const bench_variant *v, const bench_result *r)
 
 /* ---- side by side ---- */
 
-typedef struct line {
+static const struct {
     const char *name;
-    double (*value)(const bench_result *);
     int digits;
-} line;
+} lines[] = {{"time to first token (ms)", 0}, {"prompt tokens/s", 1},
+             {"decode tokens/s", 2},          {"keys and values (MiB)", 1},
+             {"prompt GFLOP/s done", 1},      {"  % of the machine's peak", 1},
+             {"decode, % of reading", 1}};
 
-static double ttft_of(const bench_result *r)
-{
-    return r->ttft_ms;
-}
-static double prefill_of(const bench_result *r)
-{
-    return r->prefill_tok_s;
-}
-static double decode_of(const bench_result *r)
-{
-    return r->decode_tok_s;
-}
-static double kv_of(const bench_result *r)
-{
-    return (double)r->kv_bytes / MIB;
-}
+enum { N_LINES = sizeof lines / sizeof lines[0] };
 
-static double gflops_of(const bench_result *r)
+static double value_of(const bench_result *r, size_t i_line)
 {
-    return r->prefill_gflops;
+    const double values[N_LINES] = {
+        r->ttft_ms,        r->prefill_tok_s,       r->decode_tok_s,      (double)r->kv_bytes / MIB,
+        r->prefill_gflops, 100 * r->prefill_share, 100 * r->decode_share};
+    return values[i_line];
 }
-static double prefill_share_of(const bench_result *r)
-{
-    return 100 * r->prefill_share;
-}
-static double decode_share_of(const bench_result *r)
-{
-    return 100 * r->decode_share;
-}
-
-static const line lines[] = {
-    {"time to first token (ms)", ttft_of, 0},    {"prompt tokens/s", prefill_of, 1},
-    {"decode tokens/s", decode_of, 2},           {"keys and values (MiB)", kv_of, 1},
-    {"prompt GFLOP/s done", gflops_of, 1},       {"  % of the machine's peak", prefill_share_of, 1},
-    {"decode, % of reading", decode_share_of, 1}};
 
 void bench_print_comparison(const bench_variant *variants, const bench_result *results, size_t n)
 {
@@ -136,12 +112,12 @@ void bench_print_comparison(const bench_variant *variants, const bench_result *r
     printf("\n\n%-26s %13s", "", variants[0].name);
     for (size_t i = 1; i < n; i++) printf(" %24s", variants[i].name);
     printf("\n");
-    for (size_t k = 0; k < sizeof lines / sizeof lines[0]; k++) {
-        const double base = lines[k].value(&results[0]);
+    for (size_t k = 0; k < N_LINES; k++) {
+        const double base = value_of(&results[0], k);
         if (isnan(base)) continue;
         printf("%-26s %13.*f", lines[k].name, lines[k].digits, base);
         for (size_t i = 1; i < n; i++) {
-            const double value = lines[k].value(&results[i]);
+            const double value = value_of(&results[i], k);
             printf(" %14.*f (%5.2f x)", lines[k].digits, value, value / base);
         }
         printf("\n");

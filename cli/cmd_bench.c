@@ -9,7 +9,7 @@
 #include "bench.h"
 #include "report.h"
 
-enum { WARM_UP_TOKENS = 4 };
+enum { WARM_UP_TOKENS = 4, PAGE_TOKENS = 64 /* of KV memory: skv/tools.h */ };
 
 typedef struct bench {
     const cli_options *options;
@@ -66,7 +66,8 @@ static skv_status open_variant(const bench *b, bench_variant *v, skv_error *err)
     const size_t tokens = longest(&o->prompt_lengths) + o->gen_tokens;
     skv_engine_options options = cli_engine_options(&v->options);
     if (options.context == 0) options.context = tokens;
-    options.kv_tokens = tokens * o->batch;
+    /* A sequence takes whole pages, whatever its context. */
+    options.kv_tokens = (tokens + PAGE_TOKENS - 1) / PAGE_TOKENS * PAGE_TOKENS * o->batch;
     options.kv_sequences = o->batch;
     const skv_status status = cli_model_try(&v->model, &options, err);
     if (status != SKV_OK) return status;

@@ -3,7 +3,6 @@
 
 #include "common/json_out.h"
 #include "options.h"
-#include "report.h"
 #include "skv/tools.h"
 
 static void print_device(const skv_device *d)

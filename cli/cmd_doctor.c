@@ -89,12 +89,31 @@ static void check_devices(void)
     }
 }
 
-/* One process's threads pack the weights that they read, but the system may move threads; processes
- * that are bound to a node stay there. */
+/* How an engine of this process divides its memory among nodes, as engine.c does. */
+static const char *place_of_memory(const skv_nodes *mine)
+{
+    if (mine->n < 2) return "this process runs on one of them";
+    if (skv_memory_has_policy()) return "this process has a policy of its own, which stays";
+    if (!skv_pages_place(NULL, 0, mine->number[0])) {
+        return "threads and their weights stay on one each; the system does not let pages of keys "
+               "and values be placed (mbind)";
+    }
+    return "threads, their weights, and the KV heads of each layer are divided among them "
+           "(numactl --interleave=all undoes that)";
+}
+
+/* A process whose threads stay on their nodes still meets all nodes in every product. */
 static void check_nodes(doctor *d, size_t n_nodes)
 {
+    skv_processor_set allowed;
+    skv_nodes mine;
     if (n_nodes < 2) return;
-    machine_say("memory nodes", "%zu", n_nodes);
+    skv_processors_get(&allowed);
+    skv_nodes_find("", &allowed, &mine);
+    machine_say("memory nodes", "%zu: %s", n_nodes, place_of_memory(&mine));
+    for (size_t i = 0; mine.n > 1 && i < mine.n; i++) {
+        machine_say("", "node %u: %zu processors", mine.number[i], mine.n_processors[i]);
+    }
     advise(
         d,
         "one model on all memory nodes: mpirun -np %zu --map-by numa --bind-to numa swiftkv ..., "

@@ -57,8 +57,8 @@ static int run(const cli_options *options, const cli_model *model, const cli_mod
     if (status != SKV_OK) {
         return cli_interrupt_check(status, &err,
                                    options->log_file
-                                       ? "the same command with --resume goes on"
-                                       : "with --log FILE, --resume could go on from here");
+                                       ? "run the same command with --resume to continue"
+                                       : "with --log FILE, --resume could continue from here");
     }
     if (options->json) {
         cli_eval_print_json(model, options, report);

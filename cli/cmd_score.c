@@ -1,7 +1,6 @@
 /* swiftkv score: the log-probability of every token, in windows of the context. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "report.h"
 #include "runtime.h"

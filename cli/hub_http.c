@@ -255,7 +255,7 @@ static bool refuse(const transfer *t, long status, hub_error *error)
     static const struct {
         long status;
         const char *means;
-    } rows[] = {{401, "no such model, or it wants a token: HF_TOKEN"},
+    } rows[] = {{401, "no such model, or it requires a token (HF_TOKEN)"},
                 {403, "the token may not read it: ask for access on the model's page"},
                 {404, "no such model, revision or file"},
                 {416, "the hub's file is shorter than its list says"}};

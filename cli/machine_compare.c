@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "machine_report.h"
-#include "runtime.h"
 
 /* A prompt with blocks of rows, their rest and more than a page, and single tokens after it. */
 enum { PROMPT_TOKENS = 93, SINGLE_TOKENS = 3, ALL_TOKENS = PROMPT_TOKENS + SINGLE_TOKENS };

@@ -58,7 +58,7 @@ static void say_products(const skv_machine *m)
     machine_say("instructions", "%s", check.features[0] ? check.features : "none with kernels");
     if (check.refused[0]) machine_say("", "not used, since products DIFFER: %s", check.refused);
     machine_say("kernels", "%s is the best here", m->level);
-    if (check.form) {
+    if (check.form[0]) {
         machine_say("",
                     "%s is the form of products that an engine takes (--cpu fixes one); times: %s",
                     check.form, check.forms);

@@ -307,7 +307,7 @@ static const cli_option rows[] = {
            .initial = "auto",
            .help = "whether to separate <think> from answers; auto: if the template has it"),
     OPTION(ON(SERVE) | ON(CACHE), "--prompt-strip", "REGEX", TEXT, prompt_strip,
-           .help = "leave lines of system messages out in which REGEX matches, for they differ in "
+           .help = "leave out lines of system messages in which REGEX matches, for they differ in "
                    "every request; claude-code: Claude Code's billing line"),
     OPTION(ON(SERVE), "--prompt-sort", "none|tools", WORD, prompt_sort, .initial = "none",
            .help =

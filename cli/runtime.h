@@ -12,7 +12,7 @@
 typedef struct cli_model {
     const char *path; /* as given, perhaps preset:NAME */
     skv_model_info info;
-    skv_vocab *vocab; /* owned; NULL: the model brings no tokenizer */
+    skv_vocab *vocab; /* owned; NULL: this model has no tokenizer */
     skv_engine *engine;
 } cli_model;
 

@@ -2,8 +2,6 @@
  * that neither depends on the other. */
 #include "training.h"
 
-#include <string.h>
-
 #include "interrupt.h"
 #include "report.h"
 #include "runtime.h"
@@ -50,7 +48,7 @@ static int write_source(writing *w, const skv_train_stage *stage, const skv_trai
     cli_progress_end(&w->progress);
     skv_engine_close(w->model.engine);
     w->model.engine = NULL;
-    status = cli_interrupt_check(written, &err, "the same command goes on with the text");
+    status = cli_interrupt_check(written, &err, "run the same command to continue the text");
     const bool speaks = !w->train->team || w->train->team->rank == 0;
     if (status == CLI_DONE && speaks) printf("%s: written by the teacher\n", *path);
     return status;

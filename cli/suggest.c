@@ -84,9 +84,7 @@ int cli_suggest_folder(const char **path, char room[CLI_HUB_PATH_MAX])
     char found[CLI_HUB_PATH_MAX];
     if (holds(*path, "config.json")) return CLI_DONE;
     if (holds(*path, "checkpoint") && holds(*path, "log.jsonl")) {
-        return cli_fail("%s: a training run that is not finished: the command that began it goes "
-                        "on with --resume",
-                        *path);
+        return cli_fail("%s: an unfinished training run: repeat its command with --resume", *path);
     }
     const size_t n_gguf = cli_hub_gguf_in(*path, found);
     if (n_gguf > 1) {

@@ -1,7 +1,6 @@
 /* One setting of tune: its quality by the machinery of eval, its times by that of bench. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "bench.h"
 #include "evaluation.h"
@@ -194,8 +193,8 @@ static int ask(tune *t, const cli_options *o, const cli_model *model, skv_eval_r
         skv_eval_run(model->engine, model->vocab, model->path, &how, out, &err);
     cli_progress_end(&progress);
     return cli_interrupt_check(status, &err,
-                               o->log_file ? "the same command with --resume goes on"
-                                           : "with --log FILE, --resume could go on from here");
+                               o->log_file ? "run the same command with --resume to continue"
+                                           : "with --log FILE, --resume could continue from here");
 }
 
 /* ---- cost ---- */

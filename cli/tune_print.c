@@ -206,7 +206,7 @@ static const double QUIET = 1.25;
 static void print_lengths(const tune *t)
 {
     const double first = t->points[0].cost, now = t->again.cost;
-    if (t->asked > 0) printf("Asked: prompts of %zu tokens, in the mean. ", t->asked);
+    if (t->asked > 0) printf("Asked: prompts of %zu tokens on average. ", t->asked);
     printf("Timed: a prompt of %zu tokens and %zu tokens after it, median of %zu.\n", t->prompt,
            t->gen, t->options->repeat);
     if (now > 0 && (now > QUIET * first || first > QUIET * now)) {

@@ -102,12 +102,6 @@ SKV_CHECKED skv_status skv_eval_run(skv_engine *engine, const skv_vocab *vocab, 
                                     skv_error *err);
 SKV_API void skv_eval_report_free(skv_eval_report *report);
 
-/**
- * Normalises an answer as SQuAD does: lower case, no punctuation, no articles, single spaces. Free
- * the result with skv_text_free. Returns NULL if memory runs out.
- */
-SKV_API char *skv_eval_normalise(const char *text);
-
 SKV_END
 
 #endif

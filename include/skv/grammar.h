@@ -80,7 +80,6 @@ SKV_CHECKED skv_status skv_token_table_create(const skv_vocab *vocab, const int3
                                               size_t n_ids, skv_token_table **out, skv_error *err);
 /** Frees it; its matchers must have been freed. NULL is allowed. */
 SKV_API void skv_token_table_free(skv_token_table *table);
-SKV_API size_t skv_token_table_bytes(const skv_token_table *table);
 
 /* ---- matchers ---- */
 
@@ -143,9 +142,6 @@ SKV_API bool skv_matcher_is_finished(const skv_matcher *matcher);
 /** Takes back the last n calls of accept and accept_bytes; false when there were fewer, or n is
  * more than SKV_MATCHER_ROLLBACK_MAX. */
 SKV_CHECKED bool skv_matcher_rollback(skv_matcher *matcher, size_t n);
-/** Sets how many calls can be taken back, at most SKV_MATCHER_ROLLBACK_MAX, which is the default.
- * Every one of them may hold memory. */
-SKV_API void skv_matcher_keep_past(skv_matcher *matcher, size_t n);
 /**
  * Writes the bytes that the grammar forces next to out[0..max) and returns their number; the
  * matcher does not move. They may end inside a UTF-8 character. The work is bounded: if finding

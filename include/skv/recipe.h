@@ -54,7 +54,6 @@ SKV_CHECKED skv_status skv_recipe_add_data(skv_recipe *recipe, const char *value
 /* A key, for help texts. */
 typedef struct skv_recipe_key {
     const char *name, *argument, *help;
-    bool of_stage;
     bool flag; /* "no|yes" */
 } skv_recipe_key;
 /** Describes the i-th key. Returns false after the last. */

@@ -91,8 +91,7 @@ typedef struct skv_reply_format {
 
 /** The marks around `thought` in a text; NONE: none that are known. */
 SKV_API skv_thought_marks skv_reply_thought_marks(const char *text, const char *thought);
-/** The marks around a thought, NULL where there are none. */
-SKV_API const char *skv_thought_marks_begin(skv_thought_marks marks);
+/** The mark that ends a thought, NULL where there is none. */
 SKV_API const char *skv_thought_marks_end(skv_thought_marks marks);
 /** What the answers to a chat template look like. */
 SKV_API skv_reply_format skv_reply_format_of(const char *template_text, size_t n);

@@ -31,9 +31,6 @@ SKV_API bool skv_ffn_skip_parse(const char *text, skv_ffn_skip *out);
 enum { SKV_FFN_SKIP_TEXT = 128 };
 /** Writes all numbers in that form, or "none". */
 SKV_API void skv_ffn_skip_print(const skv_ffn_skip *how, char out[SKV_FFN_SKIP_TEXT]);
-/** Returns the range [*first, *end) of layers, out of n_layers, with blocks that may be skipped. */
-SKV_API void skv_ffn_skip_layers(const skv_ffn_skip *how, size_t n_layers, size_t *first,
-                                 size_t *end);
 
 SKV_END
 

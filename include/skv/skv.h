@@ -93,8 +93,6 @@ typedef struct skv_pruning {
 
 /** Parses "random:0.5", "static:0.25", "lazy:0.75,0.10" or "none". Returns false for other text. */
 SKV_API bool skv_pruning_parse(const char *text, skv_pruning *out);
-/** The share of a prompt's tokens that layer i of n runs. */
-SKV_API double skv_pruning_share(const skv_pruning *pruning, size_t i, size_t n);
 
 /* The defaults that a 0 in skv_engine_options selects. */
 #define SKV_CONTEXT_DEFAULT 8192 /* at most: the model's context may be shorter */
@@ -224,7 +222,7 @@ typedef struct skv_engine_stats {
     bool kv_prediction; /* has an auxiliary model, which the sizes above include */
     const char *device; /* where it computes */
     const char *cpu;    /* the level of kernels in use */
-    const char *form;   /* of its products: "amx-paired"; NULL: they have but one */
+    const char *form;   /* of its products, each choice: "amx-few, amx-q"; NULL: there was none */
 } skv_engine_stats;
 
 SKV_API void skv_engine_get_stats(const skv_engine *engine, skv_engine_stats *out);

@@ -161,7 +161,7 @@ SKV_CHECKED skv_status skv_step_hidden(skv_engine *engine, const skv_span *spans
 /* The products of a layer that share an input. */
 typedef enum skv_product {
     SKV_PRODUCT_QKV,   /* queries, with or without keys and values, of the layer's own input */
-    SKV_PRODUCT_KV,    /* keys and values alone, where the queries of fewer rows follow */
+    SKV_PRODUCT_KV,    /* keys and values only: fewer rows need queries */
     SKV_PRODUCT_STACK, /* SwiftKV: keys and values of many layers, maybe in several products */
     SKV_PRODUCT_O,     /* of the output of attention */
     SKV_PRODUCT_GATE_UP,
@@ -306,9 +306,9 @@ typedef struct skv_product_check {
     char refused[64];              /* of these, those that no engine uses, since they differ here */
     bool f32[8], bf16[8], int8[8]; /* [n_levels]: the products of each level that runs are right */
     /* The best level's products may have several forms, which engines time when they open: the form
-     * that one would take now, NULL where there is but one, and the time of each beside the first's
+     * that one would take now, "" where there is but one, and the time of each beside the first's
      * (0: it was not timed, or some product takes longer than with the first). */
-    const char *form;
+    char form[64];
     char forms[160];
 } skv_product_check;
 

@@ -29,12 +29,6 @@ struct skv_account {
     pthread_mutex_t lock; /* of a part: held while it takes, so that it never has too much */
 };
 
-/* One of `parts` of n bytes, rounded up. */
-static size_t part_of(size_t n, size_t parts)
-{
-    return n / parts + (n % parts != 0);
-}
-
 static skv_status create(skv_account *whole, size_t max_bytes, skv_account **out, skv_error *err)
 {
     skv_account *account = skv_alloc_zero(1, sizeof *account);
@@ -54,7 +48,7 @@ skv_status skv_account_create(size_t max_bytes, skv_account **out, skv_error *er
 skv_status skv_account_create_part(skv_account *whole, skv_account **out, skv_error *err)
 {
     assert(whole && !whole->whole);
-    return create(whole, whole->max - part_of(whole->max, PART_TIMES + 1), out, err);
+    return create(whole, whole->max - skv_ceil_div(whole->max, PART_TIMES + 1), out, err);
 }
 
 void skv_account_free(skv_account *account)
@@ -88,7 +82,7 @@ static bool take_part(skv_account *part, size_t n_bytes, size_t times)
     size_t own;
     pthread_mutex_lock(&part->lock);
     bool taken = skv_size_add(atomic_load(&part->used), n_bytes, &own) &&
-                 take_leaving(part->whole, n_bytes, part_of(own, times));
+                 take_leaving(part->whole, n_bytes, skv_ceil_div(own, times));
     if (taken) raise_peak(part, atomic_fetch_add(&part->used, n_bytes) + n_bytes);
     pthread_mutex_unlock(&part->lock);
     return taken;
@@ -105,7 +99,7 @@ bool skv_account_take_early(skv_account *account, size_t n_bytes)
 {
     if (!account) return true;
     return account->whole ? take_part(account, n_bytes, 1)
-                          : take_leaving(account, n_bytes, part_of(account->max, EARLY_PART));
+                          : take_leaving(account, n_bytes, skv_ceil_div(account->max, EARLY_PART));
 }
 
 void skv_account_take_anyway(skv_account *account, size_t n_bytes)
@@ -141,7 +135,7 @@ size_t skv_account_left(const skv_account *account)
     const skv_account *whole = account->whole ? account->whole : account;
     size_t used = skv_account_used(whole), left = used < whole->max ? whole->max - used : 0;
     if (whole == account) return left;
-    size_t owes = part_of(skv_account_used(account), PART_TIMES);
+    size_t owes = skv_ceil_div(skv_account_used(account), PART_TIMES);
     return owes < left ? (left - owes) / (PART_TIMES + 1) * PART_TIMES : 0;
 }
 

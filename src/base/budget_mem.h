@@ -10,14 +10,14 @@
 
 #include "skv/budget.h"
 
-/** `count` zeroed items of `size` bytes; NULL when the budget or the memory does not have them. */
+/** Allocates `count` zeroed items of `size` bytes; NULL when the budget or memory is exhausted. */
 void *skv_budget_alloc_zero(skv_budget *budget, size_t count, size_t size);
 /** Frees a block of `count` items; NULL is allowed. */
 void skv_budget_free(skv_budget *budget, void *block, size_t count, size_t size);
 /**
  * Makes room for `need` items in an array that grows by doubling, to at most `max`: array is the
- * address of its pointer, *capacity its items. False, and nothing has changed, when they cannot be
- * had. While it grows, both the old and the new array count.
+ * address of its pointer, *capacity its items. Returns false and changes nothing if there is no
+ * room. While it grows, both the old and the new array count.
  */
 SKV_CHECKED bool skv_budget_grow(skv_budget *budget, void *array, size_t *capacity, size_t need,
                                  size_t size, size_t max);

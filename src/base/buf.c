@@ -91,6 +91,11 @@ bool skv_buf_append(skv_buf *buf, const void *data, size_t n)
     return true;
 }
 
+int skv_buf_dump(const char *text, size_t n, void *buf)
+{
+    return skv_buf_append(buf, text, n) ? 0 : -1;
+}
+
 bool skv_buf_text(skv_buf *buf, const char *text)
 {
     return skv_buf_append(buf, text, strlen(text));

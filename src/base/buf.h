@@ -23,7 +23,7 @@ typedef struct skv_buf {
     size_t size;        /* bytes in use */
     size_t capacity;    /* bytes allocated */
     size_t max;         /* bytes it may ever hold */
-    bool full;          /* an append failed since it would have passed the maximum */
+    bool full;          /* an append failed: it would have exceeded the maximum */
     bool failed;        /* the maximum was reached, memory ran out, or the budget refused */
     skv_budget *budget; /* borrowed: `capacity` counts there; NULL: with `memory` */
     skv_buf_memory memory;
@@ -42,6 +42,8 @@ void skv_buf_clear(skv_buf *buf);
 /** Makes room for n more bytes. */
 bool skv_buf_reserve(skv_buf *buf, size_t n);
 bool skv_buf_append(skv_buf *buf, const void *data, size_t n);
+/** Appends to the skv_buf `buf`; for json_dump_callback. Returns -1 on failure. */
+int skv_buf_dump(const char *text, size_t n, void *buf);
 bool skv_buf_text(skv_buf *buf, const char *text);
 bool skv_buf_byte(skv_buf *buf, char byte);
 bool skv_buf_printf(skv_buf *buf, const char *format, ...) SKV_PRINTF(2, 3);

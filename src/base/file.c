@@ -176,6 +176,14 @@ char *skv_path_join(const char *folder, const char *name)
     return path;
 }
 
+bool skv_folder_has(const char *folder, const char *name)
+{
+    char *path = skv_path_join(folder, name);
+    const bool has = path && skv_file_exists(path);
+    skv_free(path);
+    return has;
+}
+
 skv_status skv_writer_open(skv_writer *writer, const char *path, skv_error *err)
 {
     *writer = (skv_writer){0};

@@ -44,6 +44,8 @@ bool skv_file_is_same(const char *path, const char *other);
 SKV_MUST_CHECK skv_status skv_folder_create(const char *path, skv_error *err);
 /** "folder/name" on the heap, NULL when out of memory. */
 char *skv_path_join(const char *folder, const char *name);
+/** True when the folder has a file of that name; false also without memory. */
+bool skv_folder_has(const char *folder, const char *name);
 
 /*
  * A file being written: bytes go to "PATH.tmp-PID"; commit flushes, syncs, renames to PATH and

@@ -5,7 +5,6 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "base/mem.h"
 #include "base/size.h"
@@ -52,10 +51,13 @@ struct skv_pool {
     pthread_t *threads; /* owned, n_threads - 1 */
     worker *workers;    /* owned, [n_threads - 1] */
     size_t n_runs;      /* since the last look at the affinity */
-    list *lists;        /* owned, [n_threads] */
+    list *lists;        /* owned, [n_threads + SKV_NODES_MAX] */
+    skv_nodes nodes;    /* n = 1: no thread is bound */
+    uint8_t *node_of;   /* owned, [n_threads]: of each thread */
     /* The caller writes the following fields once or twice a run; all threads read them. */
     _Alignas(64) atomic_size_t phase; /* counts runs that began or ended: odd while one is open */
-    size_t n_lists;                   /* of this run */
+    size_t n_groups, n_lists;         /* of this run: groups, one for each node or one in all, and
+                                       * lists of each */
     skv_task_fn *fn;
     void *arg;
     atomic_size_t n_active; /* threads that take part, the caller's among them */
@@ -80,19 +82,27 @@ static void pause_cpu(void)
 #endif
 }
 
+static void take_tasks(const skv_pool *pool, list *l, size_t i_thread)
+{
+    for (;;) {
+        /* An empty list is only read: a line that all write goes round all threads. */
+        if (atomic_load_explicit(&l->next, memory_order_relaxed) >= l->n) return;
+        size_t i = atomic_fetch_add_explicit(&l->next, 1, memory_order_relaxed);
+        if (i >= l->n) return;
+        pool->fn(pool->arg, l->first + i * l->step, i_thread);
+    }
+}
+
+/* From the thread's own list on, and from those of its node on where tasks belong to nodes. */
 static void work(skv_pool *pool, size_t i_thread)
 {
     const size_t n_active = atomic_load_explicit(&pool->n_active, memory_order_relaxed);
-    const size_t own = i_thread * pool->n_lists / n_active;
-    for (size_t k = 0; k < pool->n_lists; k++) {
-        list *l = &pool->lists[(own + k) % pool->n_lists];
-        for (;;) {
-            /* An empty list is only read: a line that all write goes round all threads. */
-            if (atomic_load_explicit(&l->next, memory_order_relaxed) >= l->n) break;
-            size_t i = atomic_fetch_add_explicit(&l->next, 1, memory_order_relaxed);
-            if (i >= l->n) break;
-            pool->fn(pool->arg, l->first + i * l->step, i_thread);
-        }
+    const size_t n_groups = pool->n_groups, n = pool->n_lists;
+    const size_t group = n_groups > 1 ? pool->node_of[i_thread] : 0;
+    const size_t own = n_groups > 1 ? i_thread % n : i_thread * n / n_active;
+    for (size_t g = 0; g < n_groups; g++) {
+        list *lists = &pool->lists[(group + g) % n_groups * n];
+        for (size_t k = 0; k < n; k++) take_tasks(pool, &lists[(own + k) % n], i_thread);
     }
 }
 
@@ -197,10 +207,34 @@ static void close_run(skv_pool *pool)
     }
 }
 
+static void add_processors(skv_processor_set *to, pthread_t thread)
+{
+    skv_processor_set its;
+    if (!skv_thread_processors(thread, &its)) return;
+    for (size_t i = 0; i < SKV_PROCESSORS_MAX / 64; i++) to->bits[i] |= its.bits[i];
+}
+
+/* Processors of all threads, where they are bound to nodes. */
+static size_t bound_processors(const skv_pool *pool)
+{
+    skv_processor_set all = {0};
+    size_t n = 0;
+    add_processors(&all, pthread_self());
+    for (size_t i = 1; i < pool->n_threads; i++) {
+        const bool first = i == 1 || pool->node_of[i] != pool->node_of[i - 1];
+        if (first) add_processors(&all, pool->threads[i - 1]);
+    }
+    for (size_t i = 0; i < SKV_PROCESSORS_MAX / 64; i++) {
+        n += (size_t)__builtin_popcountll(all.bits[i]);
+    }
+    return skv_max_size(1, n);
+}
+
 /* The affinity of a process may change while it runs. */
 static void look_at_affinity(skv_pool *pool)
 {
-    size_t n_processors = skv_processors_affinity(pool->threads[0]);
+    size_t n_processors =
+        pool->nodes.n > 1 ? bound_processors(pool) : skv_processors_affinity(pool->threads[0]);
     size_t n_active = skv_min_size(pool->n_threads, n_processors);
     pool->n_runs = 0;
     if (n_active == atomic_load(&pool->n_active)) return;
@@ -210,23 +244,35 @@ static void look_at_affinity(skv_pool *pool)
     pthread_mutex_unlock(&pool->mutex);
 }
 
+/* How the tasks of a run are dealt out. */
+typedef struct deal {
+    const size_t *first; /* [n_groups + 1]: a group has the tasks [first[i], first[i + 1]) */
+    size_t n_groups;
+    bool in_stretches;
+} deal;
+
 /* A stretch of neighbours for each thread; or one list for some threads, dealt out in turns, so
  * that each list has the order of the tasks. */
-static void deal_out(skv_pool *pool, size_t n_tasks, size_t n_active, bool in_stretches)
+static void deal_out(skv_pool *pool, const deal *d, size_t n_active)
 {
-    const size_t n = in_stretches ? n_active : skv_ceil_div(n_active, LIST_THREADS);
+    const size_t n_near = skv_ceil_div(n_active, d->n_groups);
+    const size_t n = d->in_stretches ? n_active : skv_ceil_div(n_near, LIST_THREADS);
+    pool->n_groups = d->n_groups;
     pool->n_lists = n;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n * d->n_groups; i++) {
+        const size_t first = d->first[i / n], n_tasks = d->first[i / n + 1] - first, j = i % n;
         list *l = &pool->lists[i];
         atomic_store_explicit(&l->next, 0, memory_order_relaxed);
-        l->step = in_stretches ? 1 : n;
-        l->first = in_stretches ? n_tasks * i / n : i;
-        l->n = in_stretches ? n_tasks * (i + 1) / n - l->first : (n_tasks + n - 1 - i) / n;
+        l->step = d->in_stretches ? 1 : n;
+        l->first = first + (d->in_stretches ? n_tasks * j / n : j);
+        l->n =
+            d->in_stretches ? n_tasks * (j + 1) / n - n_tasks * j / n : (n_tasks + n - 1 - j) / n;
     }
 }
 
-static void run(skv_pool *pool, size_t n_tasks, bool in_stretches, skv_task_fn *fn, void *arg)
+static void run(skv_pool *pool, const deal *d, skv_task_fn *fn, void *arg)
 {
+    const size_t n_tasks = d->first[d->n_groups];
     if (pool->n_threads > 1 && pool->n_runs++ == LOOK_EVERY) look_at_affinity(pool);
     const size_t n_active = atomic_load_explicit(&pool->n_active, memory_order_relaxed);
     if (n_active == 1 || n_tasks <= 1) {
@@ -235,7 +281,7 @@ static void run(skv_pool *pool, size_t n_tasks, bool in_stretches, skv_task_fn *
     }
     pool->fn = fn;
     pool->arg = arg;
-    deal_out(pool, n_tasks, n_active, in_stretches);
+    deal_out(pool, d, n_active);
     open_run(pool);
     work(pool, 0);
     close_run(pool);
@@ -243,12 +289,39 @@ static void run(skv_pool *pool, size_t n_tasks, bool in_stretches, skv_task_fn *
 
 void skv_pool_run(skv_pool *pool, size_t n_tasks, skv_task_fn *fn, void *arg)
 {
-    run(pool, n_tasks, false, fn, arg);
+    run(pool, &(deal){(const size_t[]){0, n_tasks}, 1, false}, fn, arg);
 }
 
 void skv_pool_run_stretches(skv_pool *pool, size_t n_tasks, skv_task_fn *fn, void *arg)
 {
-    run(pool, n_tasks, true, fn, arg);
+    run(pool, &(deal){(const size_t[]){0, n_tasks}, 1, true}, fn, arg);
+}
+
+void skv_pool_run_nodes(skv_pool *pool, const size_t *first, skv_task_fn *fn, void *arg)
+{
+    run(pool, &(deal){first, pool->nodes.n, false}, fn, arg);
+}
+
+/* Neighbours share a node, as the stretches of tasks that they begin with lie side by side. */
+void skv_pool_use_nodes(skv_pool *pool, const skv_nodes *nodes)
+{
+    size_t n_all = 0, n_before = 0, node = 0;
+    if (nodes->n < 2) return;
+    pool->nodes = *nodes;
+    for (size_t i = 0; i < nodes->n; i++) n_all += nodes->n_processors[i];
+    for (size_t i = 0; i < pool->n_threads; i++) {
+        while (i * n_all >= (n_before + nodes->n_processors[node]) * pool->n_threads) {
+            n_before += nodes->n_processors[node++];
+        }
+        pool->node_of[i] = (uint8_t)node;
+        /* The caller may be any thread. One that cannot be bound runs where it likes. */
+        if (i > 0) (void)skv_thread_bind(pool->threads[i - 1], &nodes->processors[node]);
+    }
+}
+
+const skv_nodes *skv_pool_nodes(const skv_pool *pool)
+{
+    return &pool->nodes;
 }
 
 /* Starts the threads; on failure the ones already running are joined by skv_pool_free. */
@@ -274,15 +347,17 @@ skv_status skv_pool_create(size_t n_threads, skv_pool **out, skv_error *err)
     SKV_REQUIRE(pool, err, SKV_MEMORY, "thread pool: no memory");
     const size_t n_processors = skv_processors_affinity(pthread_self());
     *pool = (skv_pool){.n_threads = 1, .n_active = skv_min_size(n_threads, n_processors)};
+    pool->nodes.n = 1;
     pool->threads = skv_alloc(n_threads, sizeof *pool->threads);
     pool->workers = skv_alloc_aligned(n_threads, sizeof *pool->workers);
-    pool->lists = skv_alloc_aligned(n_threads, sizeof *pool->lists);
+    pool->lists = skv_alloc_aligned(n_threads + SKV_NODES_MAX, sizeof *pool->lists);
+    pool->node_of = skv_alloc_zero(n_threads, sizeof *pool->node_of);
     (void)pthread_mutex_init(&pool->mutex, NULL);
     (void)pthread_cond_init(&pool->wake, NULL);
     (void)pthread_cond_init(&pool->unpark, NULL);
     (void)pthread_cond_init(&pool->all_left, NULL);
     skv_status status = SKV_OK;
-    if (!pool->threads || !pool->workers || !pool->lists) {
+    if (!pool->threads || !pool->workers || !pool->lists || !pool->node_of) {
         status = skv_fail(err, SKV_MEMORY, "thread pool: no memory for %zu threads", n_threads);
     } else {
         status = start_threads(pool, n_threads, err);
@@ -311,6 +386,7 @@ void skv_pool_free(skv_pool *pool)
     skv_free(pool->threads);
     skv_free(pool->workers);
     skv_free(pool->lists);
+    skv_free(pool->node_of);
     skv_free(pool);
 }
 

@@ -61,6 +61,10 @@ typedef struct skv_processor_set {
     uint64_t bits[SKV_PROCESSORS_MAX / 64];
 } skv_processor_set;
 void skv_processors_get(skv_processor_set *out);
+/** The same for any thread; false: the system does not tell. */
+bool skv_thread_processors(pthread_t thread, skv_processor_set *out);
+/** The thread runs on these processors alone from here on; false: the system does not do that. */
+bool skv_thread_bind(pthread_t thread, const skv_processor_set *processors);
 
 /**
  * Returns the processor time that control groups allow, in processors, rounded up; SIZE_MAX: no
@@ -71,6 +75,17 @@ void skv_processors_get(skv_processor_set *out);
 size_t skv_processors_of_groups(const char *root);
 /** Memory nodes, of Linux's files below `root`; 1 where nothing tells. */
 size_t skv_memory_nodes(const char *root);
+
+/** The memory nodes with processors that a thread may use. */
+enum { SKV_NODES_MAX = 16 };
+typedef struct skv_nodes {
+    size_t n; /* 1 also where nothing tells, or there are more than SKV_NODES_MAX */
+    unsigned number[SKV_NODES_MAX];              /* the system's */
+    skv_processor_set processors[SKV_NODES_MAX]; /* of `allowed`, on each */
+    size_t n_processors[SKV_NODES_MAX];
+} skv_nodes;
+/** Finds them in Linux's files below `root`. With n = 1 the other fields are not to be used. */
+void skv_nodes_find(const char *root, const skv_processor_set *allowed, skv_nodes *out);
 
 /** Processors of the fast kind, where a system has slower ones too; else SIZE_MAX. */
 size_t skv_processors_fast(void);
@@ -98,6 +113,12 @@ double skv_processors_load(void);
 /** Zeroed pages that become resident when touched, in huge pages where the system has a hint for
  * them; NULL: there is no room. */
 void *skv_pages_map(size_t n_bytes);
+/** The system's pages of a range, and those that it begins and ends in, lie on a memory node when
+ * they are first touched, while it has room. False: the system does not do that, as many containers
+ * do not; with n_bytes 0 this is all that is asked. */
+bool skv_pages_place(void *at, size_t n_bytes, unsigned node);
+/** Whether the calling thread was told where its memory is to lie, as by numactl --interleave. */
+bool skv_memory_has_policy(void);
 /** Returns the machine's memory in bytes; 0: unknown. */
 size_t skv_memory_total(void);
 /** Returns the machine's free memory, ignoring limits; SIZE_MAX: unknown. */
@@ -127,7 +148,7 @@ void skv_heap_trim(void);
 
 /* ---- stacks of threads ---- */
 
-/** The signal that no one else uses for this. */
+/** Returns the signal that these functions use. */
 int skv_thread_signal_number(void);
 /** Lists up to n_max threads of this process; none if unknown. */
 size_t skv_threads_list(long *ids, size_t n_max);

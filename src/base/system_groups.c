@@ -9,7 +9,7 @@
 
 #include "base/size.h"
 
-enum { PATH_BYTES = 4096, LINE_BYTES = 8192, NODES_MAX = 1024 };
+enum { PATH_BYTES = 4096, LINE_BYTES = 8192 };
 
 /* Returns the limit of one control group, with its files in `folder`; SIZE_MAX: no limit. */
 typedef size_t group_limit_fn(const char *folder);
@@ -214,10 +214,11 @@ size_t skv_processors_of_groups(const char *root)
     return skv_min_size(limit_of_version(root, true), limit_of_version(root, false));
 }
 
-/* How many numbers a list like "0-1,4" names; 0: it is none. */
-static size_t count_listed(const char *list)
+/* The numbers that a list like "0-1,4" names; returns how many, 0: it is none. */
+static size_t parse_list(const char *list, skv_processor_set *out)
 {
     size_t n = 0;
+    *out = (skv_processor_set){0};
     for (const char *at = list; *at && *at != '\n';) {
         char *end;
         if (*at < '0' || *at > '9') return 0;
@@ -227,7 +228,8 @@ static size_t count_listed(const char *list)
             if (end[1] < '0' || end[1] > '9') return 0;
             last = strtoul(end + 1, &end, 10);
         }
-        if (last < first || last - first >= NODES_MAX) return 0;
+        if (last < first || last >= SKV_PROCESSORS_MAX) return 0;
+        for (size_t i = first; i <= last; i++) out->bits[i / 64] |= UINT64_C(1) << i % 64;
         n += last - first + 1;
         at = *end == ',' ? end + 1 : end;
         if (*end && *end != ',' && *end != '\n') return 0;
@@ -235,12 +237,57 @@ static size_t count_listed(const char *list)
     return n;
 }
 
-size_t skv_memory_nodes(const char *root)
+/* The nodes that have memory; returns how many, 0: nothing tells. */
+static size_t read_nodes(const char *root, skv_processor_set *out)
 {
     char folder[PATH_BYTES], text[64];
     (void)snprintf(folder, sizeof folder, "%s/sys/devices/system/node", root);
     const bool found = read_text(folder, "has_memory", text) || read_text(folder, "online", text);
-    return found ? skv_max_size(1, count_listed(text)) : 1;
+    return found ? parse_list(text, out) : 0;
+}
+
+size_t skv_memory_nodes(const char *root)
+{
+    skv_processor_set nodes;
+    return skv_max_size(1, read_nodes(root, &nodes));
+}
+
+/* The processors of a node that are allowed; returns how many. */
+static size_t read_processors(const char *root, size_t node, const skv_processor_set *allowed,
+                              skv_processor_set *out)
+{
+    char path[PATH_BYTES], line[LINE_BYTES];
+    size_t n = 0;
+    *out = (skv_processor_set){0};
+    (void)snprintf(path, sizeof path, "%s/sys/devices/system/node/node%zu/cpulist", root, node);
+    FILE *file = fopen(path, "r");
+    const bool found = file && read_line(file, line) && parse_list(line, out) > 0;
+    if (file) (void)fclose(file);
+    for (size_t i = 0; i < SKV_PROCESSORS_MAX / 64; i++) {
+        out->bits[i] &= found ? allowed->bits[i] : 0;
+        n += (size_t)__builtin_popcountll(out->bits[i]);
+    }
+    return n;
+}
+
+void skv_nodes_find(const char *root, const skv_processor_set *allowed, skv_nodes *out)
+{
+    skv_processor_set nodes;
+    size_t n = 0;
+    if (read_nodes(root, &nodes) < 2) nodes = (skv_processor_set){0};
+    for (size_t i = 0; i < SKV_PROCESSORS_MAX; i++) {
+        skv_processor_set processors;
+        if ((nodes.bits[i / 64] >> i % 64 & 1) == 0) continue;
+        const size_t n_processors = read_processors(root, i, allowed, &processors);
+        if (n_processors == 0) continue;
+        if (n < SKV_NODES_MAX) {
+            out->number[n] = (unsigned)i;
+            out->processors[n] = processors;
+            out->n_processors[n] = n_processors;
+        }
+        n++;
+    }
+    out->n = n > 0 && n <= SKV_NODES_MAX ? n : 1;
 }
 
 size_t skv_memory_of_groups(const char *membership, const char *root)

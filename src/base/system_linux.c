@@ -170,13 +170,29 @@ size_t skv_processors_affinity(pthread_t thread)
 
 void skv_processors_get(skv_processor_set *out)
 {
-    cpu_set_t mine;
-    CPU_ZERO(&mine);
-    (void)sched_getaffinity(0, sizeof mine, &mine);
+    (void)skv_thread_processors(pthread_self(), out);
+}
+
+bool skv_thread_processors(pthread_t thread, skv_processor_set *out)
+{
+    cpu_set_t its;
+    CPU_ZERO(&its);
     *out = (skv_processor_set){0};
+    if (pthread_getaffinity_np(thread, sizeof its, &its) != 0) return false;
     for (size_t i = 0; i < SKV_PROCESSORS_MAX; i++) {
-        if (CPU_ISSET(i, &mine)) out->bits[i / 64] |= UINT64_C(1) << i % 64;
+        if (CPU_ISSET(i, &its)) out->bits[i / 64] |= UINT64_C(1) << i % 64;
     }
+    return true;
+}
+
+bool skv_thread_bind(pthread_t thread, const skv_processor_set *processors)
+{
+    cpu_set_t its;
+    CPU_ZERO(&its);
+    for (size_t i = 0; i < SKV_PROCESSORS_MAX; i++) {
+        if (processors->bits[i / 64] >> i % 64 & 1) CPU_SET(i, &its);
+    }
+    return pthread_setaffinity_np(thread, sizeof its, &its) == 0;
 }
 
 size_t skv_processors_fast(void)
@@ -245,6 +261,23 @@ void *skv_pages_map(size_t n_bytes)
     /* Huge pages save page-table walks in the weights and the KV cache. Only a hint. */
     (void)madvise(block, n_bytes, MADV_HUGEPAGE);
     return block;
+}
+
+bool skv_pages_place(void *at, size_t n_bytes, unsigned node)
+{
+    enum { PREFERRED = 1, BITS = 8 * sizeof(unsigned long) }; /* MPOL_PREFERRED */
+    unsigned long nodes[SKV_PROCESSORS_MAX / BITS] = {0};
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)at / page * page;
+    if (node >= SKV_PROCESSORS_MAX) return false;
+    nodes[node / BITS] = 1UL << node % BITS;
+    return syscall(SYS_mbind, first, (uintptr_t)at + n_bytes - first, PREFERRED, nodes,
+                   (unsigned long)SKV_PROCESSORS_MAX, 0) == 0;
+}
+
+bool skv_memory_has_policy(void)
+{
+    int policy = 0; /* MPOL_DEFAULT */
+    return syscall(SYS_get_mempolicy, &policy, NULL, 0, NULL, 0) == 0 && policy != 0;
 }
 
 /* A line "NAME: N kB" of /proc/meminfo, in bytes; 0: none. */

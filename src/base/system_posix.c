@@ -172,6 +172,33 @@ size_t skv_processors_affinity(pthread_t thread)
     return n > 1 ? (size_t)n : 1;
 }
 
+bool skv_thread_processors(pthread_t thread, skv_processor_set *out)
+{
+    (void)thread;
+    skv_processors_get(out);
+    return true;
+}
+
+bool skv_thread_bind(pthread_t thread, const skv_processor_set *processors)
+{
+    (void)thread;
+    (void)processors;
+    return false;
+}
+
+bool skv_memory_has_policy(void)
+{
+    return false;
+}
+
+bool skv_pages_place(void *at, size_t n_bytes, unsigned node)
+{
+    (void)at;
+    (void)n_bytes;
+    (void)node;
+    return false;
+}
+
 void skv_processors_get(skv_processor_set *out)
 {
     *out = (skv_processor_set){0};

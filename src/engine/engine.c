@@ -2,11 +2,9 @@
 #include "engine/engine.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "base/size.h"
-#include "base/system.h"
 #include "kernels/matmul.h"
 #include "prefill/method.h"
 #include "ranks/ranks_tell.h"
@@ -435,10 +433,20 @@ static skv_status check_shape(const skv_engine *e, skv_error *err)
                                      .least_head_dim = least_head_dim(e),
                                      .weights = weights,
                                      .kv = kv_type(e->options.kv),
-                                     .drops = e->options.eviction.method != SKV_EVICT_NONE,
                                      .adapters = e->adapters.n > 0,
                                      .states = e->plan.n_states > 0};
     return e->be->fits(e->be, &shape, err);
+}
+
+/* Threads, weights and pages are divided among the memory nodes that this thread may use. */
+static void use_nodes(skv_engine *e)
+{
+    skv_processor_set mine;
+    skv_nodes nodes;
+    if (skv_memory_has_policy()) return; /* numactl and its like have the last word */
+    skv_processors_get(&mine);
+    skv_nodes_find("", &mine, &nodes);
+    skv_pool_use_nodes(e->pool, &nodes);
 }
 
 /* All that the memory plan depends on. */
@@ -447,6 +455,7 @@ static skv_status prepare(skv_engine *e, const char *preset, skv_error *err)
     SKV_TRY(resolve_options(e, err));
     SKV_TRY(divide_model(e, err));
     SKV_TRY(skv_pool_create(e->options.threads, &e->pool, err));
+    use_nodes(e);
     const skv_backend_options backend = {.device = e->options.device,
                                          .ordinal = e->options.team ? e->options.team->device : 0,
                                          .threads = e->pool,

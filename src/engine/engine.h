@@ -73,13 +73,13 @@ struct skv_sequence {
     skv_drafter *drafter; /* owned; NULL: no drafts */
 };
 
-/** The contents of a model's files; source NULL: a preset, which has all of it. */
+/** Returns what a model's files contain. A preset (source NULL) contains everything. */
 skv_model_traits skv_model_traits_of(const skv_config *config, const skv_source *source);
 
 /** The name of "preset:NAME"; NULL for a path. */
 const char *skv_preset_of(const char *path);
-/** A model's files, or in *bare the configuration of a folder without weights, for skv_preset_free;
- * the other one is left as it is. */
+/** Opens a model's files, or reads the configuration of a folder without weights into *bare, which
+ * skv_preset_free frees. The other result is left unchanged. */
 SKV_MUST_CHECK skv_status skv_model_files_open(const char *path, skv_source **source,
                                                skv_config **bare, skv_error *err);
 
@@ -87,8 +87,8 @@ SKV_MUST_CHECK skv_status skv_model_files_open(const char *path, skv_source **so
 SKV_MUST_CHECK skv_status skv_preset_config(const char *name, size_t kv_layers, size_t group,
                                             skv_config **out, skv_error *err);
 void skv_preset_free(skv_config *config);
-/** An engine of a shape on the heap, which it takes over in any case; `name` says its auxiliary as
- * that of a preset, or is NULL. */
+/** Opens an engine of a shape on the heap and takes the shape over, even on failure. `name` is the
+ * preset whose auxiliary model it uses, or NULL. */
 SKV_MUST_CHECK skv_status skv_engine_open_shape(skv_config *config, const char *name,
                                                 const skv_engine_options *options, skv_engine **out,
                                                 skv_error *err);

@@ -247,8 +247,8 @@ static skv_status keep_named(const skv_sequence *s, const skv_head_rows *head, s
                 "keep: the rows of layer %zu, head %zu are named twice", layer, i_head);
     SKV_REQUIRE(head->n >= 1 && find_rows(&s->cache, track, head, out->rows + track * out->stride),
                 err, SKV_ARGUMENT,
-                "keep: layer %zu, head %zu: %zu positions, which must be one or more of those that "
-                "it holds, ascending",
+                "keep: layer %zu, head %zu: %zu positions, expected one or more that it holds, "
+                "in ascending order",
                 layer, i_head, head->n);
     out->n[track] = head->n;
     return SKV_OK;
@@ -273,7 +273,7 @@ static void keep_others(const skv_sequence *s, skv_kv_choice *out)
 
 static skv_status check_keep(const skv_sequence *s, skv_error *err)
 {
-    /* As methods that go by positions alone. */
+    /* As for methods that use positions only. */
     static const skv_eviction own = {.method = SKV_EVICT_STREAMING};
     const skv_prefill how = s->reader ? SKV_PREFILL_KVPRED : SKV_PREFILL_FULL;
     SKV_REQUIRE(!s->engine->ranks, err, SKV_UNSUPPORTED,

@@ -1,13 +1,13 @@
 /* The machine's limits: the kernels' peak loops on every thread. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "backend/cpu/forms.h"
 #include "backend/cpu/verify.h"
 #include "base/mem.h"
 #include "base/pool.h"
-#include "base/size.h"
 #include "base/system.h"
 #include "kernels/cpu.h"
 #include "kernels/matmul.h"
@@ -218,14 +218,20 @@ static void check_forms(skv_cpu_level level, unsigned features, skv_product_chec
     skv_form_times times;
     if (n == 0) return;
     skv_kernels_init(&k, level, features);
-    skv_forms_time(forms, n, NULL, &times);
-    out->form = forms[skv_forms_choose(forms, skv_forms_timed(forms, n), &times)].name;
+    const skv_form_clock clock = skv_form_clock_start();
+    skv_forms_time(forms, n, &clock, &times);
+    (void)snprintf(out->form, sizeof out->form, "%s",
+                   forms[skv_forms_choose(forms, skv_forms_timed(forms, n), &times)].name);
     for (size_t i = 0; i < n && used < sizeof out->forms; i++) {
         if (forms[i].attention) continue; /* which is not timed */
+        const double ratio =
+            forms[i].q ? skv_form_q_ratio(&k.q, forms[i].q, &clock) : skv_form_ratio(&times, i);
         used += (size_t)snprintf(out->forms + used, sizeof out->forms - used, "%s%s %.2f",
-                                 i > 0 ? ", " : "", forms[i].name,
-                                 forms[i].q ? skv_form_q_ratio(&k.q, forms[i].q, NULL)
-                                            : skv_form_ratio(&times, i));
+                                 i > 0 ? ", " : "", forms[i].name, ratio);
+        if (!forms[i].q) continue;
+        const size_t end = strlen(out->form);
+        (void)snprintf(out->form + end, sizeof out->form - end, ", %s%s",
+                       skv_form_gains(ratio) ? "" : "without ", forms[i].name);
     }
 }
 

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/size.h"
 #include "skv/skv.h"
 
 static const char *const weights_names[] = {"auto", "f32", "bf16", "int8", "int4", "file", "fp8"};

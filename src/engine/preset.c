@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/size.h"
 #include "engine/engine.h"
 #include "format/config_build.h"
 #include "prefill/layer_maps.h"

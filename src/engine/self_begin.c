@@ -66,7 +66,7 @@ skv_status skv_self_begin_open(const char *path, const skv_vocab *vocab, skv_sel
     if (!path) return SKV_OK;
     const size_t n = strlen(path), n_ending = sizeof ending - 1;
     out->is_json = n > n_ending && strcmp(path + n - n_ending, ending) == 0;
-    SKV_REQUIRE(vocab, err, SKV_UNSUPPORTED, "%s: the model brings no tokenizer", path);
+    SKV_REQUIRE(vocab, err, SKV_UNSUPPORTED, "%s: this model has no tokenizer", path);
     SKV_TRY(skv_file_read(path, SKV_SELF_BEGIN_BYTES_MAX, &out->lines, &out->n_bytes, err));
     skv_status status = out->n_bytes > 0 ? SKV_OK : skv_fail(err, SKV_FORMAT, "%s: empty", path);
     if (status == SKV_OK && out->is_json) status = check_lines(out, err);

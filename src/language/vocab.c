@@ -1,8 +1,6 @@
 /* Text for programs (skv/text.h): the tokenizer of a model, its tokens, and chat templates. */
 #include "base/buf.h"
-#include "base/file.h"
 #include "base/mem.h"
-#include "format/gguf.h"
 #include "grammar/token_table.h"
 #include "language/vocab_impl.h"
 #include "skv/text.h"
@@ -14,7 +12,7 @@ skv_status skv_vocab_open(const char *path, skv_vocab **out, skv_error *err)
 {
     skv_tokenizer *tokenizer = NULL;
     SKV_TRY(skv_tokenizer_open(path, &tokenizer, err));
-    SKV_REQUIRE(tokenizer, err, SKV_UNSUPPORTED, "%s: the model brings no tokenizer", path);
+    SKV_REQUIRE(tokenizer, err, SKV_UNSUPPORTED, "%s: this model has no tokenizer", path);
     skv_vocab *vocab = skv_alloc_zero(1, sizeof *vocab);
     if (!vocab) {
         skv_tokenizer_free(tokenizer);

@@ -431,7 +431,7 @@ static const config_case refused[] = {
      "intermediate_size 16777217 (layer 2)"},
     {FALCON_H1 ",\"ssm_multipliers\":[1,1,1,1]}",
      "ssm_multipliers: an array of 4, expected 5 numbers"},
-    {FALCON_H1 ",\"mlp_multipliers\":[1,0]}", "mlp_multipliers: 0, expected another number"},
+    {FALCON_H1 ",\"mlp_multipliers\":[1,0]}", "mlp_multipliers: 0, expected a number other than 0"},
     {FALCON_H1 ",\"lm_head_multiplier\":-2}", "logits_scaling -0.5, expected a positive number"},
     {FALCON_H1 ",\"ssm_in_multiplier\":1e7}", "a multiplier 1e+07, expected at most 1e6"},
     {FALCON_H1 ",\"projectors_bias\":true}", "projectors_bias: true is not supported"},

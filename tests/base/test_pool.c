@@ -155,6 +155,64 @@ static void many_threads_work(void **state)
     skv_free(j);
 }
 
+/* Where threads were bound to. */
+static skv_processor_set bound[64];
+static size_t n_bound;
+
+bool __wrap_skv_thread_bind(pthread_t thread, const skv_processor_set *processors);
+
+bool __wrap_skv_thread_bind(pthread_t thread, const skv_processor_set *processors)
+{
+    (void)thread;
+    bound[n_bound++ % 64] = *processors;
+    return true;
+}
+
+static void run_by_nodes(skv_pool *pool, size_t n_tasks, skv_task_fn *fn, void *arg)
+{
+    /* A node without tasks, and the smaller share of the others first. */
+    skv_pool_run_nodes(pool, (const size_t[]){0, n_tasks / 3, n_tasks / 3, n_tasks}, fn, arg);
+}
+
+/* Threads of a team are bound to nodes in proportion to the nodes' processors, and every task runs
+ * once, whichever node it belongs to and how many threads are parked. */
+static void teams_are_divided_among_nodes(void **state)
+{
+    (void)state;
+    static const size_t teams[] = {1, 2, 3, 8, 20, 40};
+    const skv_nodes nodes = {.n = 3,
+                             .number = {0, 2, 3},
+                             .processors = {{.bits = {0xf}}, {.bits = {0xf0}}, {.bits = {0xff00}}},
+                             .n_processors = {4, 4, 8}};
+    job *j = skv_alloc_zero(1, sizeof *j);
+    seeming_processors = 48;
+    for (size_t t = 0; t < sizeof teams / sizeof teams[0]; t++) {
+        skv_pool *pool;
+        size_t n[3] = {1, 0, 0}; /* the caller's */
+        n_bound = 0;
+        assert_int_equal(skv_pool_create(teams[t], &pool, NULL), SKV_OK);
+        assert_int_equal(skv_pool_nodes(pool)->n, 1);
+        skv_pool_use_nodes(pool, &nodes);
+        assert_int_equal(skv_pool_nodes(pool)->n, 3);
+        assert_int_equal(n_bound, teams[t] - 1);
+        for (size_t i = 0; i < n_bound; i++) {
+            n[bound[i].bits[0] == 0xf ? 0 : bound[i].bits[0] == 0xf0 ? 1 : 2]++;
+        }
+        if (teams[t] % 4 == 0) {
+            assert_int_equal(n[0], teams[t] / 4);
+            assert_int_equal(n[1], teams[t] / 4);
+        }
+        j->n_threads = teams[t];
+        for (size_t round = 0; round < 40; round++) {
+            check_run_by(run_by_nodes, pool, j, (round * 37) % 400);
+            check_run(pool, j, (round * 37) % 400);
+        }
+        skv_pool_free(pool);
+    }
+    seeming_processors = 0;
+    skv_free(j);
+}
+
 static void pause_ms(long ms)
 {
     const struct timespec time = {0, ms * 1000000};
@@ -367,6 +425,7 @@ int main(void)
         cmocka_unit_test(every_task_runs_once),
         cmocka_unit_test(runs_follow_each_other),
         cmocka_unit_test(many_threads_work),
+        cmocka_unit_test(teams_are_divided_among_nodes),
         cmocka_unit_test(sleepers_are_woken),
         cmocka_unit_test(pools_nest),
         cmocka_unit_test(nobody_waits_for_a_thread_without_work),

@@ -237,6 +237,39 @@ static void memory_nodes_are_counted(void **state)
     }
 }
 
+static const skv_processor_set all_processors = {
+    .bits = {~UINT64_C(0), ~UINT64_C(0), ~UINT64_C(0), ~UINT64_C(0)}};
+
+/* Two sockets, whose threads of a core are numbered apart, and a node of memory alone. */
+static void processors_of_nodes_are_found(void **state)
+{
+    (void)state;
+    char root[] = "/tmp/skv-processors-XXXXXX";
+    skv_nodes nodes;
+    assert_non_null(mkdtemp(root));
+    skv_nodes_find(root, &all_processors, &nodes);
+    assert_int_equal(nodes.n, 1);
+    put(root, "sys/devices/system/node/has_memory", "0,2-3\n");
+    put(root, "sys/devices/system/node/node0/cpulist", "0-31,64-95\n");
+    put(root, "sys/devices/system/node/node2/cpulist", "32-63,96-127\n");
+    put(root, "sys/devices/system/node/node3/cpulist", "\n");
+    skv_nodes_find(root, &all_processors, &nodes);
+    assert_int_equal(nodes.n, 2);
+    assert_int_equal(nodes.number[1], 2);
+    assert_int_equal(nodes.n_processors[0], 64);
+    assert_true(nodes.processors[1].bits[0] == UINT64_C(0xffffffff) << 32);
+    assert_true(nodes.processors[1].bits[1] == UINT64_C(0xffffffff) << 32);
+    const skv_processor_set few = {.bits = {15, 1}}; /* as taskset -c 0-3,64 */
+    skv_nodes_find(root, &few, &nodes);
+    assert_int_equal(nodes.n, 1);
+    const skv_processor_set uneven = {.bits = {15 | UINT64_C(1) << 40}};
+    skv_nodes_find(root, &uneven, &nodes);
+    assert_int_equal(nodes.n, 2);
+    assert_int_equal(nodes.n_processors[0], 4);
+    assert_int_equal(nodes.n_processors[1], 1);
+    assert_int_equal(temp_folder_remove(root), 0);
+}
+
 /* Lines of mountinfo may be longer than any buffer. */
 static void long_lines_are_skipped(void **state)
 {
@@ -269,9 +302,8 @@ static void this_process_has_one_at_least(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(groups_limit_processors),
-        cmocka_unit_test(memory_nodes_are_counted),
-        cmocka_unit_test(long_lines_are_skipped),
+        cmocka_unit_test(groups_limit_processors),       cmocka_unit_test(memory_nodes_are_counted),
+        cmocka_unit_test(processors_of_nodes_are_found), cmocka_unit_test(long_lines_are_skipped),
         cmocka_unit_test(this_process_has_one_at_least),
     };
     return cmocka_run_group_tests_name("processors", tests, NULL, NULL);

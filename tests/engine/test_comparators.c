@@ -133,9 +133,7 @@ static void test_skip_names(void **state)
     skv_ffn_skip_print(&how, text);
     assert_string_equal(text, "0.95,32,0,0.35,0.85");
     assert_true(skv_ffn_skip_parse("0.9,8,2,0.25,1", &how));
-    size_t first, end;
-    skv_ffn_skip_layers(&how, 32, &first, &end);
-    assert_true(first == 8 && end == 32 && how.n_skip == 2);
+    assert_true(how.from == 0.25 && how.to == 1 && how.n_skip == 2);
     assert_true(skv_ffn_skip_parse("none", &how) && !how.on);
     skv_ffn_skip_print(&how, text);
     assert_string_equal(text, "none");

@@ -10,12 +10,14 @@
 #include "backend/devices.h"
 #include "base/rng.h"
 #include "kv/kv_cache.h"
+#include "skv/skv.h"
 
 enum {
     HEAD_DIM = 8,
     PAGE_BYTES = 2 * SKV_PAGE_ROWS * HEAD_DIM * 4,
     N_PAGES = 60,
-    MAX_ROWS = 10 * SKV_PAGE_ROWS
+    MAX_ROWS = 10 * SKV_PAGE_ROWS,
+    LOGITS = 512 /* of each row that are compared */
 };
 
 typedef struct fixture {
@@ -396,6 +398,173 @@ static void test_windows(void **state)
     skv_kv_cache_release(&b);
 }
 
+static struct {
+    uintptr_t first, end;
+    unsigned node;
+} placed[4];
+static size_t n_placed;
+
+bool __wrap_skv_pages_place(void *at, size_t n_bytes, unsigned node);
+
+bool __wrap_skv_pages_place(void *at, size_t n_bytes, unsigned node)
+{
+    if (n_bytes == 0) return true;
+    assert_true(n_placed < 4);
+    placed[n_placed].first = (uintptr_t)at;
+    placed[n_placed].end = (uintptr_t)at + n_bytes;
+    placed[n_placed++].node = node;
+    return true;
+}
+
+/* The node that a page was placed on. */
+static unsigned node_of(skv_kv_store *store, uint32_t page)
+{
+    const void *at = skv_kv_page_map(store, page);
+    for (size_t i = 0; i < n_placed; i++) {
+        if (placed[i].first <= (uintptr_t)at && (uintptr_t)at < placed[i].end)
+            return placed[i].node;
+    }
+    fail_msg("page %u was not placed", page);
+    return 0;
+}
+
+/* Every page that a cache has is on its head's node: fresh ones, used ones, copies of shared ones.
+ */
+static void check_nodes(skv_kv_store *store, const skv_kv_cache *cache)
+{
+    static const unsigned expected[] = {5, 5, 7, 7}; /* of the first slot's heads */
+    for (size_t p = 0; p * SKV_PAGE_ROWS < cache->n_rows; p++) {
+        for (size_t t = 0; t < 4; t++) {
+            assert_int_equal(node_of(store, skv_kv_cache_page(cache, t, p)), expected[t]);
+        }
+        /* The one head of the second slot has pages on both in turns. */
+        assert_int_equal(node_of(store, skv_kv_cache_page(cache, 4, p)), p % 2 == 0 ? 5 : 7);
+    }
+}
+
+/* Two nodes, which the system numbers 5 and 7. */
+static void test_pages_lie_on_nodes(void **state)
+{
+    (void)state;
+    enum { N = 300, ON_FIRST = 128, ROWS = 11 * SKV_PAGE_ROWS - 20 };
+    static const skv_kv_slot slots[] = {{4, HEAD_DIM, 0}, {1, HEAD_DIM, 0}};
+    const skv_nodes nodes = {.n = 2, .number = {5, 7}, .n_processors = {1, 1}};
+    fixture f;
+    skv_kv_cache a, b;
+    assert_int_equal(skv_pool_create(1, &f.pool, NULL), SKV_OK);
+    skv_pool_use_nodes(f.pool, &nodes);
+    n_placed = 0;
+    assert_int_equal(
+        skv_backend_create(&(skv_backend_options){.threads = f.pool, .level = SKV_CPU_LEVEL_REF},
+                           &f.be, NULL),
+        SKV_OK);
+    assert_int_equal(skv_kv_store_create(f.be, SKV_KV_TYPE_F32, PAGE_BYTES, N, &f.store, NULL),
+                     SKV_OK);
+    assert_int_equal(n_placed, 2);
+    assert_true(placed[0].end - placed[0].first == (uintptr_t)ON_FIRST * PAGE_BYTES);
+    assert_true(placed[1].end - placed[1].first == (uintptr_t)(N - ON_FIRST) * PAGE_BYTES);
+    assert_int_equal(skv_kv_layout_init(&f.layout, slots, 2, NULL), SKV_OK);
+    assert_int_equal(skv_kv_layout_bind(&f.layout, f.store, 2 * ROWS, NULL), SKV_OK);
+    assert_int_equal(skv_kv_cache_init(&a, &f.layout, NULL), SKV_OK);
+    assert_int_equal(skv_kv_cache_init(&b, &f.layout, NULL), SKV_OK);
+    assert_int_equal(skv_kv_cache_grow(&a, ROWS, NULL), SKV_OK);
+    check_nodes(f.store, &a);
+    assert_int_equal(skv_kv_cache_share(&b, &a, ROWS, NULL), SKV_OK);
+    assert_int_equal(skv_kv_cache_grow(&b, ROWS + 50, NULL), SKV_OK);
+    skv_kv_cache_truncate(&a, 2 * SKV_PAGE_ROWS + 1);
+    assert_int_equal(skv_kv_cache_grow(&a, 2 * ROWS, NULL), SKV_OK);
+    check_nodes(f.store, &a);
+    check_nodes(f.store, &b);
+    /* Where a node has none left, the other one's are taken, to the last. */
+    size_t n = skv_kv_store_free_pages(f.store), n_first = 0;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t page = skv_kv_page_take_on(f.store, 0);
+        if (node_of(f.store, page) == 5) assert_int_equal(n_first++, i);
+    }
+    assert_true(n_first > 0 && n_first < n);
+    assert_int_equal(skv_kv_page_take_on(f.store, 0), SKV_KV_NO_PAGE);
+    skv_kv_cache_release(&a);
+    skv_kv_cache_release(&b);
+    skv_kv_layout_release(&f.layout);
+    skv_kv_store_free(f.store);
+    f.be->free(f.be);
+    skv_pool_free(f.pool);
+}
+
+static size_t n_nodes_here = 1;
+
+void __wrap_skv_nodes_find(const char *root, const skv_processor_set *allowed, skv_nodes *out);
+bool __wrap_skv_thread_bind(pthread_t thread, const skv_processor_set *processors);
+bool __wrap_skv_memory_has_policy(void);
+
+void __wrap_skv_nodes_find(const char *root, const skv_processor_set *allowed, skv_nodes *out)
+{
+    (void)root;
+    (void)allowed;
+    *out = (skv_nodes){.n = n_nodes_here, .number = {5, 7, 8}, .n_processors = {2, 2, 2}};
+}
+
+bool __wrap_skv_thread_bind(pthread_t thread, const skv_processor_set *processors)
+{
+    (void)thread;
+    (void)processors;
+    return true;
+}
+
+bool __wrap_skv_memory_has_policy(void)
+{
+    return false;
+}
+
+static void keep_logits(void *user, size_t i_span, size_t i_token, const float *logits)
+{
+    (void)i_span;
+    (void)i_token;
+    memcpy(user, logits, LOGITS * sizeof *logits);
+}
+
+/* The logits after a prompt that is read in two steps, and after one token more. */
+static void run_engine(size_t n_nodes, float out[3][LOGITS])
+{
+    enum { N = 700 };
+    int32_t ids[N];
+    skv_engine_options options = skv_engine_options_default();
+    skv_engine *engine;
+    skv_sequence *s;
+    skv_error err;
+    n_nodes_here = n_nodes;
+    n_placed = 0;
+    options.threads = 4;
+    options.context = 1024;
+    options.step_tokens = N;
+    if (skv_engine_open_preset("mini", &options, &engine, &err) != SKV_OK) fail_msg("%s", err.text);
+    assert_int_equal(n_placed, n_nodes > 1 ? n_nodes : 0);
+    for (size_t i = 0; i < N; i++) ids[i] = (int32_t)(i * i % LOGITS);
+    assert_int_equal(skv_sequence_create(engine, 0, &s, NULL), SKV_OK);
+    const size_t ends[] = {0, N - 100, N, N + 1};
+    for (size_t i = 0; i < 3; i++) {
+        const size_t n = ends[i + 1] - ends[i];
+        const skv_span span = {s, ids + (i < 2 ? ends[i] : 0), n, SKV_WANT_LAST};
+        assert_int_equal(skv_step(engine, &span, 1, keep_logits, out[i], &err), SKV_OK);
+    }
+    skv_sequence_free(s);
+    skv_engine_close(engine);
+}
+
+/* Where pages lie, and the order of tasks, change no bit: with 3 KV heads on two nodes, in turns,
+ * and on three. */
+static void test_nodes_change_no_bit(void **state)
+{
+    (void)state;
+    static float one[3][LOGITS], more[3][LOGITS];
+    run_engine(1, one);
+    for (size_t n = 2; n <= 3; n++) {
+        run_engine(n, more);
+        assert_memory_equal(one, more, sizeof one);
+    }
+    assert_true(one[0][0] != one[2][0]);
+}
+
 /* In whatever order pages become free, they are taken in the order of memory. */
 static void test_first_free_page(void **state)
 {
@@ -448,6 +617,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_bundles_evict, set_up_mixed, tear_down),
         cmocka_unit_test_setup_teardown(test_evict_partly_shared, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_first_free_page, set_up, tear_down),
+        cmocka_unit_test(test_pages_lie_on_nodes),
+        cmocka_unit_test(test_nodes_change_no_bit),
     };
     return cmocka_run_group_tests_name("kv", tests, NULL, NULL);
 }

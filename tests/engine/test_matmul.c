@@ -1,6 +1,7 @@
 /* The matrix products and the choice of kernels: see check_matmul.c. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 
 #include <cmocka.h>
@@ -10,6 +11,7 @@
 #include "amx_q_model.h"
 #include "backend/cpu/forms.h"
 #include "backend/cpu/verify.h"
+#include "base/pool.h"
 #include "check_matmul.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul.h"
@@ -170,11 +172,17 @@ static void test_wrong_attention_is_refused(void **state)
 
 /* What a call of each form's `tile` takes on the tests' clock, by the rows of X; and the clock. */
 enum { MANY, ONE };
-static uint64_t fake_now, fake_cost[3][2];
+static atomic_ullong fake_now;
+static uint64_t fake_cost[3][2];
+
+/* The longest time between two looks at the clock, of a measurement. */
+static uint64_t last_look, longest_look;
 
 static uint64_t read_fake(void *user)
 {
     (void)user;
+    if (fake_now - last_look > longest_look) longest_look = fake_now - last_look;
+    last_look = fake_now;
     return fake_now;
 }
 
@@ -225,7 +233,7 @@ static void make_fakes(fake_forms *f)
 
 static size_t chosen(const fake_forms *f, const uint64_t cost[3][2])
 {
-    const skv_form_clock clock = {.now = read_fake};
+    const skv_form_clock clock = {.now = read_fake, .end = UINT64_MAX};
     skv_form_times times;
     memcpy(fake_cost, cost, sizeof fake_cost);
     fake_now = 0;
@@ -259,7 +267,7 @@ static void test_fastest_form_is_taken(void **state)
 static void test_timing_ends(void **state)
 {
     (void)state;
-    const skv_form_clock clock = {.now = read_fake};
+    const skv_form_clock clock = {.now = read_fake, .end = UINT64_MAX};
     const uint64_t slow = 15000000;
     skv_form_times times;
     fake_forms f;
@@ -307,7 +315,7 @@ static void tile_q_other(float *c, size_t ldc, const void *block, const void *pa
 static void test_faster_product_of_codes_is_taken(void **state)
 {
     (void)state;
-    const skv_form_clock clock = {.now = read_fake};
+    const skv_form_clock clock = {.now = read_fake, .end = UINT64_MAX};
     skv_matmul usual = skv_matmul_q_ref, other = skv_matmul_q_ref;
     usual.tile = tile_q_usual;
     other.tile = tile_q_other;
@@ -322,15 +330,92 @@ static void test_faster_product_of_codes_is_taken(void **state)
     fake_cost[2][ONE] = 0;
     fake_cost[1][MANY] = 970;
     assert_false(skv_form_q_gains(&usual, &other, &clock));
-    fake_cost[0][MANY] = 100000000; /* the other one is not reached */
-    assert_true(skv_form_q_ratio(&usual, &other, &clock) == 0);
-    assert_false(skv_form_q_gains(&usual, &other, &clock));
+    const skv_form_clock ended = {.now = read_fake, .end = fake_now + 1000};
+    assert_true(skv_form_q_ratio(&usual, &other, &ended) == 0);
+    assert_false(skv_form_q_gains(&usual, &other, &ended));
 #if defined(__x86_64__)
     const skv_matmul model = AMX_MATMUL_Q;
     if (amx_model_has_few()) {
         assert_true(skv_matmul_q_agrees(&model, &skv_matmul_q_avx512vnni));
     }
 #endif
+}
+
+/* Half panels take fake_cost[1][ONE] for each half. */
+static void tile_halves(float *c, size_t ldc, const void *block, const void *panel, size_t m,
+                        size_t K, size_t k0, size_t k1, unsigned mode)
+{
+    (void)c;
+    (void)ldc;
+    (void)block;
+    (void)panel;
+    (void)m;
+    (void)K;
+    (void)k0;
+    (void)k1;
+    fake_now += fake_cost[mode & (SKV_TILE_LEFT | SKV_TILE_RIGHT) ? 1 : 0][ONE];
+}
+
+/* The clock counts the work of all threads together. */
+static void test_halves_are_timed(void **state)
+{
+    (void)state;
+#if !defined(__x86_64__)
+    skip();
+#endif
+    skv_pool *pool;
+    skv_matmul mm = skv_matmul_i8_ref;
+    const skv_form_clock clock = {.now = read_fake, .end = UINT64_MAX};
+    assert_int_equal(skv_pool_create(4, &pool, NULL), SKV_OK);
+    memset(fake_cost, 0, sizeof fake_cost);
+    fake_cost[0][ONE] = 100000;
+    fake_cost[1][ONE] = 30000;
+    mm.tile = tile_halves;
+    mm.halves = false;
+    assert_true(skv_form_halves_ratio(&mm, pool, &clock) == 0);
+    mm.halves = true;
+    assert_true(skv_form_gains(skv_form_halves_ratio(&mm, pool, &clock)));
+    fake_cost[1][ONE] = 60000; /* two of them take longer than the whole */
+    const double ratio = skv_form_halves_ratio(&mm, pool, &clock);
+    assert_true(ratio > 1.19 && ratio < 1.21);
+    assert_false(skv_form_gains(ratio));
+    const skv_form_clock ended = {.now = read_fake, .end = fake_now - 1};
+    assert_true(skv_form_halves_ratio(&mm, pool, &ended) == 0);
+    skv_pool_free(pool);
+}
+
+/* All measurements of an opening engine together take less than 30 ms, however long each takes, if
+ * none takes more than 5. */
+static void test_all_timing_ends(void **state)
+{
+    (void)state;
+    const uint64_t ms = 1000000;
+    size_t n_checked = 0, n_cut = 0;
+    skv_pool *pool;
+    skv_matmul usual = skv_matmul_q_ref, other = skv_matmul_q_ref, halves = skv_matmul_i8_ref;
+    usual.tile = tile_q_usual;
+    other.tile = tile_q_other;
+    halves.tile = tile_halves;
+    halves.halves = true;
+    assert_int_equal(skv_pool_create(2, &pool, NULL), SKV_OK);
+    for (uint64_t cost = 100; cost < ms; cost *= 2) {
+        const skv_form_clock clock = {.now = read_fake, .end = SKV_FORM_ALL_MS * ms};
+        fake_forms f;
+        skv_form_times times;
+        make_fakes(&f);
+        for (size_t j = 0; j < 4; j++) fake_cost[j / 2][j % 2] = cost;
+        fake_cost[2][ONE] = 0;
+        fake_now = last_look = longest_look = 0;
+        skv_forms_time(f.forms, 3, &clock, &times);
+        (void)skv_form_q_ratio(&usual, &other, &clock);
+        (void)skv_form_halves_ratio(&halves, pool, &clock);
+        if (longest_look > 5 * ms) break;
+        assert_true(fake_now < 30 * ms);
+        n_checked++;
+        n_cut += fake_now > SKV_FORM_LIMIT_MS * ms;
+    }
+    assert_true(n_checked > 3 && n_cut > 0);
+    skv_pool_free(pool);
 }
 
 static void test_form_names(void **state)
@@ -382,6 +467,8 @@ int main(void)
         cmocka_unit_test(test_timing_ends),
         cmocka_unit_test(test_forms_of_one_name_agree),
         cmocka_unit_test(test_faster_product_of_codes_is_taken),
+        cmocka_unit_test(test_halves_are_timed),
+        cmocka_unit_test(test_all_timing_ends),
         cmocka_unit_test(test_form_names),
         cmocka_unit_test(test_wrong_attention_is_refused),
         cmocka_unit_test(test_cpu_name),

@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "backend/cpu/forms.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/size.h"
@@ -31,9 +32,8 @@ enum {
     CONTEXT = 1024,   /* tokens in front of the decoded ones */
     SEQUENCES_MAX = 64,
     NODES = 2,
-    KV_HEADS = 8,        /* of a layer of both models */
-    PAGES_MAX = 1 << 20, /* a power of two: places of a hash table */
-    TASKS_MAX = 1 << 14
+    FIRST_NODE = 4,     /* the system's number of the first; the second has the next one */
+    PAGES_MAX = 1 << 20 /* a power of two: places of a hash table */
 };
 
 /* What a run of the pool is for, by the kernel that has most of its work. */
@@ -58,18 +58,20 @@ static struct {
     skv_cpu_level level;
     double done[N_PURPOSES]; /* since the last look */
     totals totals;
-    size_t i_thread; /* that runs now */
-    bool by_node;    /* a head's pages and tasks are one node's; else pages are the first
-                      * writer's, and tasks anyone's */
-    bool looks;      /* for a task's node alone */
-    size_t n_stored, task_node;
+    size_t i_thread;          /* that runs now */
+    size_t n_nodes;           /* that the engine finds; else pages are the first writer's */
     size_t n_reads, n_remote; /* pages */
+    size_t n_placed;          /* ranges, of: */
+    struct {
+        uintptr_t first, end;
+        unsigned node;
+    } placed[NODES];
 } sim;
 
 /* Pages that were written, by address. */
 static struct {
     const void *page;
-    uint8_t head, first_node;
+    uint8_t first_node;
 } written[PAGES_MAX];
 
 static size_t node_of_thread(size_t i_thread)
@@ -87,16 +89,18 @@ static size_t place_of(const void *page)
 
 static size_t node_of_page(const void *page)
 {
-    const size_t i = place_of(page);
-    return sim.by_node ? (size_t)written[i].head * NODES / KV_HEADS : written[i].first_node;
+    for (size_t i = 0; i < sim.n_placed; i++) {
+        const bool within =
+            sim.placed[i].first <= (uintptr_t)page && (uintptr_t)page < sim.placed[i].end;
+        if (within) return sim.placed[i].node - FIRST_NODE;
+    }
+    return written[place_of(page)].first_node;
 }
 
 /* Rows [row0, row1) of a head's cache are read. */
 static void read_pages(const skv_attention *a, size_t row0, size_t row1)
 {
-    if (row0 == row1) return;
-    sim.task_node = node_of_page(a->pages[row0 / SKV_PAGE_ROWS]);
-    for (size_t p = row0 / SKV_PAGE_ROWS; !sim.looks && p * SKV_PAGE_ROWS < row1; p++) {
+    for (size_t p = row0 / SKV_PAGE_ROWS; p * SKV_PAGE_ROWS < row1; p++) {
         sim.n_reads++;
         sim.n_remote += node_of_page(a->pages[p]) != node_of_thread(sim.i_thread);
     }
@@ -214,10 +218,8 @@ static void count_store(void *page, skv_kv_type type, size_t row, const float *k
     (void)v;
     if (!written[i].page) {
         written[i].page = page;
-        written[i].head = (uint8_t)(sim.n_stored % KV_HEADS); /* a row's heads in their order */
         written[i].first_node = (uint8_t)node_of_thread(sim.i_thread);
     }
-    sim.n_stored++;
     count(ROWS, (double)head_dim / 2.0);
 }
 
@@ -277,6 +279,47 @@ size_t __wrap_skv_memory_available(void)
     return (size_t)1 << 42; /* what nobody writes takes none */
 }
 
+void __wrap_skv_nodes_find(const char *root, const skv_processor_set *allowed, skv_nodes *out);
+bool __wrap_skv_pages_place(void *at, size_t n_bytes, unsigned node);
+bool __wrap_skv_memory_has_policy(void);
+double __wrap_skv_form_halves_ratio(const skv_matmul *mm, skv_pool *pool,
+                                    const skv_form_clock *clock);
+
+/* Two nodes of as many processors. */
+void __wrap_skv_nodes_find(const char *root, const skv_processor_set *allowed, skv_nodes *out)
+{
+    (void)root;
+    (void)allowed;
+    *out = (skv_nodes){.n = sim.n_nodes,
+                       .number = {FIRST_NODE, FIRST_NODE + 1},
+                       .n_processors = {THREADS_MAX / 2, THREADS_MAX / 2}};
+}
+
+bool __wrap_skv_pages_place(void *at, size_t n_bytes, unsigned node)
+{
+    if (n_bytes == 0) return true;
+    assert_true(sim.n_placed < NODES);
+    sim.placed[sim.n_placed].first = (uintptr_t)at;
+    sim.placed[sim.n_placed].end = (uintptr_t)at + n_bytes;
+    sim.placed[sim.n_placed++].node = node;
+    return true;
+}
+
+bool __wrap_skv_memory_has_policy(void)
+{
+    return false;
+}
+
+/* Halves are taken. */
+double __wrap_skv_form_halves_ratio(const skv_matmul *mm, skv_pool *pool,
+                                    const skv_form_clock *clock)
+{
+    (void)mm;
+    (void)pool;
+    (void)clock;
+    return 0.5;
+}
+
 /* ---- the pool: threads claim from lists as those of pool.c do, the one with least work first */
 
 size_t __wrap_skv_pool_threads(const skv_pool *pool);
@@ -287,18 +330,22 @@ size_t __wrap_skv_pool_threads(const skv_pool *pool)
     return sim.n_threads;
 }
 
+/* Tasks of each group of threads: one for each node, or one in all. */
 typedef struct lists {
-    size_t n;
-    size_t next[THREADS_MAX], end[THREADS_MAX], step;
+    size_t n_groups, n, step; /* n lists of each */
+    size_t next[THREADS_MAX + NODES], end[THREADS_MAX + NODES];
 } lists;
 
-static lists deal(size_t n_tasks, bool in_stretches)
+static lists deal(const size_t *first, size_t n_groups, bool in_stretches)
 {
-    lists l = {.n = in_stretches ? sim.n_threads : skv_ceil_div(sim.n_threads, LIST_THREADS)};
+    const size_t n_near = skv_ceil_div(sim.n_threads, n_groups);
+    lists l = {.n_groups = n_groups,
+               .n = in_stretches ? sim.n_threads : skv_ceil_div(n_near, LIST_THREADS)};
     l.step = in_stretches ? 1 : l.n;
-    for (size_t i = 0; i < l.n; i++) {
-        l.next[i] = in_stretches ? n_tasks * i / l.n : i;
-        l.end[i] = in_stretches ? n_tasks * (i + 1) / l.n : n_tasks;
+    for (size_t i = 0; i < l.n * n_groups; i++) {
+        const size_t at = first[i / l.n], n = first[i / l.n + 1] - at, j = i % l.n;
+        l.next[i] = at + (in_stretches ? n * j / l.n : j);
+        l.end[i] = at + (in_stretches ? n * (j + 1) / l.n : n);
     }
     return l;
 }
@@ -306,48 +353,14 @@ static lists deal(size_t n_tasks, bool in_stretches)
 /* The next task of a thread; false: there is none. */
 static bool claim(lists *l, size_t i_thread, size_t *i_task)
 {
-    const size_t own = i_thread * l->n / skv_max_size(1, sim.n_threads);
-    for (size_t k = 0; k < l->n; k++) {
-        const size_t i = (own + k) % l->n;
+    const size_t n_threads = skv_max_size(1, sim.n_threads);
+    const size_t group = l->n_groups > 1 ? node_of_thread(i_thread) : 0;
+    const size_t own = l->n_groups > 1 ? i_thread % l->n : i_thread * l->n / n_threads;
+    for (size_t k = 0; k < l->n * l->n_groups; k++) {
+        const size_t i = (group + k / l->n) % l->n_groups * l->n + (own + k) % l->n;
         if (l->next[i] >= l->end[i]) continue;
         *i_task = l->next[i];
         l->next[i] += l->step;
-        return true;
-    }
-    return false;
-}
-
-/* Tasks in the order of the nodes whose pages they read, each node's in their own order. */
-typedef struct node_queues {
-    size_t task[NODES][TASKS_MAX], n[NODES], next[NODES];
-} node_queues;
-
-/* Finds each task's node by running it without counting; false: the tasks read no pages. */
-static bool find_nodes(node_queues *q, size_t n_tasks, skv_task_fn *fn, void *arg)
-{
-    const totals kept = sim.totals;
-    memset(q->n, 0, sizeof q->n);
-    memset(q->next, 0, sizeof q->next);
-    sim.looks = true;
-    for (size_t i = 0; i < n_tasks; i++) {
-        sim.task_node = NODES;
-        fn(arg, i, 0);
-        if (sim.task_node == NODES) break;
-        q->task[sim.task_node][q->n[sim.task_node]++] = i;
-    }
-    sim.looks = false;
-    sim.totals = kept;
-    memset(sim.done, 0, sizeof sim.done);
-    return q->n[0] + q->n[1] == n_tasks;
-}
-
-/* A task of the thread's node, else of the other one. */
-static bool claim_by_node(node_queues *q, size_t i_thread, size_t *i_task)
-{
-    for (size_t k = 0; k < NODES; k++) {
-        const size_t node = (node_of_thread(i_thread) + k) % NODES;
-        if (q->next[node] == q->n[node]) continue;
-        *i_task = q->task[node][q->next[node]++];
         return true;
     }
     return false;
@@ -390,21 +403,17 @@ static void add_run(const double *clocks, const double *work)
     if (all > 1e5) t->n_idle += idle;
 }
 
-static void simulate(size_t n_tasks, skv_task_fn *fn, void *arg, bool in_stretches)
+static void simulate(lists l, skv_task_fn *fn, void *arg)
 {
     double clocks[THREADS_MAX] = {0}, work[N_PURPOSES] = {0};
     bool done[THREADS_MAX] = {false};
-    lists l = deal(n_tasks, in_stretches);
-    static node_queues queues;
-    const bool by_node = sim.by_node && !in_stretches && n_tasks <= TASKS_MAX &&
-                         find_nodes(&queues, n_tasks, fn, arg);
     for (size_t left = sim.n_threads; left > 0;) {
         size_t i_thread = THREADS_MAX, i_task = 0;
         for (size_t i = 0; i < sim.n_threads; i++) {
             if (done[i] || (i_thread < THREADS_MAX && clocks[i_thread] <= clocks[i])) continue;
             i_thread = i;
         }
-        if (!(by_node ? claim_by_node(&queues, i_thread, &i_task) : claim(&l, i_thread, &i_task))) {
+        if (!claim(&l, i_thread, &i_task)) {
             done[i_thread] = true;
             left--;
             continue;
@@ -417,12 +426,13 @@ static void simulate(size_t n_tasks, skv_task_fn *fn, void *arg, bool in_stretch
     add_run(clocks, work);
 }
 
-static void run(size_t n_tasks, skv_task_fn *fn, void *arg, bool in_stretches)
+static void run(const size_t *first, size_t n_groups, skv_task_fn *fn, void *arg, bool in_stretches)
 {
+    const size_t n_tasks = first[n_groups];
     if (sim.skipping) return;
     take_serial();
     if (n_tasks > 1) {
-        simulate(n_tasks, fn, arg, in_stretches);
+        simulate(deal(first, n_groups, in_stretches), fn, arg);
         return;
     }
     if (n_tasks == 1) fn(arg, 0, 0);
@@ -431,17 +441,23 @@ static void run(size_t n_tasks, skv_task_fn *fn, void *arg, bool in_stretches)
 
 void __wrap_skv_pool_run(skv_pool *pool, size_t n_tasks, skv_task_fn *fn, void *arg);
 void __wrap_skv_pool_run_stretches(skv_pool *pool, size_t n_tasks, skv_task_fn *fn, void *arg);
+void __wrap_skv_pool_run_nodes(skv_pool *pool, const size_t *first, skv_task_fn *fn, void *arg);
 
 void __wrap_skv_pool_run(skv_pool *pool, size_t n_tasks, skv_task_fn *fn, void *arg)
 {
     (void)pool;
-    run(n_tasks, fn, arg, false);
+    run((const size_t[]){0, n_tasks}, 1, fn, arg, false);
 }
 
 void __wrap_skv_pool_run_stretches(skv_pool *pool, size_t n_tasks, skv_task_fn *fn, void *arg)
 {
     (void)pool;
-    run(n_tasks, fn, arg, true);
+    run((const size_t[]){0, n_tasks}, 1, fn, arg, true);
+}
+
+void __wrap_skv_pool_run_nodes(skv_pool *pool, const size_t *first, skv_task_fn *fn, void *arg)
+{
+    run(first, skv_pool_nodes(pool)->n, fn, arg, false);
 }
 
 /* ---- steps */
@@ -460,6 +476,8 @@ static skv_engine *open_engine(const char *preset, skv_cpu_level level, size_t n
     sim.n_threads = n_threads;
     sim.level = level;
     sim.skipping = true;
+    sim.n_nodes = skv_max_size(1, sim.n_nodes);
+    sim.n_placed = 0;
     options.threads = 1; /* of the pool that is not used */
     options.weights = SKV_WEIGHTS_INT8;
     options.step_tokens = 2048;
@@ -583,6 +601,7 @@ static void check_model(const char *preset, skv_cpu_level level, size_t n_thread
         const totals t = prompt(engine, lengths[i]);
         check(&t, 1.1);
         assert_true(serial_share(&t) < 1e-4);
+        assert_true(speedup(&t) >= 13.0 / 16 * (double)n_threads);
     }
     for (size_t i = 0; i < 3; i++) {
         const totals t = decoding(engine, batches[i]);
@@ -592,9 +611,10 @@ static void check_model(const char *preset, skv_cpu_level level, size_t n_thread
     skv_engine_close(engine);
 }
 
-/* A step behind a prompt of CONTEXT tokens and, of decoding, half as many answered ones, whose
- * pages were written in the simulation, too. */
-static void tell_nodes(skv_engine *engine, const char *what, size_t n_sequences, size_t n_tokens)
+/* Pages read from the other node, of all, by a step behind a prompt of CONTEXT tokens and n_steps
+ * answered ones, whose pages were written in the simulation, too. */
+static double remote_share(skv_engine *engine, size_t n_sequences, size_t n_tokens, size_t n_steps,
+                           totals *t)
 {
     static const int32_t ids[CONTEXT];
     skv_sequence *s[SEQUENCES_MAX];
@@ -605,28 +625,34 @@ static void tell_nodes(skv_engine *engine, const char *what, size_t n_sequences,
         (void)step(engine, &(skv_span){s[i], ids, CONTEXT, SKV_WANT_NONE}, 1);
         spans[i] = (skv_span){s[i], ids, n_tokens, SKV_WANT_LAST};
     }
-    for (size_t i = 0; n_tokens == 1 && i < CONTEXT / 2; i++) {
-        (void)step(engine, spans, n_sequences);
-    }
+    for (size_t i = 0; i < n_steps; i++) (void)step(engine, spans, n_sequences);
     sim.n_reads = sim.n_remote = 0;
-    const totals t = step(engine, spans, n_sequences);
-    printf("| %s | %s | %zu | %.1f %% | %.2f |\n", what, sim.by_node ? "by node" : "now",
-           sim.n_reads, 100.0 * (double)sim.n_remote / (double)sim.n_reads, uneven(&t, ATTENTION));
+    *t = step(engine, spans, n_sequences);
     for (size_t i = 0; i < n_sequences; i++) skv_sequence_free(s[i]);
+    return (double)sim.n_remote / (double)sim.n_reads;
+}
+
+static void tell_nodes(skv_engine *engine, const char *what, size_t n_sequences, size_t n_tokens)
+{
+    totals t;
+    const double remote =
+        remote_share(engine, n_sequences, n_tokens, n_tokens == 1 ? CONTEXT / 2 : 0, &t);
+    printf("| %s | %s | %zu | %.1f %% | %.2f |\n", what,
+           sim.n_nodes > 1 ? "by node" : "as first written", sim.n_reads, 100 * remote,
+           uneven(&t, ATTENTION));
 }
 
 /* 64 threads on two nodes. */
 static void write_nodes(void)
 {
-    skv_engine *engine = open_engine("llama-3.2-1b", SKV_CPU_LEVEL_AVX512, 64);
     printf("| step | tasks and pages | pages read | from the other node | attention |\n");
-    for (size_t i = 0; i < 2; i++) {
-        sim.by_node = i > 0;
+    for (sim.n_nodes = 1; sim.n_nodes <= NODES; sim.n_nodes++) {
+        skv_engine *engine = open_engine("llama-3.2-1b", SKV_CPU_LEVEL_AVX512, 64);
         tell_nodes(engine, "512 tokens behind 1024", 1, 512);
         tell_nodes(engine, "decoding 1 behind 1536", 1, 1);
         tell_nodes(engine, "decoding 8 behind 1536", 8, 1);
+        skv_engine_close(engine);
     }
-    skv_engine_close(engine);
 }
 
 /* The shapes are those of levels for x86-64. */
@@ -635,6 +661,27 @@ static void need_levels(void)
 #if !defined(__x86_64__)
     skip();
 #endif
+}
+
+/* With two nodes each has half of the pages, and threads read those of their own. */
+static void test_two_nodes(void **state)
+{
+    (void)state;
+    need_levels();
+    totals t;
+    sim.n_nodes = NODES;
+    skv_engine *engine = open_engine("llama-3.2-1b", SKV_CPU_LEVEL_AVX512, 64);
+    assert_int_equal(sim.n_placed, NODES);
+    assert_int_equal(sim.placed[0].node, FIRST_NODE);
+    assert_int_equal(sim.placed[1].node, FIRST_NODE + 1);
+    assert_true(sim.placed[0].end == sim.placed[1].first);
+    assert_true(remote_share(engine, 1, 512, 0, &t) < 0.05);
+    assert_true(uneven(&t, ATTENTION) <= 1.15);
+    assert_true(remote_share(engine, 1, 1, 4, &t) < 0.16);
+    assert_true(remote_share(engine, 8, 1, 4, &t) < 0.01);
+    assert_true(uneven(&t, ATTENTION) <= 1.05);
+    skv_engine_close(engine);
+    sim.n_nodes = 1;
 }
 
 static void test_16_threads(void **state)
@@ -663,6 +710,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_16_threads),
         cmocka_unit_test(test_64_threads),
+        cmocka_unit_test(test_two_nodes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

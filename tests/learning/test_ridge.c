@@ -275,7 +275,7 @@ static void test_refusals(void **state)
     o.seq = 1 << 24;
     expect_refusal(MODELS "llama-mha", &o, "rows of 16777216 tokens");
     o = ridge_options(2, 2, &data[2]);
-    expect_refusal(MODELS "llama-mha", &o, "brings no tokenizer");
+    expect_refusal(MODELS "llama-mha", &o, "has no tokenizer");
     o = ridge_options(2, 2, &data[0]);
     o.cpu = "abacus";
     expect_refusal(MODELS "llama-mha", &o, "abacus");

@@ -797,6 +797,11 @@ class BenchTest(CliTest):
             self.assertGreater(line["decode_tok_s"], 0)
             self.assertLess(line["prefill_gflops"], line["model_gflops"])
 
+    def test_context_beyond_the_lengths(self):
+        line = self.json_of("bench", PLAIN, "--prompt", 20, "--gen", 2, "--repeat", 1, "--batch", 2, "--ctx", 128,
+                            "--json")
+        self.assertEqual((line["batch"], line["prompt"]), (2, 20))
+
     def test_one_token(self):
         line = self.json_of("bench", PLAIN, "--prompt", 8, "--gen", 1, "--repeat", 1, "--json")
         self.assertIsNone(line["decode_tok_s"])

@@ -134,7 +134,7 @@ class TrainingTest(unittest.TestCase):
             process.send_signal(signal.SIGINT)
             said = process.stderr.read().splitlines()
         self.assertEqual(process.returncode, 1)
-        self.assertEqual(said[-1], "swiftkv: interrupted: the same command goes on with the text")
+        self.assertEqual(said[-1], "swiftkv: interrupted: run the same command to continue the text")
 
     def test_nothing_to_repair(self):
         """With one layer of its own input alone, a form computes what its teacher does: no text and no steps for it."""
@@ -256,7 +256,7 @@ stages:
     def test_data(self):
         cases = (
             ("none.json", None, "none.json: cannot open: No such file"),
-            ("notes.txt", "abc", "notes.txt: the model brings no tokenizer"),
+            ("notes.txt", "abc", "notes.txt: this model has no tokenizer"),
             ("far.json", "[1, 2, 99999]", "far.json: token 2 is 99999, the vocabulary has"),
             ("no.json", "[1, 2", "no.json:"),
             ("odd.u16", "abc", "odd.u16: 3 bytes, not a multiple of 2"),
@@ -266,7 +266,7 @@ stages:
             self.fails(1, self.words(data=path), *parts)
         (self.folder / "a.json").mkdir()
         self.fails(1, self.words(data=self.folder / "a.json"), "a.json: not a regular file")
-        self.fails(1, self.words(data="generate:lines"), "generated documents: the model brings no tokenizer")
+        self.fails(1, self.words(data="generate:lines"), "generated documents: this model has no tokenizer")
         self.assertFalse(self.out.exists())
 
     def test_recipes(self):

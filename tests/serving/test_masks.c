@@ -234,7 +234,6 @@ static void test_shrinking_gives_memory_back(void **state)
     (void)state;
     assert_int_equal(skv_account_create((size_t)64 * MIB, &account, NULL), SKV_OK);
     assert_int_equal(skv_matcher_create(g, table, account, &m, NULL), SKV_OK);
-    skv_matcher_keep_past(m, 1);
     for (size_t i = 0; i < 40; i++) {
         assert_int_equal(skv_matcher_mask(m, before, N_TOKENS, NULL), SKV_OK);
         assert_int_equal(skv_matcher_accept(m, i % 3 ? 'a' : 'b', NULL, NULL, NULL), SKV_OK);

@@ -247,7 +247,7 @@ class CompletionTest(ServerTest):
 
     def test_text_needs_a_tokenizer(self):
         self.refuses(400, "/v1/completions", {"prompt": "x"}, "tokenizer")
-        self.refuses(400, "/v1/chat/completions", {"messages": [{"role": "user"}]}, "brings no tokenizer")
+        self.refuses(400, "/v1/chat/completions", {"messages": [{"role": "user"}]}, "has no tokenizer")
         self.refuses(400, "/tokenize", {"prompt": "x"}, "tokenizer")
 
     def test_metrics(self):

@@ -1,7 +1,6 @@
 /* Reading rows of coded matrices: see coded.h. coded_join.c makes them. */
 #include "format/coded.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 

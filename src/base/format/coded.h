@@ -54,7 +54,7 @@ SKV_MUST_CHECK skv_status skv_coded_join(skv_tensor *codes, const skv_coded_part
 SKV_MUST_CHECK skv_status skv_coded_settle(skv_tensor *t, const skv_quant_config *config,
                                            skv_error *err);
 
-/** Whether the codes have 4 bits, else 8. */
+/** True for codes of 4 bits, false for 8. */
 static inline bool skv_coded_has_nibbles(const skv_tensor_coded *c)
 {
     return c->layout >= SKV_CODES_PACKED;

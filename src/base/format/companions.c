@@ -1,7 +1,6 @@
 /* The files beside a model's weights: see companions.h. */
 #include "format/companions.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"

@@ -56,7 +56,7 @@ typedef struct skv_rope {
     double factor;
     double low_freq_factor, high_freq_factor; /* llama3 */
     size_t original_context;                  /* llama3, longrope, yarn; with position_growth */
-    double attention_factor;                  /* longrope, yarn: cos and sin are multiplied by it */
+    double attention_factor;                  /* longrope, yarn: factor of cos and sin */
     double beta_fast, beta_slow;              /* yarn: the ramp's ends, turns in original_context */
     bool ramp_exact;                          /* yarn: its ends are not rounded to whole dims */
     bool within_context; /* "dynamic": beyond the model's context, angles would change with it */
@@ -125,7 +125,7 @@ typedef struct skv_layer_shape {
     size_t i_rope;     /* 0 or 1: which skv_rope */
     size_t head_dim;   /* Dh of this layer; 0: the configuration's */
     bool k_is_v;       /* no projection of its own makes V: it is K before norm and rotation */
-    size_t i_rope_q;   /* queries turn by ropes[i_rope + i_rope_q]: 0 but for Ministral 3 */
+    size_t i_rope_q;   /* queries use ropes[i_rope + i_rope_q]; 0 except in Ministral 3 */
 } skv_layer_shape;
 
 typedef struct skv_config {

@@ -1,9 +1,7 @@
 /* The checks that every source of a configuration ends with: see config.h. */
 #include <math.h>
-#include <string.h>
 
 #include "base/mem.h"
-#include "base/size.h"
 #include "format/config_build.h"
 
 /* Far beyond any published model, and small enough that products of two never overflow. */

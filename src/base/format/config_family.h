@@ -51,12 +51,12 @@ typedef struct skv_family {
     bool olmo;               /* norms only after the blocks, and over whole q and k */
     bool glm;                /* norms before and after the blocks */
     bool multipliers;        /* Granite */
-    double partial;          /* of a head's dims that turn, 0: 1 */
+    double partial;          /* share of a head's dimensions that rotate; 0: all */
     size_t attention_period; /* every n-th layer has attention, the others the gated delta rule; 0:
                               * all have it */
-    bool short_convs;        /* LFM2: the other layers have a short convolution alone */
+    bool short_convs;        /* LFM2: the other layers are short convolutions */
     skv_moe_defaults moe;
-    /* Reads what else a file of the family says; NULL: nothing. */
+    /* Reads the family's own keys; NULL: it has none. */
     void (*more)(skv_json_reader *r, skv_config *c);
 } skv_family;
 

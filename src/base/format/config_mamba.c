@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/size.h"
 #include "format/config_build.h"
 
 /* The keys of a family's config.json. */
@@ -243,7 +242,8 @@ static double multiplier_of(skv_json_reader *r, const json_t *value, const char 
 {
     const double times = value ? skv_json_double_of(r, value, key) : 1.0;
     if (times == 0.0 && r->status == SKV_OK) {
-        r->status = skv_fail(r->err, SKV_RANGE, "%s: %s: 0, expected another number", r->name, key);
+        r->status =
+            skv_fail(r->err, SKV_RANGE, "%s: %s: 0, expected a number other than 0", r->name, key);
     }
     return times;
 }

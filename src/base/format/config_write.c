@@ -439,7 +439,8 @@ static skv_status refuse_unwritable(const skv_config *c, const char *base, skv_e
                 "config.json: model_type %s", base);
     const bool one_theta = c->ropes[1].theta == c->ropes[0].theta;
     SKV_REQUIRE(strcmp(base, "olmo3") != 0 || (one_theta && c->ropes[1].scaling == SKV_ROPE_PLAIN),
-                err, SKV_UNSUPPORTED, "config.json: olmo3 cannot say the ropes of its layers");
+                err, SKV_UNSUPPORTED,
+                "config.json: olmo3 cannot describe the rotary embeddings of its layers");
     SKV_REQUIRE(openelm ? c->n_layers != 2 : uniform, err, SKV_UNSUPPORTED,
                 "config.json: %s cannot say these shapes of its layers", base);
     bool bias_fits = c->qkv_bias == c->o_bias;

@@ -447,7 +447,7 @@ static void read_scaling(reader *r, skv_config *c, skv_rope *rope)
     }
 }
 
-/* Ministral 3. Its mscale, which files leave out, is 1, as its mscale_all_dim in published ones. */
+/* Ministral 3. Files omit its mscale, which is 1, as is mscale_all_dim in the published ones. */
 static void read_growth(reader *r, skv_config *c)
 {
     const double all = get_double(r, "rope.scaling.yarn_log_multiplier", 0.0);

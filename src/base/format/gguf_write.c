@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/float16.h"
 #include "base/mem.h"
 #include "base/size.h"
 
@@ -33,13 +34,6 @@ static void put_text(skv_buf *out, const char *text, size_t n)
     (void)skv_buf_append(out, text, n);
 }
 
-static uint32_t bits_of(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
 /* ---- metadata ---- */
 
 static void begin_entry(skv_gguf_out *out, const char *key, skv_gguf_type type)
@@ -59,7 +53,7 @@ void skv_gguf_put_u32(skv_gguf_out *out, const char *key, size_t value)
 void skv_gguf_put_f32(skv_gguf_out *out, const char *key, double value)
 {
     begin_entry(out, key, SKV_GGUF_F32);
-    put_number(&out->entries, bits_of((float)value), 4);
+    put_number(&out->entries, skv_bits_of_float((float)value), 4);
 }
 
 void skv_gguf_put_bool(skv_gguf_out *out, const char *key, bool value)
@@ -93,7 +87,7 @@ void skv_gguf_put_element_i32(skv_gguf_out *out, int32_t value)
 
 void skv_gguf_put_element_f32(skv_gguf_out *out, float value)
 {
-    put_number(&out->entries, bits_of(value), 4);
+    put_number(&out->entries, skv_bits_of_float(value), 4);
 }
 
 void skv_gguf_put_element_bool(skv_gguf_out *out, bool value)

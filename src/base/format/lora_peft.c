@@ -3,7 +3,6 @@
  * "base_model.model.NAME.lora_A.weight" [r, K] and "....lora_B.weight" [N, r].
  */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"

@@ -590,14 +590,8 @@ static skv_status open_index(const char *folder, const char *path, skv_safetenso
 
 bool skv_safetensors_are_in(const char *folder)
 {
-    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
-    bool found = false;
-    for (size_t i = 0; i < sizeof names / sizeof *names && !found; i++) {
-        char *path = skv_path_join(folder, names[i]);
-        found = path && skv_file_exists(path);
-        skv_free(path);
-    }
-    return found;
+    return skv_folder_has(folder, "model.safetensors") ||
+           skv_folder_has(folder, "model.safetensors.index.json");
 }
 
 skv_status skv_safetensors_open_folder(const char *folder, skv_safetensors **out, skv_error *err)

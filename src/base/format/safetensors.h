@@ -36,7 +36,7 @@ void skv_safetensors_close(skv_safetensors *s);
 size_t skv_safetensors_count(const skv_safetensors *s);
 const skv_tensor *skv_safetensors_at(const skv_safetensors *s, size_t i);
 const skv_tensor *skv_safetensors_find(const skv_safetensors *s, const char *name);
-/** Why a tensor of this name is in the file and not in the list ("element type I64"), or NULL. */
+/** Returns why a tensor in the file is not in the list ("element type I64"), or NULL. */
 const char *skv_safetensors_unusable(const skv_safetensors *s, const char *name);
 
 /*

@@ -5,7 +5,6 @@
 #include "format/source.h"
 
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"

@@ -4,7 +4,6 @@
  */
 #include <stdio.h>
 
-#include "base/size.h"
 #include "format/source_impl.h"
 
 /* A fused tensor with one row for each row of each expert, [E * rows, columns]. */

@@ -35,7 +35,7 @@ typedef enum skv_name_action {
      * of an expert; each expert's slice becomes mlp.experts.{e}.TO. */
     SKV_NAME_EXPERTS,
     SKV_NAME_EXPERTS_GATE_UP, /* an expert's rows are [gate | up] */
-    SKV_NAME_EXPERTS_PAIRS,   /* its rows are gate and up by turns */
+    SKV_NAME_EXPERTS_PAIRS,   /* its rows alternate: gate, up, gate, up */
     /* Tensors of layers that keep a state, and of attention with a gate: source_mixers.c. `to` is
      * "weight" or "bias". */
     SKV_NAME_GATED,      /* head after head: rows of q, then of its gate */
@@ -78,12 +78,12 @@ SKV_MUST_CHECK skv_status skv_source_add_experts(skv_source *source, const skv_n
 SKV_MUST_CHECK skv_status skv_source_add_mixer(skv_source *source, size_t i_layer,
                                                const skv_name_rule *rule, const skv_tensor *tensor,
                                                skv_error *err);
-/** Fused rows of a matrix, or of a bias (n_columns is 0), have this shape. */
+/** Checks the shape of fused rows of a matrix, or of a bias (n_columns is 0). */
 SKV_MUST_CHECK skv_status skv_source_check_fused(const skv_source *source, const skv_tensor *t,
                                                  size_t n_rows, size_t n_columns, skv_error *err);
 
-/** The scheme of a folder with this configuration; `renamed`: its tensors have our names already.
- */
+/** Returns the names of tensors in a folder with this configuration. `renamed`: they have been
+ * replaced by ours already. */
 const skv_name_scheme *skv_folder_scheme(const skv_config *c, bool renamed);
 /** Whether models of its architecture may have parts that read images or sound. */
 bool skv_config_has_images(const skv_config *c);

@@ -155,7 +155,7 @@ static skv_status refuse_missing(const checker *k, const char *name)
                     k->config->n_layers);
 }
 
-/* Checks one tensor, of layer i where it belongs to one; a vector has columns NONE. */
+/* Checks one tensor; i is its layer, if it belongs to one. A vector has NONE columns. */
 static skv_status check(const checker *k, const char *name, size_t i, dim rows, dim columns)
 {
     const skv_tensor *t = skv_source_find(k->source, name);

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/float16.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "format/coded.h"

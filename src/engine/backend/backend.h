@@ -583,7 +583,6 @@ typedef struct skv_backend_shape {
     size_t least_head_dim; /* the narrowest of any layer; 0: limits->head_dim */
     skv_weight_type weights;
     skv_kv_type kv;
-    bool drops; /* heads lose rows, after prompts have voted or without */
     bool adapters;
     bool states; /* layers of linear attention */
 } skv_backend_shape;
@@ -591,11 +590,11 @@ typedef struct skv_backend_shape {
 struct skv_backend {
     const char *name;  /* of the device: "cpu" */
     const char *level; /* of its kernels: "avx512" */
-    const char *form;  /* of their products: "amx-paired"; NULL: they have but one */
+    const char *form;  /* of their products, each choice: "amx-few, amx-q"; NULL: there is none */
     unsigned promises; /* SKV_PROMISE_* */
-    /* Tables of embeddings lie here, and `embed` reads them. Else the host writes rows by `map`,
-     * and the functions of skv_embedding are NULL: where memory is the host's, a table would only
-     * be a copy of the file's pages. */
+    size_t n_nodes;    /* memory nodes that pages are divided among (skv_node_pages); 0: one */
+    /* Tables of embeddings lie here, and `embed` reads them. Else the host writes rows by `map` (a
+     * table would be a copy of the file's pages), and the functions of skv_embedding are NULL. */
     bool keeps_embeddings;
     void (*free)(skv_backend *be);
 

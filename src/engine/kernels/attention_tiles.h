@@ -104,12 +104,12 @@ typedef struct skv_attention_tiles {
     void (*product)(const skv_tile_product *p);
     /* Multiplies the sums by shrink itself; true when any shrink is not 1. */
     bool (*softmax)(const skv_tile_softmax *t);
-    /* Once for each packed row of a single token's q, if the level has it: makes whole numbers of
-     * it where few_scores takes those for pages of the type, and returns the step between them. */
+    /* Called once for each packed row of a single token's q, if not NULL. Converts it to whole
+     * numbers if few_scores takes those for pages of the type, and returns their step. */
     float (*few_q)(void *q, size_t n, skv_kv_type type);
     /* For single tokens, straight from the page: S = Q K^T, and O += P V. A row's bits do not
-     * depend on those beside it. NULL: by way of panels, as all else. They add up in another order
-     * than panels do, so they are not used where skv_attention.invariant is set. */
+     * depend on those beside it. NULL: use panels. Their order of addition differs from that of
+     * panels, so they are not used if skv_attention.invariant is set. */
     void (*few_scores)(const skv_tile_few *f, const skv_tile_page *page);
     void (*few_values)(const skv_tile_few *f, const skv_tile_page *page);
 } skv_attention_tiles;

@@ -7,9 +7,9 @@
  * scale with the least squared error over the group is kept, the first of equals.
  *
  * A model must not depend on the processor that opened it, so all implementations choose the same
- * scales. That takes two rules, because errors are sums of floats. The files are compiled without
- * fused multiply-adds. And element k is added to sum k % 8, after which sums 2j and 2j + 1 are
- * added until one is left.
+ * scales. Errors are sums of floats, so this takes two rules: the files are compiled without fused
+ * multiply-adds, and element k is added to sum k % 8, after which sums 2j and 2j + 1 are added
+ * until one is left.
  */
 #ifndef SKV_KERNELS_ROUND_INT4_H
 #define SKV_KERNELS_ROUND_INT4_H

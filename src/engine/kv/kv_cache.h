@@ -34,6 +34,7 @@ typedef struct skv_kv_slot {
 typedef struct skv_kv_track {
     size_t head_dim;
     bool windowed;
+    size_t i_head, n_heads; /* in its slot, of as many */
     size_t bundle;
     size_t place; /* tracks before it in a page */
     size_t next;  /* of its bundle; SKV_KV_NO_TRACK: it is the last */
@@ -65,6 +66,8 @@ void skv_kv_layout_release(skv_kv_layout *layout);
 SKV_MUST_CHECK skv_status skv_kv_layout_bind(skv_kv_layout *layout, skv_kv_store *store,
                                              size_t max_rows, skv_error *err);
 size_t skv_kv_layout_tracks(const skv_kv_layout *layout);
+/** The memory node for the page of a bundle with rows [64 i, 64 i + 64): that of its first head. */
+size_t skv_kv_layout_node(const skv_kv_layout *layout, size_t bundle, size_t i);
 /** No bundle has tracks of two slots. */
 bool skv_kv_layout_slots_apart(const skv_kv_layout *layout);
 /** Pages that a cache takes for n_rows rows, at most. */
@@ -111,8 +114,8 @@ size_t skv_kv_cache_reach(const skv_kv_cache *cache, size_t n_rows);
 /** Forgets the rows from n_rows on, or all rows if the cache cannot be continued from there;
  * pages go back. Evicted rows stay away. */
 void skv_kv_cache_truncate(skv_kv_cache *cache, size_t n_rows);
-/** Makes an empty cache begin with the first n_rows rows of another, which can be continued from,
- * sharing its pages. Only where rows were evicted it takes memory: SKV_MEMORY, and it is still
+/** Makes an empty cache begin with the first n_rows rows of another, from which it can continue,
+ * and share its pages. It takes memory only if rows were evicted; on SKV_MEMORY the cache is still
  * empty. */
 SKV_MUST_CHECK skv_status skv_kv_cache_share(skv_kv_cache *cache, const skv_kv_cache *from,
                                              size_t n_rows, skv_error *err);

@@ -1,9 +1,10 @@
 /* Makes the list of slots and tracks, and the bundles that share pages: see kv_cache.h. */
 #include <assert.h>
 
+#include "backend/nodes.h"
 #include "base/mem.h"
 #include "base/size.h"
-#include "kv/kv_cache.h"
+#include "kv/kv_cache_pages.h"
 
 static bool alike(const skv_kv_track *a, const skv_kv_track *b)
 {
@@ -49,6 +50,8 @@ static void lay_out(skv_kv_layout *layout, const skv_kv_slot *slots)
         for (size_t t = first; t < layout->track0[s + 1]; t++) {
             layout->tracks[t] = (skv_kv_track){.head_dim = slots[s].head_dim,
                                                .windowed = slots[s].window > 0,
+                                               .i_head = t - first,
+                                               .n_heads = slots[s].n_heads,
                                                .next = SKV_KV_NO_TRACK};
         }
     }
@@ -91,11 +94,6 @@ size_t skv_kv_layout_tracks(const skv_kv_layout *layout)
     return layout->track0[layout->n_slots];
 }
 
-static size_t pages_for(size_t n_rows)
-{
-    return skv_ceil_div(n_rows, SKV_PAGE_ROWS);
-}
-
 static size_t offset_of(const skv_kv_track *track, skv_kv_type type)
 {
     return track->place * skv_kv_page_bytes(type, track->head_dim);
@@ -110,7 +108,7 @@ skv_status skv_kv_layout_bind(skv_kv_layout *layout, skv_kv_store *store, size_t
                               skv_error *err)
 {
     const size_t n_tracks = skv_kv_layout_tracks(layout);
-    const size_t max_pages = skv_max_size(1, pages_for(max_rows));
+    const size_t max_pages = skv_max_size(1, skv_kv_pages_for(max_rows));
     size_t n_entries;
     assert(!layout->slots);
     SKV_REQUIRE(skv_size_mul(2 * n_tracks, max_pages, &n_entries) &&
@@ -139,6 +137,13 @@ skv_status skv_kv_layout_bind(skv_kv_layout *layout, skv_kv_store *store, size_t
     return SKV_OK;
 }
 
+size_t skv_kv_layout_node(const skv_kv_layout *layout, size_t bundle, size_t i)
+{
+    const skv_kv_track *track = &layout->tracks[layout->first[bundle]];
+    const size_t n_nodes = skv_kv_store_nodes(layout->store);
+    return skv_node_of_head(track->i_head, track->n_heads, i, n_nodes);
+}
+
 bool skv_kv_layout_slots_apart(const skv_kv_layout *layout)
 {
     for (size_t s = 0; s < layout->n_slots; s++) {
@@ -152,11 +157,12 @@ bool skv_kv_layout_slots_apart(const skv_kv_layout *layout)
 
 size_t skv_kv_layout_all_pages(const skv_kv_layout *layout, size_t n_rows, size_t n_caches)
 {
-    const size_t n_pages = pages_for(n_rows), n_windowed = layout->n_bundles - layout->n_full;
+    const size_t n_pages = skv_kv_pages_for(n_rows),
+                 n_windowed = layout->n_bundles - layout->n_full;
     if (layout->step_rows == 0 || n_caches == 0) return layout->n_bundles * n_pages;
     /* A step sees so far back, and pages go back whole. */
     const size_t ring = layout->window + SKV_KV_SLACK + SKV_PAGE_ROWS + layout->step_rows;
-    const size_t n_seen = skv_min_size(n_pages, n_caches * pages_for(ring));
+    const size_t n_seen = skv_min_size(n_pages, n_caches * skv_kv_pages_for(ring));
     return layout->n_full * n_pages + n_windowed * n_seen;
 }
 

@@ -4,14 +4,23 @@
  * Of the free pages the first is taken. So the pages that a prompt's chunk takes one after the
  * other for a head are adjacent, as far as possible, and a token's attention reads them as fast
  * as memory gives them; in the opposite order, in which a stack gives them back, half as fast.
+ * Where pages are divided among memory nodes, each part is a store of its own, and others help out.
  */
 #include "kv/kv_store.h"
 
 #include <assert.h>
-#include <string.h>
 
+#include "backend/nodes.h"
 #include "base/mem.h"
 #include "base/size.h"
+
+/* Pages of a memory node. */
+typedef struct part {
+    size_t free_word; /* no bit is set in the words before it */
+    size_t n_free;    /* bits that are set */
+    size_t n_fresh;   /* pages from here on, up to `end`, were never used */
+    size_t end;
+} part;
 
 struct skv_kv_store {
     skv_backend *be; /* borrowed */
@@ -21,10 +30,9 @@ struct skv_kv_store {
     uint32_t *references; /* owned, [n_pages] */
     uint32_t *weights;    /* owned, [n_pages]: of a watched page, else 0 */
     uint64_t *free_bits;  /* owned, [n_words], a bit a page: it was used and is free */
-    size_t free_word;     /* no bit is set in the words before it */
-    size_t n_free;        /* bits that are set */
-    size_t n_fresh;       /* pages from here on were never used */
-    size_t idle_weight;   /* of watched pages that have one reference */
+    part *parts;          /* owned, [n_parts] */
+    size_t n_parts;
+    size_t idle_weight; /* of watched pages that have one reference */
 };
 
 enum { WORD_BITS = 64 };
@@ -43,16 +51,25 @@ skv_status skv_kv_store_create(skv_backend *be, skv_kv_type type, size_t page_by
     skv_kv_store *store = skv_alloc_zero(1, sizeof *store);
     SKV_REQUIRE(store, err, SKV_MEMORY, "kv cache: no memory");
     *store = (skv_kv_store){.be = be, .type = type, .page_bytes = page_bytes, .n_pages = n_pages};
+    store->n_parts = skv_max_size(1, be->n_nodes);
     skv_status status = be->pool_create(be, page_bytes, n_pages, &store->pool, err);
+    store->parts = skv_alloc_zero(store->n_parts, sizeof *store->parts);
     store->references = skv_map_zero(n_pages * sizeof *store->references);
     store->weights = skv_map_zero(n_pages * sizeof *store->weights);
     store->free_bits = skv_map_zero(words_bytes(n_pages));
-    if (status == SKV_OK && (!store->references || !store->weights || !store->free_bits)) {
+    if (status == SKV_OK &&
+        (!store->parts || !store->references || !store->weights || !store->free_bits)) {
         status = skv_fail(err, SKV_MEMORY, "no memory for %zu references", n_pages);
     }
     if (status != SKV_OK) {
         skv_kv_store_free(store);
         return skv_fail_within(err, status, "kv cache");
+    }
+    for (size_t i = 0; i < store->n_parts; i++) {
+        part *p = &store->parts[i];
+        p->n_fresh = skv_node_pages(n_pages, i, store->n_parts);
+        p->end = skv_node_pages(n_pages, i + 1, store->n_parts);
+        p->free_word = p->n_fresh / WORD_BITS;
     }
     *out = store;
     return SKV_OK;
@@ -65,6 +82,7 @@ void skv_kv_store_free(skv_kv_store *store)
     skv_unmap(store->references, store->n_pages * sizeof *store->references);
     skv_unmap(store->weights, store->n_pages * sizeof *store->weights);
     skv_unmap(store->free_bits, words_bytes(store->n_pages));
+    skv_free(store->parts);
     skv_free(store);
 }
 
@@ -74,29 +92,37 @@ size_t skv_kv_page_references(const skv_kv_store *store, uint32_t page)
     return store->references[page];
 }
 
-static size_t take_used(skv_kv_store *store)
+static size_t take_used(skv_kv_store *store, part *p)
 {
-    while (store->free_bits[store->free_word] == 0) store->free_word++;
-    uint64_t *word = &store->free_bits[store->free_word];
+    while (store->free_bits[p->free_word] == 0) p->free_word++;
+    uint64_t *word = &store->free_bits[p->free_word];
     size_t bit = (size_t)__builtin_ctzll(*word);
     *word &= *word - 1;
-    store->n_free--;
-    return store->free_word * WORD_BITS + bit;
+    p->n_free--;
+    return p->free_word * WORD_BITS + bit;
+}
+
+uint32_t skv_kv_page_take_on(skv_kv_store *store, size_t node)
+{
+    size_t i = SKV_KV_NO_PAGE;
+    assert(node < store->n_parts);
+    for (size_t k = 0; k < store->n_parts && i == SKV_KV_NO_PAGE; k++) {
+        part *p = &store->parts[(node + k) % store->n_parts];
+        if (p->n_free > 0) {
+            i = take_used(store, p);
+        } else if (p->n_fresh < p->end) {
+            i = p->n_fresh++;
+        }
+    }
+    if (i == SKV_KV_NO_PAGE) return SKV_KV_NO_PAGE;
+    assert(store->references[i] == 0);
+    store->references[i] = 1;
+    return (uint32_t)i;
 }
 
 uint32_t skv_kv_page_take(skv_kv_store *store)
 {
-    size_t i;
-    if (store->n_free > 0) {
-        i = take_used(store);
-    } else if (store->n_fresh < store->n_pages) {
-        i = store->n_fresh++;
-    } else {
-        return SKV_KV_NO_PAGE;
-    }
-    assert(store->references[i] == 0);
-    store->references[i] = 1;
-    return (uint32_t)i;
+    return skv_kv_page_take_on(store, 0);
 }
 
 void skv_kv_page_share(skv_kv_store *store, uint32_t page)
@@ -112,9 +138,11 @@ void skv_kv_page_drop(skv_kv_store *store, uint32_t page)
     if (n_left == 1) store->idle_weight += store->weights[page];
     if (n_left > 0) return;
     assert(store->weights[page] == 0);
+    part *p = store->parts;
+    while (page >= p->end) p++;
     store->free_bits[page / WORD_BITS] |= (uint64_t)1 << page % WORD_BITS;
-    store->free_word = skv_min_size(store->free_word, page / WORD_BITS);
-    store->n_free++;
+    p->free_word = skv_min_size(p->free_word, page / WORD_BITS);
+    p->n_free++;
 }
 
 void skv_kv_page_watch(skv_kv_store *store, uint32_t page, size_t weight)
@@ -191,5 +219,14 @@ size_t skv_kv_store_pages(const skv_kv_store *store)
 
 size_t skv_kv_store_free_pages(const skv_kv_store *store)
 {
-    return store->n_free + (store->n_pages - store->n_fresh);
+    size_t n = 0;
+    for (size_t i = 0; i < store->n_parts; i++) {
+        n += store->parts[i].n_free + (store->parts[i].end - store->parts[i].n_fresh);
+    }
+    return n;
+}
+
+size_t skv_kv_store_nodes(const skv_kv_store *store)
+{
+    return store->n_parts;
 }

@@ -24,6 +24,8 @@ void skv_kv_store_free(skv_kv_store *store);
 /** A page with one reference, or SKV_KV_NO_PAGE when none is free: the first one in memory that was
  * used before, else the first that never was. */
 uint32_t skv_kv_page_take(skv_kv_store *store);
+/** The same of those on a memory node; where it has none, of another one's. */
+uint32_t skv_kv_page_take_on(skv_kv_store *store, size_t node);
 void skv_kv_page_share(skv_kv_store *store, uint32_t page);
 /** Drops one reference; the page is free again when it was the last. */
 void skv_kv_page_drop(skv_kv_store *store, uint32_t page);
@@ -49,5 +51,7 @@ skv_kv_type skv_kv_store_type(const skv_kv_store *store);
 size_t skv_kv_store_page_bytes(const skv_kv_store *store);
 size_t skv_kv_store_pages(const skv_kv_store *store);
 size_t skv_kv_store_free_pages(const skv_kv_store *store);
+/** Memory nodes that its pages are divided among; at least 1. */
+size_t skv_kv_store_nodes(const skv_kv_store *store);
 
 #endif

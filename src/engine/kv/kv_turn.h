@@ -18,8 +18,8 @@ typedef struct skv_kv_run {
     const skv_angles *const *angles; /* [n_slots]: of the keys of each slot */
 } skv_kv_run;
 
-/** Rows [row0, row0 + run->n) of a cache that has them become the rows of the run. Nothing was
- * evicted from it. */
+/** Replaces rows [row0, row0 + run->n) of a cache by those of the run. The cache must have these
+ * rows and must not have evicted any. */
 void skv_kv_cache_take_run(skv_kv_cache *cache, size_t row0, const skv_kv_run *run);
 
 #endif

@@ -690,11 +690,6 @@ size_t skv_prefix_index_evict(skv_prefix_index *index, size_t n_pages)
     return n_freed;
 }
 
-size_t skv_prefix_index_blocks(const skv_prefix_index *index)
-{
-    return index->blocks.n;
-}
-
 void skv_prefix_index_free(skv_prefix_index *index)
 {
     if (!index) return;

@@ -63,27 +63,27 @@ SKV_MUST_CHECK skv_status skv_prefix_index_create(skv_kv_store *store, size_t ma
                                                   skv_error *err);
 void skv_prefix_index_free(skv_prefix_index *index);
 
-/** From here on a beginning needs a checkpoint to be continued, in one of the places of a pool,
- * borrowed. The index must be empty. */
+/** Requires a checkpoint from the pool (borrowed) to continue a beginning. The index must be empty.
+ */
 SKV_MUST_CHECK skv_status skv_prefix_index_set_states(skv_prefix_index *index, skv_state_pool *pool,
                                                       skv_error *err);
 
 /** Gives an empty cache the longest known beginning of ids[0..n) in whole blocks; returns its
- * length in tokens. Its checkpoint is *state of the pool until the index is next changed;
+ * length in tokens. *state is its checkpoint in the pool, valid until the index changes;
  * SKV_NO_STATE: it needs none. */
 size_t skv_prefix_index_match(skv_prefix_index *index, uint64_t domain, const int32_t *ids,
                               size_t n, skv_kv_cache *cache, size_t *state);
-/** Keeps state i of `from`, that of ids[0..n), as a checkpoint; false: this is not
- * the end of a known block, or there is no place. */
+/** Keeps state i of `from`, that of ids[0..n), as a checkpoint. Returns false if no known block
+ * ends there, or the pool is full. */
 bool skv_prefix_index_keep_state(skv_prefix_index *index, uint64_t domain, const int32_t *ids,
                                  size_t n, const skv_states *from, size_t i);
 bool skv_prefix_index_has_state(const skv_prefix_index *index, uint64_t domain, const int32_t *ids,
                                 size_t n);
-/** Gives the checkpoint of ids[0..n) up, where there is one. */
+/** Frees the checkpoint of ids[0..n), if there is one. */
 void skv_prefix_index_drop_state(skv_prefix_index *index, uint64_t domain, const int32_t *ids,
                                  size_t n);
-/** As skv_prefix_index_keep_state, from bytes that the back end has read; false also where they are
- * no state. */
+/** As skv_prefix_index_keep_state, from bytes for the back end to read. Also returns false if they
+ * are not a state. */
 SKV_MUST_CHECK bool skv_prefix_index_restore_state(skv_prefix_index *index, uint64_t domain,
                                                    const int32_t *ids, size_t n,
                                                    const unsigned char *bytes);
@@ -161,7 +161,5 @@ void skv_prefix_index_touch(skv_prefix_index *index, uint64_t domain, const int3
 size_t skv_prefix_index_evictable(const skv_prefix_index *index);
 /** Gives up blocks until n_pages pages have become free or no block is left; returns how many. */
 size_t skv_prefix_index_evict(skv_prefix_index *index, size_t n_pages);
-/** Blocks it holds. */
-size_t skv_prefix_index_blocks(const skv_prefix_index *index);
 
 #endif

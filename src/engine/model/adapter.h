@@ -63,7 +63,7 @@ typedef struct skv_adapters {
 
 enum { SKV_ADAPTER_ROWS = 128, SKV_ADAPTERS_MAX = 64 };
 
-/* Which names mean something where the engine runs the model as it does. */
+/* Decides which tensor names an adapter may change. */
 typedef struct skv_adapter_target {
     const skv_config *config;
     bool student; /* deep layers read q_proj_swiftkv and the stack */

@@ -1,8 +1,6 @@
 /* The end of a step: logits or hidden states of the rows that are wanted. */
 #include <assert.h>
-#include <string.h>
 
-#include "base/size.h"
 #include "model/pass.h"
 
 /* Of the rows that came through the layers only those that are wanted. */

@@ -3,7 +3,6 @@
  * their bytes and for loading them), and the small vectors.
  */
 #include <stdio.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "base/size.h"

@@ -7,7 +7,6 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "base/size.h"
 #include "model/load_impl.h"
 
 bool skv_load_is_swiftkv(const skv_loader *ld, size_t i)

@@ -3,7 +3,6 @@
 
 #include <assert.h>
 
-#include "base/file.h"
 #include "base/rng.h"
 #include "base/size.h"
 

@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/size.h"
 #include "model/pass.h"
 #include "prefill/hooks.h"
 
@@ -62,12 +61,6 @@ void skv_ffn_skip_print(const skv_ffn_skip *how, char out[SKV_FFN_SKIP_TEXT])
     }
     (void)snprintf(out, SKV_FFN_SKIP_TEXT, "%g,%zu,%zu,%g,%g", how->similarity, how->warm_up,
                    how->n_skip, how->from, how->to);
-}
-
-void skv_ffn_skip_layers(const skv_ffn_skip *how, size_t n_layers, size_t *first, size_t *end)
-{
-    *first = (size_t)(how->from * (double)n_layers + 0.5);
-    *end = (size_t)(how->to * (double)n_layers + 0.5);
 }
 
 /* ---- in a step ---- */
@@ -193,7 +186,8 @@ skv_status skv_ffn_skipper_init(skv_ffn_skipper *s, const skv_ffn_skip *how,
     s->left = skv_alloc_zero(max_rows, sizeof *s->left);
     SKV_REQUIRE(s->left, err, SKV_MEMORY, "ffn skip: no memory for %zu rows", max_rows);
     SKV_TRY(be->areas_create(be, &spec, 1, &s->rows, err));
-    skv_ffn_skip_layers(how, config->n_layers, &s->first_layer, &s->end_layer);
+    s->first_layer = (size_t)(how->from * (double)config->n_layers + 0.5);
+    s->end_layer = (size_t)(how->to * (double)config->n_layers + 0.5);
     s->hook = (skv_hook){.user = s, .start = start, .moved = moved, .feed_forward = feed_forward};
     return SKV_OK;
 }

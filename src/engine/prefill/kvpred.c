@@ -2,7 +2,6 @@
 #include "prefill/kvpred.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "base/rng.h"

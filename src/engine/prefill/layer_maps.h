@@ -18,7 +18,8 @@ void skv_kvpred_map_pruned(size_t n_base, const uint16_t *kept, size_t n_kept, u
 /** The layers that a pruned copy keeps (Table 4): one, two or three `quarters` of them. Returns how
  * many. */
 size_t skv_kvpred_kept(size_t n_base, size_t quarters, uint16_t *kept);
-/** "lp-0.25", "lp-0.50" and "lp-0.75" are pruned copies of so many quarters; 0 for other names. */
+/** Returns how many quarters of the layers "lp-0.25", "lp-0.50" or "lp-0.75" keeps; 0 for other
+ * names. */
 size_t skv_kvpred_quarters(const char *name);
 
 /* ---- a model without some of its layers ---- */

@@ -14,7 +14,8 @@
 
 static const double first_share = 0.3, last_share = 0.9; /* of the layers */
 
-double skv_lazy_share(size_t i_layer, size_t n_layers, double keep, double end)
+/* The share of a prompt that a layer runs. */
+static double share_of(size_t i_layer, size_t n_layers, double keep, double end)
 {
     const double at = ((double)i_layer + 0.5) / (double)n_layers;
     if (at < first_share) return 1;
@@ -25,7 +26,7 @@ double skv_lazy_share(size_t i_layer, size_t n_layers, double keep, double end)
 /* Tokens of those that may be dropped that layer i keeps. */
 static size_t count_kept(const skv_lazy *l, size_t i_layer)
 {
-    const double share = skv_lazy_share(i_layer, l->probe.model->config->n_layers, l->keep, l->end);
+    const double share = share_of(i_layer, l->probe.model->config->n_layers, l->keep, l->end);
     return skv_min_size(l->n_left, (size_t)(share * (double)l->n_all + 0.5));
 }
 

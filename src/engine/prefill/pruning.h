@@ -36,9 +36,6 @@ void skv_prune_look(void *user, size_t i_layer, skv_rows q, size_t n_rows);
 
 /* ---- lazyllm.c ---- */
 
-/** Share of a prompt that layer i runs. */
-double skv_lazy_share(size_t i_layer, size_t n_layers, double keep, double end);
-
 /* A prompt on its way: its first n_left rows may be dropped, those after them are wanted. Every
  * slot then has rows of its own. */
 typedef struct skv_lazy {

@@ -1,5 +1,4 @@
 /* A rank that repeats the calls of rank 0: see ranks_tell.h. */
-#include <assert.h>
 #include <string.h>
 
 #include "base/mem.h"

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "base/size.h"
-
 static uint64_t name_of(const void *thing)
 {
     return (uint64_t)(uintptr_t)thing;

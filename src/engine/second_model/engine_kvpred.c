@@ -7,7 +7,6 @@
 #include "engine/engine.h"
 #include "model/pass.h"
 #include "prefill/method.h"
-#include "text/tokenizer.h"
 
 /* ---- opening ---- */
 

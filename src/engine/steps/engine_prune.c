@@ -245,14 +245,3 @@ skv_status skv_pruned_run(skv_sequence *s, const skv_pass_span *span, const skv_
     if (n_waiting > 0) SKV_TRY(choose(&p, n_waiting, err));
     return read_kept(&p, list_ids(&p, n_waiting), err);
 }
-
-double skv_pruning_share(const skv_pruning *pruning, size_t i, size_t n)
-{
-    switch (pruning->kind) {
-    case SKV_PRUNE_RANDOM: return pruning->keep;
-    case SKV_PRUNE_STATIC: return (i < skv_prune_probe_layers(n) ? 1 : 0) + pruning->keep;
-    case SKV_PRUNE_LAZY: return skv_lazy_share(i, n, pruning->keep, pruning->end);
-    case SKV_PRUNE_NONE: break;
-    }
-    return 1;
-}

@@ -7,9 +7,7 @@
  */
 #include <string.h>
 
-#include "base/mem.h"
 #include "base/size.h"
-#include "base/system.h"
 #include "engine/engine.h"
 #include "model/pass.h"
 
@@ -102,7 +100,7 @@ static skv_status run_chunk(const reading *r, size_t i, size_t at, size_t n, skv
     return run_span(r, i, &span, skv_rows_from(r->x, at, 0), err);
 }
 
-/* Deep layer i, whose rows of keys and values are there, for those of the tokens that run it. */
+/* Runs deep layer i, whose keys and values are computed, for the tokens that need it. */
 static skv_status run_deep_chunk(const reading *r, size_t i, size_t at, size_t n, skv_error *err)
 {
     size_t first = skv_max_size(at, r->deep_from);

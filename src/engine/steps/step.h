@@ -45,12 +45,12 @@ SKV_MUST_CHECK skv_status skv_engine_prompt(skv_sequence *sequence, const int32_
 
 /* ---- prompt_layers.c ---- */
 
-/** True when the n expected tokens do not fit into the store, and their sequence is one that can
- * read them layer by layer: empty, with rows by KV head that no other model predicts. */
+/** True when the n expected tokens do not fit into the store and their sequence can read them layer
+ * by layer: it is empty, and its rows are by KV head and not predicted by another model. */
 bool skv_prompt_wants_layers(const skv_sequence *sequence, size_t n);
-/** Reads the n expected tokens and evicts: the same rows, cache and logits, of the last token to
- * the sink (NULL: none are wanted), as steps of step_tokens and skv_sequence_evict, to the bit;
- * of the options only the progress. On failure the sequence is empty. */
+/** Reads the n expected tokens and evicts rows. Cache and logits are the same bits as after steps
+ * of step_tokens and skv_sequence_evict. The sink (NULL: no logits are wanted) receives the logits
+ * of the last token. Of the options only the progress is used. On failure the sequence is empty. */
 SKV_MUST_CHECK skv_status skv_prompt_by_layers(skv_sequence *sequence, const int32_t *ids, size_t n,
                                                const skv_step_sink *sink,
                                                const skv_prompt_options *options, skv_error *err);

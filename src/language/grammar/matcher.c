@@ -38,7 +38,6 @@ struct skv_matcher {
     skv_mask_maker maker;                      /* of the mask of now */
     reading reading;                           /* of the next token */
     size_t n_past;                             /* moments that can be gone back to, */
-    size_t n_past_max;                         /* and how many may be */
     size_t newest;                             /* in `past`: now */
     moment past[SKV_MATCHER_ROLLBACK_MAX + 1]; /* a ring */
 };
@@ -111,7 +110,6 @@ static skv_parse_limit add_matcher(const skv_grammar *g, const skv_token_table *
     m->g = g;
     m->table = table;
     m->shared = shared;
-    m->n_past_max = SKV_MATCHER_ROLLBACK_MAX;
     m->next = shared->first;
     shared->first = m;
     *out = m;
@@ -155,7 +153,6 @@ skv_status skv_matcher_copy(const skv_matcher *matcher, skv_matcher **out, skv_e
     skv_parse_limit limit = add_matcher(matcher->g, matcher->table, matcher->shared, &m);
     if (limit != SKV_LIMIT_NONE) return no_memory(limit, err);
     m->n_past = matcher->n_past;
-    m->n_past_max = matcher->n_past_max;
     m->newest = matcher->newest;
     memcpy(m->past, matcher->past, sizeof m->past);
     skv_mask_maker_copy_ready(&m->maker, &matcher->maker);
@@ -429,7 +426,7 @@ static void go_to(skv_matcher *m, moment to)
 {
     m->newest = (m->newest + 1) % PAST;
     m->past[m->newest] = to;
-    if (m->n_past < m->n_past_max) m->n_past++;
+    if (m->n_past < SKV_MATCHER_ROLLBACK_MAX) m->n_past++;
     forget_work(m);
 }
 
@@ -542,12 +539,6 @@ bool skv_matcher_rollback(skv_matcher *m, size_t n)
     m->newest = (m->newest + PAST - n) % PAST;
     m->n_past -= n;
     return true;
-}
-
-void skv_matcher_keep_past(skv_matcher *m, size_t n)
-{
-    m->n_past_max = skv_min_size(n, SKV_MATCHER_ROLLBACK_MAX);
-    m->n_past = skv_min_size(m->n_past, m->n_past_max);
 }
 
 /* The one byte that can follow, -1 when there are several, or none, or the answer may end. */

@@ -11,10 +11,10 @@
  * The bottom of a stack (frame 0) may be the bottom of the grammar, or of anything: in a position
  * that began in the middle of a rule, `ends` means that the rule may have ended.
  *
- * Everything is bounded. Frames of a stack and configurations of a position: those beyond the bound
- * are dropped, deterministically. Edges of one step and memory: the step fails. `limit` names the
- * bound. A position records how close to the bounds it came, so that code that works on parts of a
- * position can tell whether the whole would meet one.
+ * Everything is bounded. Frames of a stack and configurations of a position beyond their bound are
+ * dropped, always the same ones. A step that needs more edges or memory than allowed fails. `limit`
+ * names the bound. A position records how close to the bounds it came, so that code that works on
+ * parts of a position can tell whether the whole would meet one.
  *
  * A step is not interrupted, so its bound is small. Its work is added to `uncounted`, which callers
  * move to their budget between steps. A step that failed for want of memory can be retried after

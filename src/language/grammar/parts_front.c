@@ -168,7 +168,7 @@ static skv_status read_token(const parts *p, const json_t *token, skv_expr *out)
     char bytes[SKV_TOKEN_BYTES_MAX] = {(char)SKV_TOKEN_MARK};
     const size_t n = json_string_length(token);
     SKV_REQUIRE(n > 0 && n < sizeof bytes, p->err, SKV_FORMAT,
-                "parts: \"token\": no text of 1 to %zu bytes", sizeof bytes - 1);
+                "parts: \"token\": expected a text of 1 to %zu bytes", sizeof bytes - 1);
     memcpy(bytes + 1, json_string_value(token), n);
     *out = skv_expr_bytes(p->exprs, bytes, n + 1);
     return SKV_OK;

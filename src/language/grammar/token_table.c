@@ -147,10 +147,3 @@ void skv_token_table_free(skv_token_table *t)
     skv_free(t->ends);
     skv_free(t);
 }
-
-size_t skv_token_table_bytes(const skv_token_table *t)
-{
-    return sizeof *t + t->n_nodes * sizeof *t->nodes + t->n_ids * sizeof *t->ids +
-           (t->n_tokens + 1) * sizeof *t->starts + t->starts[t->n_tokens] +
-           (t->n_tokens / 32 + 1) * sizeof *t->ends;
-}

@@ -23,11 +23,6 @@ void skv_json_scan_init(skv_json_scan *scan)
     *scan = (skv_json_scan){.place = SKV_JSON_VALUE};
 }
 
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
-
 static bool is_digit(char c)
 {
     return c >= '0' && c <= '9';
@@ -98,7 +93,7 @@ static bool may_end(uint8_t part)
 
 static skv_json_place behind_value(skv_json_scan *scan, char c)
 {
-    if (is_blank(c)) return SKV_JSON_BEHIND;
+    if (skv_json_is_blank(c)) return SKV_JSON_BEHIND;
     if (c == ',') return in_object(scan) ? SKV_JSON_NAME : SKV_JSON_VALUE;
     return c == '}' || c == ']' ? close_level(scan, c) : SKV_JSON_BAD;
 }
@@ -142,7 +137,7 @@ static skv_json_place in_word(skv_json_scan *scan, char c)
 
 static skv_json_place at_name(skv_json_scan *scan, char c)
 {
-    if (is_blank(c)) return scan->place;
+    if (skv_json_is_blank(c)) return scan->place;
     if (c == '}' && scan->place == SKV_JSON_FIRST_NAME) return close_level(scan, c);
     scan->in_name = true;
     return c == '"' ? SKV_JSON_STRING : SKV_JSON_BAD;
@@ -150,7 +145,7 @@ static skv_json_place at_name(skv_json_scan *scan, char c)
 
 static skv_json_place at_value(skv_json_scan *scan, char c)
 {
-    if (is_blank(c)) return scan->place;
+    if (skv_json_is_blank(c)) return scan->place;
     if (c == ']' && scan->place == SKV_JSON_FIRST_VALUE) return close_level(scan, c);
     return begin_value(scan, c);
 }
@@ -163,7 +158,7 @@ static skv_json_place next_place(skv_json_scan *scan, char c)
     case SKV_JSON_NAME:
     case SKV_JSON_FIRST_NAME: return at_name(scan, c);
     case SKV_JSON_COLON:
-        return is_blank(c) ? SKV_JSON_COLON : c == ':' ? SKV_JSON_VALUE : SKV_JSON_BAD;
+        return skv_json_is_blank(c) ? SKV_JSON_COLON : c == ':' ? SKV_JSON_VALUE : SKV_JSON_BAD;
     case SKV_JSON_BEHIND: return behind_value(scan, c);
     case SKV_JSON_STRING: return in_string(scan, c);
     case SKV_JSON_ESCAPE: return behind_backslash(scan, c);

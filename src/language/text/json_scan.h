@@ -15,6 +15,11 @@
 
 enum { SKV_JSON_SCAN_DEPTH_MAX = SKV_REPLY_DEPTH_MAX };
 
+static inline bool skv_json_is_blank(char c)
+{
+    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
 typedef enum skv_json_place {
     SKV_JSON_VALUE,       /* a value comes */
     SKV_JSON_FIRST_VALUE, /* a value, or ']' */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "text/json_scan.h"
 #include "text/reply_call.h"
 #include "text/reply_form.h"
 #include "text/reply_frame.h"
@@ -117,18 +118,13 @@ static size_t n_held(const skv_reply *r)
     return r->held.size - r->n_done;
 }
 
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
-
 /* Those in front of what is held are looked at once. */
 static size_t blanks(skv_reply *r, const char *text, size_t n)
 {
     const bool front = n > 0 && text == held(r);
     const size_t known = front && r->front_at == r->n_done ? r->n_front : 0;
     size_t k = known < n ? known : n;
-    while (k < n && is_blank(text[k])) k++;
+    while (k < n && skv_json_is_blank(text[k])) k++;
     r->n_looked += k - (known < k ? known : k);
     if (front) r->n_front = k, r->front_at = r->n_done;
     return k;
@@ -137,7 +133,7 @@ static size_t blanks(skv_reply *r, const char *text, size_t n)
 static size_t without_last_blanks(skv_reply *r, const char *text, size_t n)
 {
     size_t k = n;
-    while (k > 0 && is_blank(text[k - 1])) k--;
+    while (k > 0 && skv_json_is_blank(text[k - 1])) k--;
     r->n_looked += n - k;
     return k;
 }

@@ -48,17 +48,17 @@ void skv_reply_call_init(skv_reply_call *call, const char *const *names, size_t 
 void skv_reply_call_release(skv_reply_call *call);
 /** Empties one of its texts. */
 void skv_reply_call_clear(skv_reply_call *call, skv_buf *text);
-/** A new call. What has been read of it since its mark is in `raw` already. */
+/** Begins a new call. Its bytes since the mark are in `raw` already. */
 void skv_reply_call_begin(skv_reply_call *call, bool keyed);
-/** A call whose name is known: its arguments come. */
+/** Begins a call whose name is known; its arguments follow. */
 void skv_reply_call_begin_named(skv_reply_call *call, const char *name, size_t n);
-/** The model's own id, if clients can take it for one. */
+/** Sets the model's own id, if it is one that clients accept. */
 void skv_reply_call_set_id(skv_reply_call *call, const char *id, size_t n);
-/** Whether all is read but for the bracket that closes the call itself. */
+/** True when only the bracket that closes the call is missing. */
 bool skv_reply_call_lacks_bracket(const skv_reply_call *call);
-/** Whether there is such a function. */
+/** True when the request has a function of that name. */
 bool skv_reply_call_knows(const skv_reply_call *call, const char *name, size_t n);
-/** BAD: it is not the beginning of a call. `args` and `name` grow. */
+/** Reads a byte and extends `args` or `name`. BAD: the text is not a call. */
 skv_call_state skv_reply_call_byte(skv_reply_call *call, char byte);
 
 #endif

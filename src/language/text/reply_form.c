@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "text/json_scan.h"
+
 #define DEEPSEEK_CALLS "<｜tool▁calls▁begin｜>"
 #define DEEPSEEK_CALLED "<｜tool▁calls▁end｜>"
 #define DEEPSEEK_CALL "<｜tool▁call▁begin｜>"
@@ -347,11 +349,6 @@ const skv_thought_form *skv_thought_form_at(skv_thought_marks marks)
     return &thoughts[marks];
 }
 
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
-
 const char *skv_reply_name_in(const skv_reply_form *form, const char *text, size_t n,
                               size_t *n_name)
 {
@@ -366,8 +363,8 @@ const char *skv_reply_name_in(const skv_reply_form *form, const char *text, size
         if (text == end) return NULL;
         text += n_prefix;
     }
-    while (text < end && is_blank(*text)) text++;
-    while (text + k < end && !is_blank(text[k]) && text[k] != '<') {
+    while (text < end && skv_json_is_blank(*text)) text++;
+    while (text + k < end && !skv_json_is_blank(text[k]) && text[k] != '<') {
         const size_t n_left = (size_t)(end - text) - k;
         const size_t n_id = form->id ? strlen(form->id) : 0;
         if (n_id > 0 && n_left >= n_id && memcmp(text + k, form->id, n_id) == 0) break;

@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "base/buf.h"
 #include "skv/reply.h"
@@ -91,6 +92,12 @@ bool skv_reply_form_has_objects(const skv_reply_form *form);
 /** How many bytes have been looked at for marks and blanks, each as often as it was. */
 size_t skv_reply_looked(const skv_reply *reply);
 
+static inline bool skv_text_starts(const char *text, size_t n, const char *mark)
+{
+    const size_t n_mark = strlen(mark);
+    return n >= n_mark && memcmp(text, mark, n_mark) == 0;
+}
+
 /* ---- spellings that are no JSON, read as a whole ---- */
 
 /* Where a call of XML is. */
@@ -150,14 +157,14 @@ bool skv_xml_convert(const skv_reply_options *options, const skv_reply_form *for
  */
 skv_raw_state skv_xml_next(const skv_reply_form *form, skv_raw_scan *scan, const char *text,
                            size_t n);
-/** Appends a parameter's value as JSON. types: those that its schema allows; 0: nobody knows. */
+/** Appends a parameter's value as JSON. types: those that its schema allows; 0: unknown. */
 void skv_raw_put_value(const skv_reply_form *form, const char *text, size_t n, unsigned types,
                        skv_buf *out);
-/** Appends JSON for a value in JSON, Python or Gemma's spelling, `open` and `close` around it;
- * false: it is none, and nothing is appended. */
+/** Appends JSON for a value in the spelling of JSON, Python or Gemma, between `open` and `close`.
+ * Returns false and appends nothing if it is not a value. */
 bool skv_raw_put_loose(const char *open, const char *text, size_t n, const char *close,
                        skv_buf *out);
-/** Of the members of an object with one name the last stays. args[begin..) is the object. */
+/** Keeps the last of an object's members with the same name. args[begin..) is the object. */
 void skv_raw_drop_doubled(skv_buf *args, size_t begin);
 
 /* ---- schemas ---- */

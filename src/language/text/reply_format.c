@@ -38,11 +38,6 @@ static skv_thought_marks thoughts_of(skv_call_syntax calls, const char *text, si
     return SKV_THOUGHTS_NONE;
 }
 
-const char *skv_thought_marks_begin(skv_thought_marks marks)
-{
-    return skv_thought_form_at(marks)->begin;
-}
-
 const char *skv_thought_marks_end(skv_thought_marks marks)
 {
     return skv_thought_form_at(marks)->end;

@@ -1,6 +1,7 @@
 /*
- * The marks of a template around the text of an answer: see skv_reply_frame. Pieces of a reply pass
- * through here on their way to its reader. Text that may be the beginning of such marks is held.
+ * Removes the marks that a template writes around the text of an answer: see skv_reply_frame.
+ * Pieces of a reply pass through here before its reader gets them. Text that may begin such a mark
+ * is held.
  */
 #ifndef SKV_TEXT_REPLY_FRAME_H
 #define SKV_TEXT_REPLY_FRAME_H
@@ -27,7 +28,7 @@ void skv_frame_init(skv_frame_filter *filter, const skv_reply_options *options,
                     const skv_reply_form *form, const skv_buf *empty);
 void skv_frame_release(skv_frame_filter *filter);
 void skv_frame_tell(skv_frame_filter *filter, const skv_reply_piece *piece);
-/** Nothing comes any more: tells what is held, but for marks that were cut off. */
+/** Ends the text: tells the held pieces, except marks that were cut off. */
 void skv_frame_end(skv_frame_filter *filter);
 
 #endif

@@ -19,11 +19,6 @@ static void add_text(skv_buf *out, const char *text)
     skv_buf_byte(out, '"');
 }
 
-static int append(const char *text, size_t n, void *out)
-{
-    return skv_buf_append(out, text, n) ? 0 : -1;
-}
-
 /* A part of a text: NULL is none. */
 static void put(skv_buf *out, const char *text)
 {
@@ -89,7 +84,7 @@ static void add_schema(skv_buf *out, const json_t *schema, bool loose)
     skv_buf_text(out, "{\"schema\":");
     if (!schema || (json_is_object(schema) && json_object_size(schema) == 0)) {
         skv_buf_text(out, "{\"type\":\"object\"}");
-    } else if (json_dump_callback(schema, append, out, JSON_COMPACT | JSON_ENCODE_ANY) != 0) {
+    } else if (json_dump_callback(schema, skv_buf_dump, out, JSON_COMPACT | JSON_ENCODE_ANY) != 0) {
         out->failed = true;
     }
     end_schema(out, loose);
@@ -106,7 +101,8 @@ static void add_property(skv_buf *out, const function *f, json_t *property)
             (void)json_object_set(whole, kept[i], definitions);
     }
     skv_buf_text(out, "{\"schema\":");
-    if (!whole || json_dump_callback(whole, append, out, JSON_COMPACT | JSON_ENCODE_ANY) != 0) {
+    if (!whole ||
+        json_dump_callback(whole, skv_buf_dump, out, JSON_COMPACT | JSON_ENCODE_ANY) != 0) {
         out->failed = true;
     }
     end_schema(out, f->loose);
@@ -168,7 +164,8 @@ static void add_choice(skv_buf *out, const json_t *values)
         skv_buf_init(&text, SKV_GRAMMAR_TEXT_MAX);
         if (json_is_string(one)) {
             skv_buf_append(&text, json_string_value(one), json_string_length(one));
-        } else if (json_dump_callback(one, append, &text, JSON_COMPACT | JSON_ENCODE_ANY) != 0) {
+        } else if (json_dump_callback(one, skv_buf_dump, &text, JSON_COMPACT | JSON_ENCODE_ANY) !=
+                   0) {
             text.failed = true;
         }
         skv_buf_text(out, i > 0 ? ",\"" : "\"");

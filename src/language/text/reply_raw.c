@@ -1,25 +1,15 @@
 /* Calls that are no JSON, read as a whole: see reply_form.h. */
 #include <string.h>
 
+#include "text/json_scan.h"
 #include "text/reply_form.h"
 
 enum { QUOTED_BY_MARK = 1, NAME_BYTES_MAX = 256 };
-
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
 
 static bool is_word(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
            c == '-' || c == '+' || c == '.' || c == '$' || (unsigned char)c >= 0x80;
-}
-
-static bool starts(const char *text, size_t n, const char *mark)
-{
-    const size_t n_mark = strlen(mark);
-    return n >= n_mark && memcmp(text, mark, n_mark) == 0;
 }
 
 /* The first place of the mark from `from` on; n: nowhere. */
@@ -29,7 +19,7 @@ static size_t find(const char *text, size_t from, size_t n, const char *mark)
         const char *at = memchr(text + i, mark[0], n - i);
         if (!at) return n;
         i = (size_t)(at - text);
-        if (starts(at, n - i, mark)) return i;
+        if (skv_text_starts(at, n - i, mark)) return i;
     }
     return n;
 }
@@ -45,7 +35,7 @@ static skv_raw_state scan_name(const skv_reply_form *form, skv_raw_scan *scan, c
         const char c = text[scan->pos];
         if (scan->pos > NAME_BYTES_MAX || (c != first && !is_word(c) && c != ':')) break;
         if (c != first) continue;
-        const bool prefixed = n_prefix == 0 || starts(text, scan->pos, form->prefix);
+        const bool prefixed = n_prefix == 0 || skv_text_starts(text, scan->pos, form->prefix);
         scan->name = (skv_raw_span){n_prefix, scan->pos++};
         scan->depth = 1;
         return prefixed && scan->name.to > n_prefix ? SKV_RAW_NAMED : SKV_RAW_BAD;
@@ -65,7 +55,7 @@ static skv_raw_state scan_brackets(skv_raw_scan *scan, const char *text, size_t 
             memcmp(text + scan->pos, SKV_GEMMA_QUOTE, n_left) == 0) {
             return SKV_RAW_MORE;
         }
-        if (marks && starts(text + scan->pos, n_left, SKV_GEMMA_QUOTE)) {
+        if (marks && skv_text_starts(text + scan->pos, n_left, SKV_GEMMA_QUOTE)) {
             const size_t n_mark = strlen(SKV_GEMMA_QUOTE);
             if (scan->quote && n_left == n_mark) return SKV_RAW_MORE;
             const bool inside = scan->quote && !skv_raw_ends_mark(text[scan->pos + n_mark]);
@@ -132,13 +122,13 @@ static bool convert_brackets(const skv_reply_form *form, const char *text, size_
     const bool gemma = form->spelling == SKV_SPELL_GEMMA;
     const size_t at = find(text, 0, n, gemma ? "{" : "(");
     const size_t n_prefix = form->prefix ? strlen(form->prefix) : 0;
-    if (n_prefix > 0 && !starts(text, n, form->prefix)) return false;
+    if (n_prefix > 0 && !skv_text_starts(text, n, form->prefix)) return false;
     if (at <= n_prefix) return false;
     skv_buf_append(name, text + n_prefix, at - n_prefix);
     const char *inside = text + at + 1;
     size_t n_inside = n - at - 2;
-    while (n_inside > 0 && is_blank(*inside)) inside++, n_inside--;
-    while (n_inside > 0 && is_blank(inside[n_inside - 1])) n_inside--;
+    while (n_inside > 0 && skv_json_is_blank(*inside)) inside++, n_inside--;
+    while (n_inside > 0 && skv_json_is_blank(inside[n_inside - 1])) n_inside--;
     if (n_inside > 0 && inside[n_inside - 1] == ',') n_inside--;
     const size_t begin = args->size;
     if (!skv_raw_put_loose("{", inside, n_inside, "}", args)) return false;

@@ -11,11 +11,6 @@ enum { PLAIN_DIGITS_MAX = 15, REAL_DIGITS_MAX = 19 };
 
 enum { BLANKS_MAX = 64 }; /* between a quotation mark and what tells whether it ends a text */
 
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
-
 static bool is_digit(char c)
 {
     return c >= '0' && c <= '9';
@@ -27,16 +22,10 @@ static bool is_word(char c)
            c == '-' || c == '+' || c == '.' || c == '$' || (unsigned char)c >= 0x80;
 }
 
-static bool starts(const char *text, size_t n, const char *mark)
-{
-    const size_t n_mark = strlen(mark);
-    return n >= n_mark && memcmp(text, mark, n_mark) == 0;
-}
-
 static void trim(const char **text, size_t *n)
 {
-    while (*n > 0 && is_blank(**text)) (*text)++, (*n)--;
-    while (*n > 0 && is_blank((*text)[*n - 1])) (*n)--;
+    while (*n > 0 && skv_json_is_blank(**text)) (*text)++, (*n)--;
+    while (*n > 0 && skv_json_is_blank((*text)[*n - 1])) (*n)--;
 }
 
 /* ---- strings ---- */
@@ -49,7 +38,7 @@ bool skv_raw_ends_mark(char behind)
 skv_raw_state skv_raw_ends_quote(const char *text, size_t n)
 {
     size_t k = 0;
-    while (k < n && k < BLANKS_MAX && is_blank(text[k])) k++;
+    while (k < n && k < BLANKS_MAX && skv_json_is_blank(text[k])) k++;
     if (k == n) return SKV_RAW_MORE;
     return text[k] == ')' || skv_raw_ends_mark(text[k]) ? SKV_RAW_ENDED : SKV_RAW_BAD;
 }
@@ -99,7 +88,7 @@ static size_t put_marked(const char *text, size_t n, skv_buf *out)
 {
     const size_t n_mark = strlen(SKV_GEMMA_QUOTE);
     for (size_t i = n_mark; i + n_mark <= n; i++) {
-        if (!starts(text + i, n - i, SKV_GEMMA_QUOTE)) continue;
+        if (!skv_text_starts(text + i, n - i, SKV_GEMMA_QUOTE)) continue;
         const size_t behind = i + n_mark;
         if (behind < n && !skv_raw_ends_mark(text[behind])) continue;
         skv_buf_json_text(out, text + n_mark, i - n_mark);
@@ -154,7 +143,7 @@ static size_t put_word(const char *text, size_t n, skv_buf *out)
 {
     size_t k = 0, behind;
     while (k < n && is_word(text[k])) k++;
-    for (behind = k; behind < n && is_blank(text[behind]);) behind++;
+    for (behind = k; behind < n && skv_json_is_blank(text[behind]);) behind++;
     if (behind < n && (text[behind] == ':' || text[behind] == '=')) {
         skv_buf_byte(out, '"');
         skv_buf_json_text(out, text, k);
@@ -188,7 +177,7 @@ static bool is_json(const char *text, size_t n)
 static bool is_last_comma(const char *text, size_t n)
 {
     size_t k = 1;
-    while (text[0] == ',' && k < n && is_blank(text[k])) k++;
+    while (text[0] == ',' && k < n && skv_json_is_blank(text[k])) k++;
     return text[0] == ',' && k < n && (text[k] == ')' || text[k] == ']' || text[k] == '}');
 }
 
@@ -201,13 +190,13 @@ bool skv_raw_put_loose(const char *open, const char *text, size_t n, const char 
     for (size_t i = 0; ok && i < n;) {
         const char c = text[i];
         size_t k = 1;
-        if (c == '"' || c == '\'' || starts(text + i, n - i, SKV_GEMMA_QUOTE)) {
+        if (c == '"' || c == '\'' || skv_text_starts(text + i, n - i, SKV_GEMMA_QUOTE)) {
             k = put_string(text + i, n - i, out);
         } else if (is_word(c)) {
             k = put_word(text + i, n - i, out);
         } else if (c == '(' || c == ')') {
             skv_buf_byte(out, c == '(' ? '[' : ']');
-        } else if (!is_blank(c) && !is_last_comma(text + i, n - i)) {
+        } else if (!skv_json_is_blank(c) && !is_last_comma(text + i, n - i)) {
             skv_buf_byte(out, c);
         }
         ok = k > 0;
@@ -263,7 +252,7 @@ static void put_compact(const char *text, size_t n, skv_buf *out)
 {
     bool quoted = false;
     for (size_t i = 0; i < n; i++) {
-        if (!quoted && is_blank(text[i])) continue;
+        if (!quoted && skv_json_is_blank(text[i])) continue;
         if (text[i] == '"') quoted = !quoted;
         skv_buf_byte(out, text[i]);
         if (text[i] == '\\' && ++i < n) skv_buf_byte(out, text[i]);

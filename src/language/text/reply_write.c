@@ -9,14 +9,9 @@ enum { TEXT_BYTES_MAX = 1 << 28, DEPTH_MAX = 64 };
 
 /* ---- calls ---- */
 
-static int append(const char *text, size_t n, void *out)
-{
-    return skv_buf_append(out, text, n) ? 0 : -1;
-}
-
 static void put_json(skv_buf *out, const json_t *value)
 {
-    if (json_dump_callback(value, append, out, JSON_ENCODE_ANY) != 0) out->failed = true;
+    if (json_dump_callback(value, skv_buf_dump, out, JSON_ENCODE_ANY) != 0) out->failed = true;
 }
 
 /* A literal of Python; strings of JSON are some. */

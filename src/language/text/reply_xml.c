@@ -8,6 +8,7 @@
  */
 #include <string.h>
 
+#include "text/json_scan.h"
 #include "text/reply_form.h"
 
 enum { NAME_BYTES_MAX = 256, KEY_BYTES_MAX = 4096 };
@@ -19,11 +20,6 @@ typedef struct xml {
     size_t n;
     skv_raw_state state; /* where reading stopped */
 } xml;
-
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
 
 typedef enum match { MATCH_NO, MATCH_PART, MATCH_WHOLE } match;
 
@@ -57,7 +53,7 @@ static bool stop(xml *x, skv_raw_state state)
 static void skip_blanks(xml *x)
 {
     const size_t from = x->scan->pos;
-    while (x->scan->pos < x->n && is_blank(x->text[x->scan->pos])) x->scan->pos++;
+    while (x->scan->pos < x->n && skv_json_is_blank(x->text[x->scan->pos])) x->scan->pos++;
     x->scan->n_looked += x->scan->pos - from;
 }
 
@@ -75,16 +71,16 @@ static bool read_name(xml *x)
     if (separator[0]) {
         to = find(x, 0, separator);
     } else {
-        while (from < x->n && is_blank(x->text[from])) from++;
-        for (to = from; to < x->n && !is_blank(x->text[to]) && x->text[to] != '<';) to++;
+        while (from < x->n && skv_json_is_blank(x->text[from])) from++;
+        for (to = from; to < x->n && !skv_json_is_blank(x->text[to]) && x->text[to] != '<';) to++;
         x->scan->n_looked += to;
     }
     if (to > NAME_BYTES_MAX) return stop(x, SKV_RAW_BAD);
     if (to == x->n) return stop(x, SKV_RAW_MORE);
     x->scan->pos = to + strlen(separator);
     if (x->form->id) to = cut_at(x, to, x->form->id);
-    while (from < to && is_blank(x->text[from])) from++;
-    while (from < to && is_blank(x->text[to - 1])) to--;
+    while (from < to && skv_json_is_blank(x->text[from])) from++;
+    while (from < to && skv_json_is_blank(x->text[to - 1])) to--;
     if (from == to) return stop(x, SKV_RAW_BAD);
     x->scan->name = (skv_raw_span){from, to};
     x->scan->place = SKV_RAW_KEYS;
@@ -224,10 +220,10 @@ static void put_parameter(const skv_reply_options *options, const skv_reply_form
                           skv_raw_scan *scan, const char *text, skv_buf *args)
 {
     skv_raw_span *key = &scan->key;
-    while (key->from < key->to && is_blank(text[key->from])) key->from++;
+    while (key->from < key->to && skv_json_is_blank(text[key->from])) key->from++;
     size_t n_key = 0;
     while (key->from + n_key < key->to && !strchr("\"<>", text[key->from + n_key])) n_key++;
-    while (n_key > 0 && is_blank(text[key->from + n_key - 1])) n_key--;
+    while (n_key > 0 && skv_json_is_blank(text[key->from + n_key - 1])) n_key--;
     const unsigned types = types_of(options, form, scan, text, n_key);
     if (args->data[args->size - 1] != '{') skv_buf_byte(args, ',');
     skv_buf_byte(args, '"');

@@ -4,7 +4,6 @@
 #include "base/budget_mem.h"
 #include "base/mem.h"
 #include "base/utf8.h"
-#include "text/normalize.h"
 #include "text/tokenizer_impl.h"
 
 enum { LOOK_BYTES = 64 << 10 /* of text, between two looks at the budget */ };

@@ -4,15 +4,11 @@
 #include <string.h>
 
 #include "base/utf8.h"
-
-static bool is_space(char c)
-{
-    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
+#include "text/json_scan.h"
 
 static size_t skip_spaces(const char *text, size_t n, size_t at)
 {
-    while (at < n && is_space(text[at])) at++;
+    while (at < n && skv_json_is_blank(text[at])) at++;
     return at;
 }
 

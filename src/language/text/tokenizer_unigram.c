@@ -2,7 +2,6 @@
  * Viterbi's algorithm for the unigram model. Positions are kept from the last one that every best
  * spelling passes, so that a text of any length takes what a stretch of it takes.
  */
-#include <float.h>
 #include <string.h>
 
 #include "base/budget_mem.h"

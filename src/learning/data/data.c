@@ -126,7 +126,7 @@ static skv_status open_source(skv_data *data, const skv_train_data *o, uint64_t 
     SKV_REQUIRE(isfinite(o->weight) && o->weight > 0, err, SKV_RANGE,
                 "data: source %zu: weight %g, expected more than 0", data->n_sources, o->weight);
     SKV_REQUIRE(data->writer.tokenizer || !needs_tokenizer(kind), err, SKV_UNSUPPORTED,
-                "%s: the model brings no tokenizer, so its data are token ids",
+                "%s: this model has no tokenizer, so its data are token ids",
                 o->file ? o->file : "data: generated documents");
     data->n_sources++;
     if (o->self_tokens > 0) s->begin = data->begin;

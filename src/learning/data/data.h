@@ -73,7 +73,7 @@ void skv_data_close(skv_data *data);
 
 /** The batches, row by row; the rest of a row is filled with id 0 without loss. */
 skv_batch_source skv_data_source(skv_data *data);
-/** With `once`: whether every file has been read to its end. */
+/** With `once`: true when every file has been read to its end. */
 bool skv_data_done(const skv_data *data);
 
 #endif

@@ -1,6 +1,5 @@
 /* Tasks that combine facts: chains of assignments, and facts over several hops. */
 #include <stdio.h>
-#include <string.h>
 
 #include "data/doc_writer.h"
 

@@ -1,6 +1,5 @@
 /* Lookup: register lines in the style of LongEval, and key-value pairs in several notations. */
 #include <stdio.h>
-#include <string.h>
 
 #include "data/doc_writer.h"
 

@@ -162,7 +162,7 @@ static skv_status open_vocab(skv_documents *d, const char *path, skv_error *err)
         skv_gguf_close(gguf);
         SKV_TRY(status);
     }
-    SKV_REQUIRE(d->own, err, SKV_UNSUPPORTED, "%s: the model brings no tokenizer", path);
+    SKV_REQUIRE(d->own, err, SKV_UNSUPPORTED, "%s: this model has no tokenizer", path);
     d->tokenizer = d->own;
     return SKV_OK;
 }

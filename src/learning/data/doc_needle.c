@@ -1,6 +1,5 @@
 /* Needles: facts between sentences of prose, from a text that is given or made up. */
 #include <stdio.h>
-#include <string.h>
 
 #include "base/size.h"
 #include "data/doc_writer.h"

@@ -1,6 +1,5 @@
 /* Annual reports of companies and logs of services, with short questions. */
 #include <stdio.h>
-#include <string.h>
 
 #include "data/doc_writer.h"
 

@@ -137,8 +137,3 @@ skv_status skv_answer_check(skv_answer_rule rule, const char *said, char *const 
     *right = found;
     return SKV_OK;
 }
-
-char *skv_eval_normalise(const char *text)
-{
-    return normal_form(&rules[SKV_ANSWER_WORDS], text);
-}

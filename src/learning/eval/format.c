@@ -134,16 +134,14 @@ static const skv_eval_format formats[] = {
 
 /* ---- finding and using them ---- */
 
-const skv_eval_format *skv_eval_format_at(size_t i)
-{
-    return i < sizeof formats / sizeof formats[0] ? &formats[i] : NULL;
-}
+enum { N_FORMATS = sizeof formats / sizeof formats[0] };
 
 const skv_eval_format *skv_eval_format_find(const char *name)
 {
-    size_t i = 0;
-    while (skv_eval_format_at(i) && strcmp(formats[i].name, name) != 0) i++;
-    return skv_eval_format_at(i);
+    for (size_t i = 0; i < N_FORMATS; i++) {
+        if (strcmp(formats[i].name, name) == 0) return &formats[i];
+    }
+    return NULL;
 }
 
 static bool has_fields(const json_t *record, const skv_eval_format *format)
@@ -156,9 +154,10 @@ static bool has_fields(const json_t *record, const skv_eval_format *format)
 
 const skv_eval_format *skv_eval_format_of(const json_t *record)
 {
-    size_t i = 0;
-    while (skv_eval_format_at(i) && !has_fields(record, &formats[i])) i++;
-    return skv_eval_format_at(i);
+    for (size_t i = 0; i < N_FORMATS; i++) {
+        if (has_fields(record, &formats[i])) return &formats[i];
+    }
+    return NULL;
 }
 
 skv_status skv_eval_make(const skv_eval_maker *m, const skv_eval_format *format,

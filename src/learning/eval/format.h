@@ -48,8 +48,6 @@ typedef struct skv_eval_format {
 const skv_eval_format *skv_eval_format_of(const json_t *record);
 /** The format of that name, NULL when there is none. */
 const skv_eval_format *skv_eval_format_find(const char *name);
-/** The i-th format, NULL at the end. */
-const skv_eval_format *skv_eval_format_at(size_t i);
 
 /** Fills an example from a record; `where` names file and line in errors. */
 SKV_MUST_CHECK skv_status skv_eval_make(const skv_eval_maker *m, const skv_eval_format *format,

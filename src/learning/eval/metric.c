@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "base/size.h"
@@ -58,7 +57,8 @@ static double ratio_error(double ratio, double weight, const skv_metric_value *v
     return sqrt(squares * (double)n_used / (double)(n_used - 1)) / weight;
 }
 
-skv_eval_estimate skv_metric_estimate(skv_metric metric, const skv_metric_value *values, size_t n)
+/* The estimate from the values of n examples; those with weight 0 are left out. */
+static skv_eval_estimate estimate_of(skv_metric metric, const skv_metric_value *values, size_t n)
 {
     const metric_row *row = &metrics[metric];
     skv_eval_estimate e = {.name = row->name, .value = (double)NAN, .low = (double)NAN};
@@ -180,7 +180,7 @@ static void fill_row(skv_eval_row *row, const skv_eval_points *points, size_t de
         row->cell_n[bin]++;
         row->cell_value[bin] += v.sum / v.weight;
     }
-    row->estimate = skv_metric_estimate(metric, values, n);
+    row->estimate = estimate_of(metric, values, n);
     for (size_t b = 0; b < depth_bins; b++) {
         row->cell_value[b] /= (double)row->cell_n[b]; /* 0/0: no example */
     }
@@ -215,7 +215,7 @@ static skv_eval_estimate estimate(const skv_eval_points *points, skv_metric metr
                                   skv_metric_value *values)
 {
     for (size_t i = 0; i < points->n; i++) values[i] = points->at[i].values[metric];
-    return skv_metric_estimate(metric, values, points->n);
+    return estimate_of(metric, values, points->n);
 }
 
 static int by_index(const void *a, const void *b)
@@ -273,7 +273,7 @@ void skv_eval_report_average(skv_eval_report *report)
     report->average = sum / (double)report->n_averaged; /* 0/0: NaN */
 }
 
-void skv_eval_task_release(skv_eval_task *task)
+static void release_task(skv_eval_task *task)
 {
     for (size_t i = 0; i < task->n_rows; i++) {
         skv_free(task->rows[i].cell_n);
@@ -288,7 +288,7 @@ void skv_eval_task_release(skv_eval_task *task)
 void skv_eval_report_free(skv_eval_report *report)
 {
     if (!report) return;
-    for (size_t i = 0; i < report->n_tasks; i++) skv_eval_task_release(&report->tasks[i]);
+    for (size_t i = 0; i < report->n_tasks; i++) release_task(&report->tasks[i]);
     skv_free(report->tasks);
     skv_free(report);
 }

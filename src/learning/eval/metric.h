@@ -46,9 +46,6 @@ typedef struct skv_metric_value {
 
 const char *skv_metric_name(skv_metric metric);
 
-/** The estimate from the values of n examples; those with weight 0 are left out. */
-skv_eval_estimate skv_metric_estimate(skv_metric metric, const skv_metric_value *values, size_t n);
-
 /** KL(p || q) in nats of two distributions by their logits [n]; *same: both have the same most
  * likely token. */
 double skv_metric_kl(const float *p, const float *q, size_t n, bool *same);
@@ -78,6 +75,5 @@ SKV_MUST_CHECK skv_status skv_eval_report_fill(skv_eval_task *task, const skv_ev
                                                skv_error *err);
 /** The mean over the tasks whose main metric is a share. */
 void skv_eval_report_average(skv_eval_report *report);
-void skv_eval_task_release(skv_eval_task *task);
 
 #endif

@@ -7,7 +7,6 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/size.h"
 
 enum {
     FILE_MAX = 1 << 30, /* bytes */

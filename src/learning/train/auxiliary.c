@@ -33,14 +33,6 @@ static skv_status read_text(skv_auxiliary *a, const char *path, skv_error *err)
     return status;
 }
 
-static bool holds(const char *folder, const char *name)
-{
-    char *path = skv_path_join(folder, name);
-    const bool found = path && skv_file_exists(path);
-    skv_free(path);
-    return found;
-}
-
 /* Both read the same ids. */
 static skv_status compare_tokenizers(const skv_trainer *t, const char *folder, skv_error *err)
 {
@@ -61,8 +53,7 @@ static skv_status open_model(skv_trainer *t, const char *path, skv_error *err)
 {
     skv_auxiliary *a = t->auxiliary;
     const bool folder = skv_file_is_folder(path);
-    const bool weights =
-        folder && (holds(path, "model.safetensors") || holds(path, "model.safetensors.index.json"));
+    const bool weights = folder && skv_safetensors_are_in(path);
     if (weights) {
         SKV_TRY(skv_source_open(path, &a->source, err));
         a->config = skv_source_config(a->source);

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "base/mem.h"
-#include "base/size.h"
 #include "train/net_impl.h"
 
 /* The model, and with a prediction its maps and the base. */

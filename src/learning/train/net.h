@@ -115,7 +115,7 @@ typedef struct skv_net_bytes {
 skv_net_bytes skv_net_count_bytes(const skv_net *net);
 /** Floating-point operations of a step of n tokens, n_loss of which have a loss. */
 double skv_net_flops(const skv_net *net, size_t n_tokens, size_t n_loss);
-/** How many positions of a batch the loss has terms of. */
+/** Returns the number of positions of a batch that the loss counts. */
 size_t skv_net_count(const skv_net *net, const skv_train_batch *batch);
 
 void skv_net_zero_gradients(skv_net *net);

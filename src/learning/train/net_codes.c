@@ -72,7 +72,7 @@ static void read_rows(void *arg, size_t i_task, size_t i_thread)
     }
 }
 
-/* Refuses scales that are no numbers, with the error of reading such a row. */
+/* Refuses scales that are not finite, with the same error as reading such a row. */
 static skv_status check_scales(const skv_net_codes *c, const skv_tensor *t, uint8_t *codes,
                                skv_error *err)
 {

@@ -4,11 +4,6 @@
 #include "base/size.h"
 #include "train/net_impl.h"
 
-static const float *values(const skv_net_pass *p, const skv_param *param)
-{
-    return p->teacher ? param->teacher : param->w;
-}
-
 static bool keeps(const skv_net_pass *p, size_t i)
 {
     return p->keep && i < p->net->config->n_layers && p->net->layers[i].keep;
@@ -44,7 +39,7 @@ static void embed_rows(void *arg, size_t i_task, size_t i_thread)
     const embed_job *j = arg;
     const skv_net_pass *p = j->p;
     size_t D = p->net->config->hidden, T = p->batch->n_tokens;
-    const float *table = values(p, p->net->embedding);
+    const float *table = skv_net_values(p, p->net->embedding);
     (void)i_thread;
     for (size_t t = i_task * EMBED_ROWS; t < skv_min_size(T, (i_task + 1) * EMBED_ROWS); t++) {
         memcpy(j->x + t * D, table + (size_t)p->batch->ids[t] * D, D * sizeof(float));
@@ -72,7 +67,7 @@ static void finish_heads(const skv_net_pass *p, float *out, float *raw, const sk
 {
     size_t T = p->batch->n_tokens, Dh = p->net->config->head_dim;
     if (norm) {
-        skv_net_norm(p->net, out, raw, values(p, norm), T * n_heads, Dh);
+        skv_net_norm(p->net, out, raw, skv_net_values(p, norm), T * n_heads, Dh);
     } else if (raw != out) {
         skv_net_copy(p->net, out, raw, T * n_heads * Dh);
     }
@@ -134,7 +129,7 @@ static void run_mixer(const skv_net_pass *p, size_t i, skv_net_kept *a)
     skv_net *net = p->net;
     const skv_net_layer *layer = &net->layers[i];
     const size_t T = p->batch->n_tokens, D = net->config->hidden;
-    skv_net_norm(net, net->normed, a->x, values(p, layer->attn_norm), T, D);
+    skv_net_norm(net, net->normed, a->x, skv_net_values(p, layer->attn_norm), T, D);
     const float *o = mix(p, i, a);
     skv_net_copy(net, a->mid, a->x, T * D);
     skv_net_mul(p, a->mid, o, &layer->o, true);
@@ -145,7 +140,7 @@ static void run_mlp(const skv_net_pass *p, size_t i, skv_net_kept *a, float *out
     skv_net *net = p->net;
     const skv_net_layer *layer = &net->layers[i];
     size_t T = p->batch->n_tokens, D = net->config->hidden, F = net->config->layers[i].ffn;
-    skv_net_norm(net, net->normed, a->mid, values(p, layer->ffn_norm), T, D);
+    skv_net_norm(net, net->normed, a->mid, skv_net_values(p, layer->ffn_norm), T, D);
     if (layer->experts) {
         skv_net_run_experts(p, i, a, out);
         return;
@@ -164,7 +159,7 @@ void skv_net_forward(const skv_net_pass *p, size_t first, size_t end)
     for (size_t i = first; i < end; i++) {
         skv_net_kept *a = kept_of(p, i);
         if (p->student && i == net->kv_from) {
-            skv_net_norm(net, net->swift, a->x, values(p, net->norm_swiftkv), T, D);
+            skv_net_norm(net, net->swift, a->x, skv_net_values(p, net->norm_swiftkv), T, D);
         }
         run_mixer(p, i, a);
         run_mlp(p, i, a, skv_net_boundary(p, i + 1));

@@ -202,8 +202,13 @@ struct skv_net_pass {
     bool teacher; /* computes with the teacher's weights */
     bool keep;
     const skv_net_watch *watch;     /* NULL: none */
-    const skv_net_foreign *foreign; /* of a base: the predicted ones that it reads, or NULL */
+    const skv_net_foreign *foreign; /* a base's predicted keys and values, or NULL */
 };
+
+static inline const float *skv_net_values(const skv_net_pass *p, const skv_param *param)
+{
+    return p->teacher ? param->teacher : param->w;
+}
 
 static inline bool skv_net_has_teacher(const skv_net *net)
 {

@@ -1,7 +1,6 @@
 /* The life of one model in training: see net_impl.h. */
 #include "backend/cpu/verify.h"
 #include "base/mem.h"
-#include "base/size.h"
 #include "train/net_impl.h"
 
 /* Layers that keep a state: those of the gated delta rule are trained. */

@@ -4,11 +4,6 @@
 
 enum { LINEARS = 15 /* of a layer, without experts */ };
 
-static const float *values(const skv_net_pass *p, const skv_param *param)
-{
-    return p->teacher ? param->teacher : param->w;
-}
-
 bool skv_net_linear_trained(const skv_net_linear *l)
 {
     return l->w && (l->w->grad || (l->bias && l->bias->grad));
@@ -41,7 +36,7 @@ static void add_bias(void *arg, size_t i_task, size_t i_thread)
 /* Returns the matrix in floats for a product; NULL if it is packed. */
 static const float *floats(const skv_net_pass *p, const skv_net_linear *l)
 {
-    if (!l->codes.form) return values(p, l->w);
+    if (!l->codes.form) return skv_net_values(p, l->w);
     skv_net_codes_widen(&l->codes, p->net->pool, p->net->wide, p->net->wide_codes);
     return p->net->wide;
 }
@@ -67,7 +62,7 @@ static skv_gemm_args product(const skv_net_pass *p, float *y, const float *x,
 static void finish(const skv_net_pass *p, float *y, const skv_net_linear *l)
 {
     if (!l->bias) return;
-    bias_job j = {p, y, values(p, l->bias), l->w->n_rows};
+    bias_job j = {p, y, skv_net_values(p, l->bias), l->w->n_rows};
     skv_pool_run(p->net->pool, (p->batch->n_tokens + BIAS_ROWS - 1) / BIAS_ROWS, add_bias, &j);
 }
 

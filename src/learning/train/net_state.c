@@ -36,11 +36,6 @@ typedef struct gradients {
     float *q, *q_older, *k, *v; /* that enter it; q_older is q in a layer that is not deep */
 } gradients;
 
-static const float *values(const skv_net_pass *p, const skv_param *param)
-{
-    return p->teacher ? param->teacher : param->w;
-}
-
 static state state_of(const skv_net_pass *p, size_t i, const skv_net_kept *a)
 {
     skv_net *net = p->net;
@@ -186,7 +181,7 @@ static conv conv_of(const state *s, size_t part)
                   .batch = s->p->batch,
                   .n = part < 2 ? s->n_keys : s->n_values,
                   .K = K,
-                  .taps = values(s->p, taps) + first * K,
+                  .taps = skv_net_values(s->p, taps) + first * K,
                   .older = part == 0 ? s->q_older : newest[part],
                   .newest = newest[part],
                   .y = y[part],
@@ -205,8 +200,8 @@ static skv_delta_rule rule_of(const state *s)
 {
     skv_net *net = s->net;
     const size_t nv = net->config->mixer.n_value_heads;
-    memcpy(net->rates, values(s->p, s->from->a_log), nv * sizeof(float));
-    memcpy(net->rates + nv, values(s->p, s->from->dt_bias), nv * sizeof(float));
+    memcpy(net->rates, skv_net_values(s->p, s->from->a_log), nv * sizeof(float));
+    memcpy(net->rates + nv, skv_net_values(s->p, s->from->dt_bias), nv * sizeof(float));
     return (skv_delta_rule){.shape = skv_net_delta_shape(net->config),
                             .n_rows = s->p->batch->n_tokens,
                             .doc_start = s->p->batch->doc_start,
@@ -244,7 +239,7 @@ void skv_net_run_state(const skv_net_pass *p, size_t i, const skv_net_kept *a)
 static void norm_output(const state *s)
 {
     const skv_mixer_shape *m = &s->net->config->mixer;
-    skv_net_norm(s->net, s->net->ungated, s->a->o, values(s->p, s->layer->state_norm),
+    skv_net_norm(s->net, s->net->ungated, s->a->o, skv_net_values(s->p, s->layer->state_norm),
                  s->p->batch->n_tokens * m->n_value_heads, m->value_dim);
 }
 

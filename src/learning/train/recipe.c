@@ -132,8 +132,8 @@ bool skv_recipe_key_at(size_t i, skv_recipe_key *out)
     while (n < N_ROWS && rows[n].home != HOME_DATA) n++;
     if (i >= n) return false;
     const skv_field *field = &rows[i].field;
-    *out = (skv_recipe_key){field->name, field->argument, field->help, rows[i].home == HOME_STAGE,
-                            field->kind == SKV_FIELD_FLAG};
+    *out =
+        (skv_recipe_key){field->name, field->argument, field->help, field->kind == SKV_FIELD_FLAG};
     return true;
 }
 

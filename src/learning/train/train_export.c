@@ -300,9 +300,7 @@ static skv_status check_beside(const skv_trainer *t, const char *name, skv_error
 {
     char *beside = skv_path_join(t->options->out, "..");
     char *base = beside ? skv_path_join(beside, name) : NULL;
-    char *config = base ? skv_path_join(base, "config.json") : NULL;
-    const bool found = config && skv_file_exists(config);
-    skv_free(config);
+    const bool found = base && skv_folder_has(base, "config.json");
     skv_free(base);
     skv_free(beside);
     SKV_REQUIRE(found, err, SKV_ARGUMENT, "delta: %s and %s must be in the same folder",

@@ -8,14 +8,6 @@
 #include "base/mem.h"
 #include "train/trainer.h"
 
-static bool holds(const char *folder, const char *name)
-{
-    char *path = skv_path_join(folder, name);
-    const bool there = path && skv_file_exists(path);
-    skv_free(path);
-    return there;
-}
-
 /* The remains of a stopped run, and hidden files. */
 static bool is_ours(const char *name)
 {
@@ -71,9 +63,10 @@ static skv_status check_place(const char *out, const char *place, uint64_t least
 skv_status skv_trainer_check_folder(const skv_train_options *o, uint64_t least, skv_error *err)
 {
     const char *out = o->out;
-    SKV_REQUIRE(!holds(out, "config.json"), err, SKV_ARGUMENT, "%s: already contains a model", out);
+    SKV_REQUIRE(!skv_folder_has(out, "config.json"), err, SKV_ARGUMENT,
+                "%s: already contains a model", out);
     SKV_REQUIRE(!skv_file_exists(out), err, SKV_ARGUMENT, "%s: a file, expected a folder", out);
-    SKV_REQUIRE(o->resume || !holds(out, "checkpoint/latest.json"), err, SKV_ARGUMENT,
+    SKV_REQUIRE(o->resume || !skv_folder_has(out, "checkpoint/latest.json"), err, SKV_ARGUMENT,
                 "%s: holds a run that was stopped: --resume continues it, or choose another folder",
                 out);
     if (skv_file_is_folder(out) && !o->resume) SKV_TRY(check_content(out, err));

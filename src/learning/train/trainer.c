@@ -29,7 +29,7 @@ static skv_status read_config(const char *folder, skv_config *out, skv_error *er
     return status;
 }
 
-/* The configuration as a SwiftKV model's, where the options make it one. */
+/* Makes the configuration that of a SwiftKV model, if the options ask for one. */
 static skv_status set_swiftkv(skv_trainer *t, skv_error *err)
 {
     const skv_train_options *o = t->options;

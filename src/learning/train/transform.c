@@ -399,10 +399,8 @@ static skv_status write_files(transform *t, const char *out, skv_error *err)
 
 static skv_status check_free(const char *out, skv_error *err)
 {
-    char *config = skv_path_join(out, "config.json");
-    bool taken = config && skv_file_exists(config);
-    skv_free(config);
-    SKV_REQUIRE(!taken, err, SKV_ARGUMENT, "%s: already contains a model", out);
+    SKV_REQUIRE(!skv_folder_has(out, "config.json"), err, SKV_ARGUMENT,
+                "%s: already contains a model", out);
     return SKV_OK;
 }
 
@@ -521,8 +519,8 @@ static skv_status write_model(transform *t, const char *path, const char *out,
     return status;
 }
 
-/* Layers that keep a state are written as a folder has them, which GGUF's cannot be, and no other
- * way than in SwiftKV form. */
+/* Layers that keep a state are copied as a folder stores them. GGUF stores them in another form, so
+ * such a file is refused, as is every form but SwiftKV's. */
 static skv_status check_hybrid(const transform *t, const char *path, const skv_transform_options *o,
                                skv_error *err)
 {

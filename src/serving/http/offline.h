@@ -1,6 +1,6 @@
 /*
- * A request's prompt as the server makes it, without a server: `swiftkv cache explain` reads
- * recorded requests by the code that answers them.
+ * Makes a request's prompt as the server does, without a server: `swiftkv cache explain` reads
+ * recorded requests with the code that answers them.
  */
 #ifndef SKV_SERVER_OFFLINE_H
 #define SKV_SERVER_OFFLINE_H

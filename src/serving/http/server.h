@@ -70,7 +70,7 @@ typedef struct server_options {
     double requests_a_minute, tokens_a_minute; /* of a key without a rate of its own; 0: any
                                                 * number */
     const char *request_log; /* a file of JSON lines, "-": standard error; NULL: none */
-    bool log_words;          /* without it: lines for people on standard error, a terminal */
+    bool log_words;          /* false: readable lines on standard error, if a terminal */
     bool log_probes;         /* requests for /health and /metrics too */
     bool metrics_compat;     /* metrics under other servers' names too */
     size_t connections;      /* at once */

@@ -1,6 +1,5 @@
 /* Questions to a server before the load begins. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/json_out.h"
 #include "load.h"

@@ -105,7 +105,7 @@ typedef struct load_result {
     size_t n_late; /* begun more than 5 ms after their time, because all clients were busy */
     double lateness_s_max;
     uint64_t input_tokens, cached_tokens, output_tokens; /* of completed requests, */
-    size_t n_tell_cached;               /* of which so many have told how many were cached */
+    size_t n_tell_cached;               /* completed requests that reported cached tokens */
     load_summary ttft, tpot, itl, e2el; /* milliseconds */
     size_t outcomes[LOAD_OUTCOMES];
     size_t statuses[LOAD_STATUSES]; /* those of LOAD_HTTP, from LOAD_STATUS_FIRST on */

@@ -29,11 +29,6 @@ static bool keeps(const skv_scheduler *s, const skv_lane *lane)
     return s->prefix && s->engine->checkpoints.n > 0 && !lane->job->params.no_prefix_cache;
 }
 
-static size_t whole_blocks(size_t n)
-{
-    return n / SKV_PAGE_ROWS * SKV_PAGE_ROWS;
-}
-
 /* ---- places in a prompt ---- */
 
 /* Where checkpoints may stand, after `from`, at most `most` of them. */
@@ -44,7 +39,7 @@ typedef struct places {
 
 static void add(places *p, size_t n_tokens)
 {
-    const size_t at = whole_blocks(n_tokens);
+    const size_t at = skv_whole_blocks(n_tokens);
     if (at <= p->from || p->n == p->most) return;
     size_t i = 0;
     while (i < p->n && p->at[i] < at) i++;
@@ -64,8 +59,8 @@ static void add_messages(places *p, const skv_tokenizer *t, const int32_t *ids, 
 {
     size_t first = 0, last = SIZE_MAX, n_last = 0;
     for (size_t i = n; i-- > 1 && n_last < MESSAGES;) {
-        if (whole_blocks(i) == last || !is_border(t, ids, i)) continue;
-        last = whole_blocks(i);
+        if (skv_whole_blocks(i) == last || !is_border(t, ids, i)) continue;
+        last = skv_whole_blocks(i);
         add(p, i);
         n_last++;
     }
@@ -127,7 +122,7 @@ static bool is_place(const skv_lane *lane, size_t at)
 /* Returns the length of ids that a lane has read at which its state is kept; 0: nowhere. */
 static size_t wanted_place(const skv_scheduler *s, const skv_lane *lane)
 {
-    const size_t n = skv_lane_cached(lane), at = whole_blocks(n);
+    const size_t n = skv_lane_cached(lane), at = skv_whole_blocks(n);
     /* Pages of a prompt that loses rows are shared only where there is room for copies, at its
      * end. */
     if (!keeps(s, lane) || lane->sequence->cache.kept || lane->sequence->votes.votes) return 0;

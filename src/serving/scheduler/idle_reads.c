@@ -146,11 +146,6 @@ void skv_worker_end_idle(skv_scheduler *s)
 
 /* ---- reading ---- */
 
-static size_t whole_blocks(size_t n)
-{
-    return n / SKV_PAGE_ROWS * SKV_PAGE_ROWS;
-}
-
 static size_t count_known(const skv_scheduler *s, const skv_job *job)
 {
     uint8_t name[SKV_BLOCK_NAME_BYTES];
@@ -162,7 +157,7 @@ static size_t count_known(const skv_scheduler *s, const skv_job *job)
 /* Whether the missing part of a text is worth reading, and leaves others' prompts in the cache. */
 static bool is_worth_reading(const skv_scheduler *s, const skv_job *job)
 {
-    const size_t n = whole_blocks(job->params.n_ids), n_known = count_known(s, job);
+    const size_t n = skv_whole_blocks(job->params.n_ids), n_known = count_known(s, job);
     if (n < n_known + LEAST_TOKENS) return false;
     const size_t n_pages = skv_kv_layout_pages(skv_worker_layout(s, job), n - n_known);
     return n_pages <= skv_kv_store_pages(s->engine->store) / MEMORY_PART;
@@ -182,7 +177,7 @@ static bool begin_read(skv_scheduler *s, skv_idle_read *r)
         r->done = true;
         return false;
     }
-    const size_t n = whole_blocks(job->params.n_ids);
+    const size_t n = skv_whole_blocks(job->params.n_ids);
     size_t checkpoint;
     const size_t n_found = skv_prefix_index_match(s->prefix, job->domain, job->params.ids, n,
                                                   &sequence->cache, &checkpoint);
@@ -201,7 +196,7 @@ static size_t chunk_of(const skv_scheduler *s, size_t n_seen, size_t n)
     const double ns = skv_step_clock_room(&s->clock, 0, 0);
     const size_t n_fit = skv_max_size(skv_step_clock_fit(&s->clock, ns, n_seen), CHUNK_MIN);
     const size_t n_chunk = skv_min_size(n - n_seen, skv_min_size(n_fit, s->step_tokens));
-    const size_t end = whole_blocks(n_seen + n_chunk);
+    const size_t end = skv_whole_blocks(n_seen + n_chunk);
     return s->engine->checkpoints.n > 0 && end > n_seen ? end - n_seen : n_chunk;
 }
 
@@ -239,7 +234,7 @@ static void step(skv_scheduler *s, skv_idle_read *r)
 {
     const skv_job_params *p = &r->job->params;
     const skv_step_sink sink = {.on_row = NULL};
-    const size_t n_all = whole_blocks(p->n_ids);
+    const size_t n_all = skv_whole_blocks(p->n_ids);
     const size_t n_seen = s->idle.sequence->cache.n_rows;
     const skv_span span = {.sequence = s->idle.sequence,
                            .ids = p->ids + n_seen,

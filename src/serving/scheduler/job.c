@@ -34,8 +34,9 @@ skv_status skv_job_check(const skv_job_params *p, skv_error *err)
     SKV_REQUIRE(p->n_biases <= BIASES_MAX, err, SKV_RANGE, "logit_bias: %zu tokens, at most %d",
                 p->n_biases, BIASES_MAX);
     bool plain = p->max_tokens == 0 && p->n_answers == 1 && !p->prompt_logprobs;
-    SKV_REQUIRE(p->pooling == SKV_POOLING_NONE || plain, err, SKV_ARGUMENT,
-                "pooling: a vector comes of a prompt alone, not with answers or log-probabilities");
+    SKV_REQUIRE(
+        p->pooling == SKV_POOLING_NONE || plain, err, SKV_ARGUMENT,
+        "pooling: gives a vector of a prompt, so it excludes answers and log-probabilities");
     SKV_REQUIRE(!p->stores || (plain && p->pooling == SKV_POOLING_NONE), err, SKV_ARGUMENT,
                 "stores: a prompt that is read for others has no answers, vectors or "
                 "log-probabilities");

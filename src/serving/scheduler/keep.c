@@ -3,7 +3,6 @@
  * before they leave memory, sent to the store as soon as they are complete, and fetched for a
  * waiting lane while others run. The worker copies pages; it never waits for a file or the network.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -303,7 +302,10 @@ static bool restore(skv_scheduler *s, skv_lane *lane, const skv_spill_item *item
     if (!skv_worker_item_fits(s, lane, item) || !skv_worker_make_room(s, n_pages)) return false;
     uint32_t *pages = skv_alloc(n_pages, sizeof *pages);
     if (!pages) return false;
-    for (size_t t = 0; t < n_pages; t++) pages[t] = skv_kv_page_take(store);
+    for (size_t b = 0; b < n_pages; b++) {
+        const size_t node = skv_kv_layout_node(layout, b, n / SKV_PAGE_ROWS - 1);
+        pages[b] = skv_kv_page_take_on(store, node);
+    }
     skv_worker_fill_pages(s, lane, item, pages);
     bool kept = skv_prefix_index_restore(s->prefix, lane->job->domain, lane->ids, n, pages, layout);
     for (size_t t = 0; !kept && t < n_pages; t++) skv_kv_page_drop(store, pages[t]);

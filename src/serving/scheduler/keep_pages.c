@@ -1,13 +1,11 @@
 /*
- * Blocks between the back end's memory and the queue of the disk or the store. A device copies
- * pages while it goes on computing, so an item waits here until all of its pages have arrived.
+ * Moves blocks from the back end's memory to the queue of the disk or the store. A device copies
+ * pages while it computes, so an item waits here until all of its pages have arrived.
  * Waiting items count as queued.
  */
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/size.h"
-#include "engine/engine.h"
 #include "scheduler/worker.h"
 
 static skv_arrivals *arrivals_of(skv_scheduler *s, const skv_spill *to)

@@ -143,7 +143,7 @@ typedef struct skv_lane {
     skv_sequence *sequence; /* owned; NULL while waiting */
     uint64_t composed;      /* compose.c's: the last step that has prompt tokens of it */
 
-    const char *failure;       /* why it cannot go on, from the file that found out; NULL: it can */
+    const char *failure; /* why the answer has to end, as the file that failed says; NULL: none */
     skv_status failure_status; /* SKV_OK: SKV_MEMORY */
 
     skv_lane_queue queue;
@@ -161,12 +161,12 @@ typedef struct skv_lane {
 
 /** The bytes that a lane of a job takes, whose tokens fit the context. */
 size_t skv_lane_bytes(const skv_job_params *params, size_t vocab_size);
-/** Counts the bytes that the other answers of a job will take, once; false: the account has no
- * room now, and `anyway` is not set. */
+/** Reserves the bytes of a job's other answers, once. Returns false if the account has no room now
+ * and `anyway` is not set. */
 SKV_MUST_CHECK bool skv_lane_reserve(skv_job *job, size_t vocab_size, bool anyway);
 
-/** For an answer of a job, which it borrows: the worker's reference outlives all its lanes.
- * SKV_FULL: the job's account has no room for it now, and none was reserved. */
+/** Creates the lane of an answer. It borrows the job: the worker's reference outlives all lanes.
+ * SKV_FULL: the job's account has no room now, and none was reserved. */
 SKV_MUST_CHECK skv_status skv_lane_create(skv_job *job, size_t i_answer, size_t vocab_size,
                                           const skv_vocab *vocab, skv_lane **out, skv_error *err);
 /** Gives it the state of its job's constraint, if there is one: that of another lane of the job,

@@ -6,7 +6,6 @@
  * weights are read once more.
  */
 #include <dirent.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 

@@ -311,7 +311,7 @@ static skv_status check_job(const skv_scheduler *s, const skv_job_params *p, skv
                 "prompt: %zu tokens and max_tokens %zu, the context is %zu", p->n_ids,
                 p->max_tokens, s->context);
     SKV_REQUIRE(s->vocab || p->n_stops == 0, err, SKV_ARGUMENT,
-                "stop: the model brings no tokenizer");
+                "stop: this model has no tokenizer");
     SKV_TRY(check_method(s, p, err));
     SKV_TRY(check_memory(s, p, err));
     SKV_TRY(check_ids(s, p->ids, p->n_ids, "prompt", err));

@@ -195,7 +195,8 @@ void skv_spill_put_text(skv_spill *s, uint64_t domain, uint64_t key, const int32
     skv_spill_put(s, item);
 }
 
-/* ---- the thread; its functions are called with the lock held, and let go of it meanwhile ---- */
+/* ---- the thread: its functions are called with the lock held and release it while they work ----
+ */
 
 static void leave_lock(skv_spill *s)
 {

@@ -33,9 +33,9 @@ void skv_spill_file_touch(const skv_spill_place *place, const skv_spill_name *na
 
 enum { SKV_SPILL_FILE_NAME = 2 * SKV_SPILL_NAME_BYTES + 8 };
 
-/** Whether it is the name of a file of ours (*temporary: one that was not finished). */
+/** Parses the name of one of our files; *temporary: an unfinished one. Returns false for others. */
 bool skv_spill_name_parse(const char *text, skv_spill_name *name, bool *temporary);
-/** The file's name. */
+/** Writes a file's name. */
 void skv_spill_name_format(const skv_spill_name *name, bool temporary,
                            char text[SKV_SPILL_FILE_NAME]);
 

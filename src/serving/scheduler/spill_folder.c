@@ -31,17 +31,9 @@ skv_status skv_spill_list_init(skv_spill_list *list, size_t bytes_max, skv_error
     return status == SKV_OK ? SKV_OK : skv_fail_within(err, status, "cache-dir");
 }
 
-/* Names are hashes already. */
-static uint64_t hash_of(const skv_spill_name *name)
-{
-    uint64_t hash;
-    memcpy(&hash, name->bytes, sizeof hash);
-    return hash;
-}
-
 static entry *find(const skv_spill_list *list, const skv_spill_name *name)
 {
-    entry *e = (entry *)skv_lru_first(&list->entries, hash_of(name));
+    entry *e = (entry *)skv_lru_first(&list->entries, skv_spill_hash(name));
     while (e && memcmp(&e->name, name, sizeof *name) != 0) e = (entry *)skv_lru_next(&e->node);
     return e;
 }
@@ -63,7 +55,7 @@ bool skv_spill_list_add(skv_spill_list *list, const skv_spill_name *name, size_t
     entry *e = find(list, name) ? NULL : skv_alloc(1, sizeof *e);
     if (!e) return false;
     *e = (entry){.name = *name, .n_bytes = n_bytes};
-    skv_lru_add(&list->entries, &e->node, hash_of(name));
+    skv_lru_add(&list->entries, &e->node, skv_spill_hash(name));
     list->n_bytes += n_bytes;
     return true;
 }

@@ -58,8 +58,8 @@ struct skv_spill_fetch {
     skv_spill_name *names; /* owned, [n] */
     size_t n, n_read;
     skv_spill_item *first, *last; /* owned: arrived */
-    bool any;                     /* the first that is there ends it */
-    bool reading, failed, ended;  /* reading: the thread is at it, and frees it if it has ended */
+    bool any;                     /* the first block that is found ends it */
+    bool reading, failed, ended;  /* reading: the thread uses it, and frees it once it ended */
 };
 
 struct skv_spill {

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/fail.h"
 #include "base/sha256.h"
@@ -23,6 +24,14 @@ enum { SKV_SPILL_NAME_BYTES = 16, SKV_SPILL_IDS_MAX = 1 << 24 };
 typedef struct skv_spill_name {
     uint8_t bytes[SKV_SPILL_NAME_BYTES];
 } skv_spill_name;
+
+/* Names are hashes already. */
+static inline uint64_t skv_spill_hash(const skv_spill_name *name)
+{
+    uint64_t hash;
+    memcpy(&hash, name->bytes, sizeof hash);
+    return hash;
+}
 
 typedef enum skv_spill_kind {
     SKV_SPILL_NOTE = 0, /* in a queue only: a file was used */

@@ -21,17 +21,9 @@ skv_status skv_spill_pins_init(skv_spill_pins *pins, size_t weight_max, skv_erro
     return skv_lru_init(&pins->entries, SKV_SPILL_PINS_MAX, err);
 }
 
-/* Names are hashes already. */
-static uint64_t hash_of(const skv_spill_name *name)
-{
-    uint64_t hash;
-    memcpy(&hash, name->bytes, sizeof hash);
-    return hash;
-}
-
 static entry *find(const skv_spill_pins *pins, const skv_spill_name *name)
 {
-    entry *e = (entry *)skv_lru_first(&pins->entries, hash_of(name));
+    entry *e = (entry *)skv_lru_first(&pins->entries, skv_spill_hash(name));
     while (e && memcmp(&e->name, name, sizeof *name) != 0) e = (entry *)skv_lru_next(&e->node);
     return e;
 }
@@ -109,7 +101,7 @@ static bool add(skv_spill_pins *pins, skv_pin_owner *owner, const skv_spill_pin 
     if (!e) return false;
     const size_t weight = pin->weight > 0 ? pin->weight : 1;
     *e = (entry){.name = pin->name, .end_ns = end, .weight = weight, .owner = owner};
-    skv_lru_add(&pins->entries, &e->node, hash_of(&pin->name));
+    skv_lru_add(&pins->entries, &e->node, skv_spill_hash(&pin->name));
     pins->weight += weight;
     owner->weight += weight;
     return true;

@@ -3,8 +3,6 @@
 
 #include <math.h>
 
-#include "base/size.h"
-
 enum { FIRST_CHUNK = 32, CHUNK_ALIGN = 16, TOKENS_MAX = 1 << 20 };
 
 /* Without answers to delay a step may take this long: a client that leaves is noticed soon. */

@@ -43,7 +43,7 @@ double skv_step_clock_room(const skv_step_clock *clock, size_t n_answers, double
 size_t skv_step_clock_fit(const skv_step_clock *clock, double ns, size_t n_seen);
 /** Nanoseconds that prompt tokens take; a guess before the first step. */
 double skv_step_clock_cost(const skv_step_clock *clock, skv_step_work work);
-/** The number of prompt tokens at position 0 that take about as long. */
+/** Returns how many prompt tokens at position 0 take about ns. */
 size_t skv_step_clock_tokens(const skv_step_clock *clock, double ns);
 /** Learns from a step of n_answers answers and some prompt tokens, and from the worker's time
  * since the step before: the next tokens of the answers wait for all of it. */

@@ -3,7 +3,6 @@
  * and are reported one by one as they arrive there. They have no answer, so they end when the last
  * block is stored, or when the store does not take it.
  */
-#include <math.h>
 
 #include "base/size.h"
 #include "base/system.h"

@@ -117,11 +117,17 @@ struct skv_scheduler {
     skv_span *spans;       /* owned, [step_tokens] */
     skv_lane **span_lanes; /* owned, [step_tokens] */
     size_t n_spans;
-    /* Masks of constraints that have no bits: */
+    /* For constraints whose masks are not bits: */
     float *plain_mask;          /* owned, [vocab_size] */
     uint32_t *mask_bits;        /* owned, [SKV_JOB_ANSWERS_MAX][ceil(vocab_size / 32)] */
     const skv_lane *mask_owner; /* of the job whose answers have them now; NULL: they are free */
 };
+
+/* The tokens of n that fill blocks. */
+static inline size_t skv_whole_blocks(size_t n)
+{
+    return n / SKV_PAGE_ROWS * SKV_PAGE_ROWS;
+}
 
 static inline skv_text_piece skv_text_of(const char *text)
 {
@@ -238,8 +244,7 @@ void skv_worker_end_idle(skv_scheduler *s);
 
 /* ---- keep_pins.c ---- */
 
-/** The beginning of n tokens of a text is given up later than others there, up to a time of
- * skv_clock_ns. */
+/** Keeps a beginning of a text there longer than others, until a time of skv_clock_ns. */
 void skv_worker_pin_kept(skv_scheduler *s, const skv_job *job, const skv_past_pin *pin,
                          const int32_t *ids);
 

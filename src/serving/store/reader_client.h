@@ -6,9 +6,9 @@
  *     reader_exchange.c   one exchange: its request, and the reading of every byte of the response
  *
  * A prompt is POSTed to /read with the client's own key. The response has a line of JSON for each
- * block that has reached the store, and signs of life in between. Nothing of it is believed but
- * that a block may be asked for: its name has to be the one that this server expects, and the block
- * is checked when it comes from the store. Lines, bytes and the time between them are bounded. A
+ * block that has reached the store, and signs of life in between. It is trusted only to say when a
+ * block can be fetched: the name must be the one that this server expects, and the block is checked
+ * when it comes from the store. Lines, bytes and the time between them are bounded. A
  * reader that does not answer gets no prompts until it has answered GET /health, which is tried
  * beside the work.
  */

@@ -12,6 +12,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/cpu_prefix.h"
+#include "backend/nodes.h"
 #include "base/size.h"
 
 enum {
@@ -53,6 +54,7 @@ typedef struct attention_job {
     float *partials; /* [..][G][Dh + 2] left for portions of tokens that share nothing, */
     float *shared;   /* [n_shared] floats left for those that share a prefix */
     size_t n_shared;
+    uint32_t *order;    /* [n_tasks]: by memory nodes, where there are several */
     uint32_t *rows;     /* the other columns of the rows of q of such tokens */
     uint8_t *prefix_of; /* [n_items] of the head that is looked at */
     uint8_t *is_shared; /* [n_kv_heads][n_items] the item has tasks already */
@@ -69,11 +71,18 @@ static size_t most_tasks(const skv_backend_limits *limits)
     return limits->max_rows * limits->max_heads * PARTS_MAX;
 }
 
-/* After the tasks: rows [max_rows][max_heads], is_shared [max_rows][max_heads], prefix_of. */
+/* Places of `order`; none with one memory node. */
+static size_t order_length(const skv_cpu_backend *be, const skv_backend_limits *limits)
+{
+    return be->base.n_nodes > 1 ? most_tasks(limits) : 0;
+}
+
+/* After the tasks: order, rows [max_rows][max_heads], is_shared [max_rows][max_heads], prefix_of.
+ */
 size_t skv_cpu_attention_tasks(const skv_cpu_backend *be, const skv_backend_limits *limits)
 {
-    (void)be;
-    size_t n_bytes = limits->max_rows * (limits->max_heads * (sizeof(uint32_t) + 1) + 1);
+    size_t n_bytes = limits->max_rows * (limits->max_heads * (sizeof(uint32_t) + 1) + 1) +
+                     order_length(be, limits) * sizeof(uint32_t);
     return most_tasks(limits) + skv_ceil_div(n_bytes, sizeof(skv_cpu_task));
 }
 
@@ -215,10 +224,36 @@ static void add_portions(attention_job *job, skv_cpu_task task, size_t n)
     }
 }
 
+static void run_ordered(void *arg, size_t i_task, size_t i_thread)
+{
+    attention_job *job = arg;
+    run_task(job, job->order[i_task], i_thread);
+}
+
+/* Each node's tasks in their own order, so that the longest still come first. */
+static void run_by_nodes(attention_job *job)
+{
+    const size_t n_nodes = job->be->base.n_nodes, n_heads = job->n_kv_heads / n_nodes;
+    size_t first[SKV_NODES_MAX + 1] = {0}, n = 0;
+    for (size_t node = 0; node < n_nodes; node++) {
+        first[node] = n;
+        for (size_t i = 0; i < job->n_tasks; i++) {
+            /* As skv_node_of_head has it, without a division. */
+            if (job->tasks[i].i_head - node * n_heads < n_heads) job->order[n++] = (uint32_t)i;
+        }
+    }
+    first[n_nodes] = n;
+    skv_pool_run_nodes(job->be->pool, first, run_ordered, job);
+}
+
 static void run_tasks(attention_job *job)
 {
     skv_cpu_backend *be = job->be;
-    skv_pool_run(be->pool, job->n_tasks, run_task, job);
+    if (be->base.n_nodes > 1 && skv_nodes_divide(job->n_kv_heads, be->base.n_nodes)) {
+        run_by_nodes(job);
+    } else {
+        skv_pool_run(be->pool, job->n_tasks, run_task, job);
+    }
     if (job->partials > be->partials || job->n_shared < shared_partials(&be->limits)) {
         skv_pool_run(be->pool, job->n_tasks, join_task, job);
     }
@@ -427,8 +462,9 @@ static attention_job job_of(skv_cpu_backend *be, const skv_attention_args *args)
         .partials = be->partials,
         .shared = be->partials + own_partials(be, limits),
         .n_shared = shared_partials(limits),
-        .rows = (uint32_t *)(void *)(be->tasks + most_tasks(limits)),
+        .order = (uint32_t *)(void *)(be->tasks + most_tasks(limits)),
     };
+    job.rows = job.order + order_length(be, limits);
     job.part_floats = portion_floats(job.n_group, args->head_dim);
     job.block = block_of(&job);
     /* Tokens that follow in a draft do not count: plain steps do not have them. */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/cpu/cpu_cut.h"
 #include "backend/cpu/forms.h"
 #include "backend/cpu/verify.h"
 #include "base/mem.h"
@@ -129,6 +130,13 @@ static void cpu_free(skv_backend *base)
     skv_free(be);
 }
 
+/* The nodes that pages can be placed on: those of the threads, if the system places any. */
+static size_t count_nodes(const skv_pool *pool)
+{
+    const skv_nodes *nodes = skv_pool_nodes(pool);
+    return nodes->n > 1 && skv_pages_place(NULL, 0, nodes->number[0]) ? nodes->n : 1;
+}
+
 /* A form that is named is not used where this processor computes it wrongly. */
 static skv_status check_form(const skv_matmul_form *form, skv_cpu_level level, unsigned features,
                              skv_error *err)
@@ -149,29 +157,60 @@ static skv_status check_form(const skv_matmul_form *form, skv_cpu_level level, u
     return SKV_OK;
 }
 
+/* Adds a choice to the name of the form. */
+static void tell_choice(skv_cpu_backend *be, const char *choice)
+{
+    const size_t n = strlen(be->form);
+    (void)snprintf(be->form + n, sizeof be->form - n, "%s%s", n > 0 ? ", " : "", choice);
+    be->base.form = be->form;
+}
+
 /* The form of the products, where the level has several: that of the options, or the fastest of
  * those with the bits of the first. */
-static void take_form(skv_cpu_backend *be, const skv_backend_options *options)
+static void take_form(skv_cpu_backend *be, const skv_matmul_form *form, const skv_form_clock *clock)
 {
     size_t n;
-    const skv_matmul_form *forms = skv_matmul_forms(be->kernels.level, &n), *form = options->form;
-    be->base.level = skv_cpu_level_name(be->kernels.level);
+    const skv_matmul_form *forms = skv_matmul_forms(be->kernels.level, &n);
+    const bool timed = !form && clock;
     if (!forms) return;
-    const bool timed = !form && !options->untimed;
     if (timed) {
         skv_form_times times;
         const size_t n_timed = skv_forms_timed(forms, n);
-        skv_forms_time(forms, n_timed, NULL, &times);
+        skv_forms_time(forms, n_timed, clock, &times);
         form = &forms[skv_forms_choose(forms, n_timed, &times)];
     }
     if (!form) form = forms;
     skv_form_use(&be->kernels, form);
+    be->base.level = form->level;
+    tell_choice(be, form->name);
     for (size_t i = 0; timed && i < n; i++) {
         const skv_matmul *q = forms[i].q;
-        if (q && skv_form_q_gains(&be->kernels.q, q, NULL)) be->kernels.q = *q;
+        if (!q) continue;
+        const bool gains = skv_form_q_gains(&be->kernels.q, q, clock);
+        if (gains) be->kernels.q = *q;
+        tell_choice(be, gains ? forms[i].name : "without amx-q");
     }
-    be->base.level = form->level;
-    be->base.form = form->name;
+}
+
+/* Half panels, where there are threads enough to cut products so. */
+static void take_halves(skv_cpu_backend *be, const skv_form_clock *clock)
+{
+    const skv_matmul *mm = be->kernels.i8.halves ? &be->kernels.i8 : &be->kernels.bf16;
+    be->halves = true;
+    if (!mm->halves || !clock || skv_pool_threads(be->pool) < SKV_CUT_HALVES_FROM) return;
+    be->halves = skv_form_gains(skv_form_halves_ratio(mm, be->pool, clock));
+    if (!be->base.form) tell_choice(be, be->base.level);
+    tell_choice(be, be->halves ? "half panels" : "whole panels");
+}
+
+/* All that several forms give to the same bits is timed, unless the options say which. */
+static void take_forms(skv_cpu_backend *be, const skv_backend_options *options)
+{
+    const skv_form_clock started = skv_form_clock_start();
+    const skv_form_clock *clock = options->untimed ? NULL : &started;
+    be->base.level = skv_cpu_level_name(be->kernels.level);
+    take_form(be, options->form, clock);
+    take_halves(be, clock);
 }
 
 skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backend **out,
@@ -234,11 +273,12 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
         .save_rows = skv_cpu_save_rows,
         .load_rows = skv_cpu_load_rows,
     };
+    be->base.n_nodes = count_nodes(be->pool);
     skv_cpu_add_pages(&be->base);
     be->base.pages_turn = skv_cpu_pages_turn;
     skv_cpu_add_steps(&be->base);
     skv_kernels_init(&be->kernels, level, features);
-    take_form(be, options);
+    take_forms(be, options);
     *out = &be->base;
     return SKV_OK;
 }

@@ -21,9 +21,9 @@ skv_mapped skv_cpu_map(skv_backend *base, skv_rows rows, size_t n_rows, size_t n
 void skv_cpu_unmap(skv_backend *base, skv_mapped mapped);
 
 /* cpu_pages.c */
-/** Its functions of pools, slots and tables. */
+/** Adds the functions of pools, slots and tables to the table. */
 void skv_cpu_add_pages(skv_backend *base);
-/** K (which = 0) or V (1) of row `row` of a head at `from` becomes that of row i of one at `to`. */
+/** Copies K (which = 0) or V (1) of row `row` of the head at `from` to row i of that at `to`. */
 void skv_cpu_move_half(unsigned char *to, size_t i, const unsigned char *from, size_t row,
                        size_t which, skv_kv_type type, size_t head_dim);
 

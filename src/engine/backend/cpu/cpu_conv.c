@@ -29,11 +29,6 @@ typedef struct conv_part {
     float inputs[SKV_CONV_TAPS_MAX][CHANNELS]; /* of row r at r modulo the number of taps */
 } conv_part;
 
-static const float *row_at(skv_rows rows, size_t i, size_t column)
-{
-    return skv_cpu_at(rows) + i * rows.ld + column;
-}
-
 size_t skv_cpu_first_wanted(const uint32_t *rows, size_t n_rows, size_t row)
 {
     if (!rows) return skv_min_size(row, n_rows);
@@ -69,9 +64,9 @@ static void load_row(conv_part *p, size_t i, size_t at)
 {
     const skv_conv_args *a = p->job->a;
     float *input = p->inputs[at % p->place->layer.conv_taps];
-    memcpy(input, row_at(a->x, i, p->column), p->n * sizeof *input);
+    memcpy(input, skv_cpu_row_at(a->x, i, p->column), p->n * sizeof *input);
     if (!a->gate_in.area) return;
-    const float *gate = row_at(a->gate_in, i, p->column);
+    const float *gate = skv_cpu_row_at(a->gate_in, i, p->column);
     for (size_t c = 0; c < p->n; c++) input[c] *= gate[c];
 }
 
@@ -82,7 +77,7 @@ static void convolve(const conv_part *p, size_t i, size_t at)
     const size_t n_taps = p->place->layer.conv_taps;
     const float *inputs[SKV_CONV_TAPS_MAX];
     for (size_t j = 0; j < n_taps; j++) inputs[j] = p->inputs[(at + 1 + j) % n_taps];
-    if (a->newest.area) inputs[n_taps - 1] = row_at(a->newest, i, p->column);
+    if (a->newest.area) inputs[n_taps - 1] = skv_cpu_row_at(a->newest, i, p->column);
     const float *bias = skv_cpu_vec(a->bias);
     float *y = skv_cpu_at(a->y) + i * a->y.ld + p->column;
     p->job->be->kernels.scan.conv(y, &(skv_conv_row){.x = inputs,
@@ -93,7 +88,7 @@ static void convolve(const conv_part *p, size_t i, size_t at)
                                                      .n = p->n,
                                                      .silu = a->silu});
     if (!a->gate_out.area) return;
-    const float *gate = row_at(a->gate_out, i, p->column);
+    const float *gate = skv_cpu_row_at(a->gate_out, i, p->column);
     for (size_t c = 0; c < p->n; c++) y[c] *= gate[c];
 }
 

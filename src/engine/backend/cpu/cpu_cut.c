@@ -10,8 +10,7 @@ enum {
     ROWS_LEAST = 16,       /* and where there are fewer panels than threads */
     TASKS_LEFT = 4,        /* tasks that wide strips leave to a thread at least */
     ROWS_A_THREAD = 64,    /* rows from which a thread is better off with rows of its own */
-    HALVES_FROM = 32,      /* threads from which panels are halved, */
-    HALVES_MAX = 4         /* where fewer than this of them are for each thread */
+    HALVES_MAX = 4         /* panels are halved where fewer than this are for each thread */
 };
 
 /* Blocks of rows that a task has at least when it shares a panel. */
@@ -38,7 +37,7 @@ static size_t count_strips(const skv_cut_shape *s)
 static bool pays_halving(const skv_cut_shape *s, const skv_cut *cut)
 {
     const size_t n = cut->n_strips, n_threads = s->n_threads;
-    if (!s->halves || n_threads < HALVES_FROM) return false;
+    if (!s->halves || n_threads < SKV_CUT_HALVES_FROM) return false;
     if (n != s->n_columns || cut->n_row_parts > 1 || n >= HALVES_MAX * n_threads) return false;
     return skv_ceil_div(2 * n, n_threads) < 2 * skv_ceil_div(n, n_threads);
 }

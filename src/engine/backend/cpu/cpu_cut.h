@@ -8,7 +8,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { SKV_CUT_STRIP_MAX = 16 /* panels of a strip */ };
+enum {
+    SKV_CUT_STRIP_MAX = 16,  /* panels of a strip */
+    SKV_CUT_HALVES_FROM = 32 /* threads from which panels may be halved */
+};
 
 typedef struct skv_cut_shape {
     size_t n_threads, n_rows;

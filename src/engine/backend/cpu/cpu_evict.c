@@ -7,7 +7,6 @@
  * threads. Scores are a matrix product in f32, of a block of queries with the keys of a page.
  */
 #include <math.h>
-#include <string.h>
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/size.h"

@@ -662,7 +662,7 @@ static void deal_out(product *p, bool alone)
                                                   .mr = p->mm->mr,
                                                   .n_columns = p->n_columns,
                                                   .piece_bytes = piece,
-                                                  .halves = p->mm->halves,
+                                                  .halves = p->mm->halves && p->be->halves,
                                                   .alone = alone});
 }
 

@@ -8,8 +8,10 @@
 #include <string.h>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/nodes.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "base/system.h"
 #include "kernels/kv_page.h"
 
 /* ---- pools ---- */
@@ -17,7 +19,7 @@
 static skv_status pool_create(skv_backend *base, size_t page_bytes, size_t n_pages,
                               skv_page_pool **out, skv_error *err)
 {
-    (void)base;
+    const skv_nodes *nodes = skv_pool_nodes(((skv_cpu_backend *)base)->pool);
     size_t n_bytes;
     SKV_REQUIRE(skv_size_mul(n_pages, page_bytes, &n_bytes), err, SKV_RANGE,
                 "pages: %zu of %zu bytes do not fit", n_pages, page_bytes);
@@ -27,6 +29,13 @@ static skv_status pool_create(skv_backend *base, size_t page_bytes, size_t n_pag
         skv_free(pool);
         return skv_fail(err, SKV_MEMORY, "pages: no memory for %zu of %zu bytes", n_pages,
                         page_bytes);
+    }
+    for (size_t i = 0; base->n_nodes > 1 && i < base->n_nodes; i++) {
+        const size_t first = skv_node_pages(n_pages, i, base->n_nodes);
+        const size_t end = skv_node_pages(n_pages, i + 1, base->n_nodes);
+        if (first == end) continue;
+        (void)skv_pages_place(memory + first * page_bytes, (end - first) * page_bytes,
+                              nodes->number[i]);
     }
     *pool = (skv_page_pool){memory, page_bytes, n_pages};
     *out = pool;

@@ -75,11 +75,6 @@ static size_t value_head(const skv_state_layer *l, size_t key_head, size_t g)
     return l->tiled ? g * l->n_key_heads + key_head : key_head * group_of(l) + g;
 }
 
-static const float *row_at(skv_rows rows, size_t i, size_t column)
-{
-    return skv_cpu_at(rows) + i * rows.ld + column;
-}
-
 static float sigmoid(float x)
 {
     return 1.0f / (1.0f + expf(-x));
@@ -96,13 +91,13 @@ static void gates_of(const scan_job *job, size_t row, size_t h, float *alpha, fl
 {
     const skv_scan_args *a = job->a;
     const float bias = a->dt_bias.area ? skv_cpu_vec(a->dt_bias)[h] : 0;
-    float step = softplus(*row_at(a->decay, row, h) + bias);
+    float step = softplus(*skv_cpu_row_at(a->decay, row, h) + bias);
     if (job->place->layer.kind == SKV_SCAN_MAMBA2) {
         if (step < a->dt_min) step = a->dt_min;
         if (a->dt_max > 0 && step > a->dt_max) step = a->dt_max;
         *dt = step;
     } else {
-        *beta = a->write_max * sigmoid(*row_at(a->write, row, h));
+        *beta = a->write_max * sigmoid(*skv_cpu_row_at(a->write, row, h));
     }
     *alpha = expf(skv_cpu_vec(a->rate)[h] * step);
 }
@@ -120,7 +115,7 @@ static void put_column(const scan_job *job, float *xt, size_t i, const float *x,
 static void put_key(const scan_job *job, float *kt, size_t i, size_t row, size_t key_head)
 {
     const size_t dk = job->place->layer.key_dim;
-    put_column(job, kt, i, row_at(job->a->k, row, key_head * dk), 1.0f);
+    put_column(job, kt, i, skv_cpu_row_at(job->a->k, row, key_head * dk), 1.0f);
 }
 
 /* ---- shared by value heads ---- */
@@ -141,7 +136,7 @@ static void find_wanted(const scan_task *t, scan_rows *r)
         if (next == set->n_rows || (set->rows ? set->rows[next] : next) != r->row0 + i) continue;
         if (r->q1 == 0) r->q0 = i;
         r->q1 = i + 1;
-        put_column(t->job, r->qt, i, row_at(a->q, next, t->key_head * dk), scale);
+        put_column(t->job, r->qt, i, skv_cpu_row_at(a->q, next, t->key_head * dk), scale);
         r->out[i] = next++;
     }
 }
@@ -209,7 +204,7 @@ static void load_values(const scan_task *t, const scan_head *head, const scan_ro
 {
     const skv_state_layer *l = &t->job->place->layer;
     for (size_t i = r->n0; i < r->n; i++) {
-        const float *v = row_at(t->job->a->v, r->row0 + i, h * l->value_dim);
+        const float *v = skv_cpu_row_at(t->job->a->v, r->row0 + i, h * l->value_dim);
         const float dt = l->kind == SKV_SCAN_MAMBA2 ? head->dt[i] : 1.0f;
         for (size_t p = 0; p < n_panels; p++) {
             const size_t column = (panel + p) * B;
@@ -232,7 +227,7 @@ static void store_outputs(const scan_task *t, const scan_rows *r, size_t h, size
     for (size_t i = r->q0; i < r->q1; i++) {
         if (r->out[i] == SIZE_MAX) continue;
         float *to = skv_cpu_at(a->out) + r->out[i] * a->out.ld + h * l->value_dim;
-        const float *v = row_at(a->v, r->row0 + i, h * l->value_dim);
+        const float *v = skv_cpu_row_at(a->v, r->row0 + i, h * l->value_dim);
         for (size_t c = first; c < end; c++) {
             const float y = t->out[(c - first) / B * SKV_PANEL + i * B + c % B];
             to[c] = a->skip.area ? y + skip * v[c] : y;

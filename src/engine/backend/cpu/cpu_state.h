@@ -27,6 +27,11 @@ static inline float *skv_cpu_at(skv_rows rows)
     return rows.area ? rows.area->at + rows.at : NULL;
 }
 
+static inline const float *skv_cpu_row_at(skv_rows rows, size_t i, size_t column)
+{
+    return skv_cpu_at(rows) + i * rows.ld + column;
+}
+
 static inline const float *skv_cpu_vec(skv_vec vec)
 {
     return vec.area ? vec.area->at + vec.at : NULL;
@@ -112,9 +117,9 @@ struct skv_backend_step {
     size_t n_spans;
     skv_cpu_angles angles[SKV_STEP_ANGLES];
     size_t n_angles;
-    float *numbers; /* [max_rows, 2 angle_columns]: what the step's own lie in */
+    float *numbers; /* [max_rows, 2 angle_columns]: the step's own angles */
     size_t angle_columns;
-    uint32_t *rows[SKV_SET_COUNT];      /* [max_rows] each: what the lists of the sets lie in; */
+    uint32_t *rows[SKV_SET_COUNT];      /* [max_rows] each: the lists of the sets; */
     skv_cpu_item *items[SKV_SET_COUNT]; /* NULL where a set has none */
     size_t max_rows;
     skv_cpu_picked *picked;    /* [max_picks] */
@@ -147,6 +152,8 @@ typedef struct skv_cpu_backend {
     skv_backend base; /* first: a skv_backend * is this */
     skv_pool *pool;   /* borrowed */
     skv_kernels kernels;
+    char form[96]; /* base.form, where it is not NULL: each choice that was made */
+    bool halves;   /* single rows of few panels may be cut into halves of them (cpu_cut.h) */
     skv_backend_limits limits;
     unsigned char *packed; /* rows of a product, packed: owned, packed_bytes */
     size_t packed_bytes;

@@ -7,7 +7,6 @@
  * is read as f32, turned, and rounded again as `place` rounds it.
  */
 #include <assert.h>
-#include <string.h>
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/size.h"

@@ -35,6 +35,17 @@ static uint64_t system_now(void *user)
     return skv_clock_ns();
 }
 
+skv_form_clock skv_form_clock_start(void)
+{
+    return (skv_form_clock){.now = system_now,
+                            .end = skv_clock_ns() + SKV_FORM_ALL_MS * UINT64_C(1000000)};
+}
+
+bool skv_form_gains(double ratio)
+{
+    return ratio > 0 && ratio < GAIN;
+}
+
 static const skv_matmul *product_of(const skv_matmul_form *form, size_t i_task)
 {
     return i_task == SKV_FORM_BF16_MANY || i_task == SKV_FORM_BF16_ONE ? form->bf16 : form->i8;
@@ -89,20 +100,19 @@ static bool take_memory(timed_memory *at, const skv_matmul_form *forms, size_t n
 void skv_forms_time(const skv_matmul_form *forms, size_t n, const skv_form_clock *clock,
                     skv_form_times *out)
 {
-    const skv_form_clock system = {.now = system_now};
     timed_memory at = {0};
     *out = (skv_form_times){0};
-    if (!clock) clock = &system;
+    uint64_t end = clock->now(clock->user) + SKV_FORM_LIMIT_MS * UINT64_C(1000000);
+    if (end > clock->end) end = clock->end;
     const bool ready = n <= SKV_FORMS_MAX && take_memory(&at, forms, n);
     if (ready) {
         memset(at.w, OPERAND_BYTE, W_BYTES);
         memset(at.x, OPERAND_BYTE, MANY_BLOCKS * at.block_bytes);
     }
-    const uint64_t began = clock->now(clock->user);
     for (size_t i = 0; ready && i < ROUNDS * n * SKV_FORM_TASKS; i++) {
         const size_t i_form = i / SKV_FORM_TASKS % n, i_task = i % SKV_FORM_TASKS;
         const uint64_t start = clock->now(clock->user);
-        if (start - began > SKV_FORM_LIMIT_MS * UINT64_C(1000000)) break;
+        if (start > end) break;
         multiply(product_of(&forms[i_form], i_task), &at,
                  i_task == SKV_FORM_BF16_MANY || i_task == SKV_FORM_I8_MANY);
         const uint64_t ns = clock->now(clock->user) - start;
@@ -228,28 +238,26 @@ static double q_ratio(const skv_matmul *const forms[2], const q_memory *at, cons
                       const skv_form_clock *clock)
 {
     uint64_t least[2] = {0};
-    const uint64_t began = clock->now(clock->user);
     for (size_t i = 0; i < 2 * (ROUNDS + 1); i++) {
         pack_q(forms[i % 2], at, x);
         const uint64_t start = clock->now(clock->user);
-        if (start - began > SKV_FORM_LIMIT_MS * UINT64_C(1000000) / 2) break;
+        if (start > clock->end) return 0;
         multiply_q(forms[i % 2], at);
         const uint64_t ns = clock->now(clock->user) - start + 1;
         if (i >= 2 && (least[i % 2] == 0 || ns < least[i % 2])) least[i % 2] = ns;
     }
-    return least[0] > 0 ? (double)least[1] / (double)least[0] : 0;
+    return (double)least[1] / (double)least[0];
 }
 
 double skv_form_q_ratio(const skv_matmul *usual, const skv_matmul *other,
                         const skv_form_clock *clock)
 {
-    const skv_form_clock system = {.now = system_now};
     const skv_matmul *const forms[2] = {usual, other};
     float *x = skv_alloc_zero(TIMED_K, sizeof *x);
     q_memory at = {0};
     double ratio = 0;
     if (x && take_q_memory(&at, usual, other)) {
-        ratio = q_ratio(forms, &at, x, clock ? clock : &system);
+        ratio = q_ratio(forms, &at, x, clock);
     }
     skv_free(x);
     skv_free(at.panels);
@@ -261,5 +269,5 @@ double skv_form_q_ratio(const skv_matmul *usual, const skv_matmul *other,
 bool skv_form_q_gains(const skv_matmul *usual, const skv_matmul *other, const skv_form_clock *clock)
 {
     const double ratio = skv_form_q_ratio(usual, other, clock);
-    return ratio > 0 && ratio < GAIN && skv_matmul_q_agrees(other, usual);
+    return skv_form_gains(ratio) && skv_matmul_q_agrees(other, usual);
 }

@@ -108,7 +108,7 @@ static double run_peak(const void *a, const void *b, size_t n_rounds)
     float32x4_t sum[PEAK_CHAINS];
     for (size_t i = 0; i < PEAK_CHAINS; i++) {
         sum[i] = vdupq_n_f32(0.0f);
-        /* Not known for equal, or the compiler might keep one sum for all. */
+        /* Hides that the sums are equal, or the compiler might keep only one. */
         __asm__ volatile("" : "+w"(sum[i]));
     }
     for (size_t r = 0; r < n_rounds; r++) {

@@ -15,11 +15,6 @@ enum {
     MR = 3
 }; /* 3 * 8 accumulators leave 8 registers for W, X and products */
 
-static inline float32x4_t load_scales(const uint16_t *scales)
-{
-    return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(scales), 16));
-}
-
 /* One group of n_units. Inlined once for every constant m, so that the accumulators are
  * registers. sum is [m][16]. */
 static inline __attribute__((always_inline)) void
@@ -45,7 +40,7 @@ group_m(float *sum, const unsigned char *x, const unsigned char *w, size_t n_uni
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < 4; j++, sum += 4) {
             float32x4_t v = vcvtq_f32_s32(vpaddq_s32(dot[i][2 * j], dot[i][2 * j + 1]));
-            float32x4_t scaled = vmulq_f32(v, load_scales(w_scales + 4 * j));
+            float32x4_t scaled = vmulq_f32(v, skv_load_bf16_neon(w_scales + 4 * j));
             vst1q_f32(sum, vfmaq_n_f32(vld1q_f32(sum), scaled, x_scales[i]));
         }
     }

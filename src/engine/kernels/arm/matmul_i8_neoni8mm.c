@@ -13,11 +13,6 @@
 
 enum { NR = SKV_NR128, MR = SKV_MR128, KC = SKV_KC128, PEAK_CHAINS = 16 };
 
-static inline float32x4_t load_scales(const uint16_t *scales)
-{
-    return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(scales), 16));
-}
-
 /* Row i of four columns, from the dot products of its pair with two columns each. */
 static inline int32x4_t row_of(int32x4_t left, int32x4_t right, size_t i)
 {
@@ -54,7 +49,8 @@ group_m(float *sum, const unsigned char *x, const unsigned char *w, size_t n_uni
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < 4; j++, sum += 4) {
             int32x4_t row = row_of(dot[i / 2][2 * j], dot[i / 2][2 * j + 1], i);
-            float32x4_t scaled = vmulq_f32(vcvtq_f32_s32(row), load_scales(w_scales + 4 * j));
+            float32x4_t scaled =
+                vmulq_f32(vcvtq_f32_s32(row), skv_load_bf16_neon(w_scales + 4 * j));
             vst1q_f32(sum, vfmaq_n_f32(vld1q_f32(sum), scaled, x_scales[i]));
         }
     }

@@ -12,6 +12,16 @@ enum {
     SKV_KC128 = 1024
 };
 
+static inline float32x4_t skv_widen_neon(uint16x4_t bf16)
+{
+    return vreinterpretq_f32_u32(vshll_n_u16(bf16, 16));
+}
+
+static inline float32x4_t skv_load_bf16_neon(const uint16_t *x)
+{
+    return skv_widen_neon(vld1_u16(x));
+}
+
 typedef struct skv_tile128 {
     float *c;   /* [m, 16] */
     size_t ldc; /* floats between rows */

@@ -7,6 +7,7 @@
  */
 #include "kernels/bf16.h"
 #include "kernels/matmul.h"
+#include "kernels/ref/matmul_ref.h"
 
 enum { NR = 16, MR = 4, KC = 2048 };
 
@@ -55,19 +56,6 @@ static void tile(float *c, size_t ldc, const void *block, const void *panel, siz
     }
 }
 
-static size_t x_bytes_wide(size_t m, size_t K)
-{
-    return K * m * sizeof(float);
-}
-
-static void pack_x_wide(void *block, const float *x, size_t ldx, size_t m, size_t K)
-{
-    float *out = block;
-    for (size_t k = 0; k < K; k++) {
-        for (size_t i = 0; i < m; i++) out[k * m + i] = x[i * ldx + k];
-    }
-}
-
 static void tile_wide(float *c, size_t ldc, const void *block, const void *panel, size_t m,
                       size_t K, size_t k0, size_t k1, unsigned mode)
 {
@@ -89,9 +77,9 @@ const skv_matmul skv_matmul_wide_ref = {
     .mr = MR,
     .kc = KC,
     .w_bytes = w_bytes,
-    .x_bytes = x_bytes_wide,
+    .x_bytes = skv_ref_x_bytes,
     .pack_w = pack_w,
-    .pack_x = pack_x_wide,
+    .pack_x = skv_ref_pack_x,
     .tile = tile_wide,
 };
 

@@ -5,6 +5,7 @@
  * Block  [K][m] floats: entry k, i is x[i, k].
  */
 #include "kernels/matmul.h"
+#include "kernels/ref/matmul_ref.h"
 
 enum { NR = 16, MR = 4, KC = 2048 };
 
@@ -13,24 +14,11 @@ static size_t w_bytes(size_t K)
     return K * NR * sizeof(float);
 }
 
-static size_t x_bytes(size_t m, size_t K)
-{
-    return K * m * sizeof(float);
-}
-
 static void pack_w(void *panel, const float *w, size_t ldw, size_t n, size_t K)
 {
     float *out = panel;
     for (size_t k = 0; k < K; k++) {
         for (size_t j = 0; j < NR; j++) out[k * NR + j] = j < n ? w[j * ldw + k] : 0.0f;
-    }
-}
-
-static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
-{
-    float *out = block;
-    for (size_t k = 0; k < K; k++) {
-        for (size_t i = 0; i < m; i++) out[k * m + i] = x[i * ldx + k];
     }
 }
 
@@ -55,8 +43,8 @@ const skv_matmul skv_matmul_f32_ref = {
     .mr = MR,
     .kc = KC,
     .w_bytes = w_bytes,
-    .x_bytes = x_bytes,
+    .x_bytes = skv_ref_x_bytes,
     .pack_w = pack_w,
-    .pack_x = pack_x,
+    .pack_x = skv_ref_pack_x,
     .tile = tile,
 };

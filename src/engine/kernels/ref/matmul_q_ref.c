@@ -5,10 +5,10 @@
  *   c[i, j] = sum over groups of xs_i (ws_j sum x_code w_value + min_j sum x_code)
  */
 #include <math.h>
-#include <string.h>
 
 #include "kernels/matmul.h"
 #include "kernels/quant_panel.h"
+#include "kernels/ref/matmul_ref.h"
 
 enum { NR = 16, MR = 4, KC = 2048 };
 
@@ -105,20 +105,6 @@ const skv_matmul skv_matmul_q_ref = {
 
 enum { WIDE_MR = 16 };
 
-static size_t wide_x_bytes(size_t m, size_t K)
-{
-    return m * K * sizeof(float);
-}
-
-/* Block [K][m] floats. */
-static void wide_pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
-{
-    float *out = block;
-    for (size_t k = 0; k < K; k++) {
-        for (size_t i = 0; i < m; i++) out[k * m + i] = x[i * ldx + k];
-    }
-}
-
 static void wide_tile(float *c, size_t ldc, const void *block, const void *panel, size_t m,
                       size_t K, size_t k0, size_t k1, unsigned mode)
 {
@@ -143,7 +129,7 @@ const skv_matmul skv_matmul_q_wide_ref = {
     .nr = NR,
     .mr = WIDE_MR,
     .kc = KC,
-    .x_bytes = wide_x_bytes,
-    .pack_x = wide_pack_x,
+    .x_bytes = skv_ref_x_bytes,
+    .pack_x = skv_ref_pack_x,
     .tile = wide_tile,
 };

@@ -7,7 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/size.h"
 #include "kernels/attention.h"
 #include "kernels/attention_tiles.h"
 #include "kernels/x86/attention_avx512.h"

@@ -13,7 +13,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/size.h"
 #include "kernels/x86/attention_avx512bf16.h"
 
 #define INLINE static inline __attribute__((always_inline))

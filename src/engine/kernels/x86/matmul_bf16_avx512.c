@@ -5,7 +5,6 @@
  * Panel [ceil(K / 2)][64][2] bfloat16, block [2 * ceil(K / 2)][m] floats.
  */
 #include <immintrin.h>
-#include <string.h>
 
 #include "kernels/matmul.h"
 #include "kernels/x86/matmul_pack.h"

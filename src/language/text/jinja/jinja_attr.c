@@ -3,7 +3,6 @@
  * precedence over a dict's keys; methods that would change a list or dict, and all Python
  * internals, are undefined. Also object[key] and slices.
  */
-#include "text/jinja/jinja_builtin.h"
 #include "text/jinja/jinja_loop.h"
 #include "text/jinja/jinja_run.h"
 

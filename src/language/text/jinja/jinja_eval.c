@@ -1,6 +1,5 @@
 /* Expressions. */
 #include "base/fail.h"
-#include "text/jinja/jinja_builtin.h"
 #include "text/jinja/jinja_run.h"
 
 SKV_OWN_FRAME static skv_jv eval_name(skv_jrun *r, const skv_jnode *node)

@@ -10,8 +10,9 @@
 #include "base/buf.h"
 #include "text/jinja/jinja_value.h"
 
-/* Data begin at at[0], end at at[1], begin again at at[2] ...: offsets from `base` that rise. An
- * odd last one has no end. Parts of a text share the marks of the whole. */
+/* Marked data begin at at[0], end at at[1], begin again at at[2], and so on: ascending offsets from
+ * `base`. With an odd number of offsets the last data reach to the end. Parts of a text share the
+ * marks of the whole. */
 struct skv_jmarks {
     const char *base;
     const size_t *at;

@@ -58,7 +58,6 @@ typedef struct skv_jrun {
                               * none */
     uint32_t line;           /* of the node being evaluated */
     char what[96];           /* the last result of skv_j_what */
-    unsigned loop_depth;
     enum { SKV_JUMP_NONE, SKV_JUMP_BREAK, SKV_JUMP_CONTINUE } jump;
     skv_status status;
     skv_error *err;

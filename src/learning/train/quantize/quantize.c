@@ -5,10 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/file.h"
-#include "base/float16.h"
 #include "base/mem.h"
-#include "base/size.h"
 #include "base/system.h"
 #include "format/source_impl.h"
 

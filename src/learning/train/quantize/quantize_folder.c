@@ -162,11 +162,8 @@ static skv_status write_config(const skv_quantizer *q, const char *out, skv_erro
 
 skv_status skv_quantize_check_folder(const char *out, skv_error *err)
 {
-    char *config = skv_path_join(out, "config.json");
-    SKV_REQUIRE(config, err, SKV_MEMORY, "%s: no memory", out);
-    const bool taken = skv_file_exists(config);
-    skv_free(config);
-    SKV_REQUIRE(!taken, err, SKV_ARGUMENT, "%s: already contains a model", out);
+    SKV_REQUIRE(!skv_folder_has(out, "config.json"), err, SKV_ARGUMENT,
+                "%s: already contains a model", out);
     return SKV_OK;
 }
 

@@ -6,7 +6,6 @@
 #include "base/file.h"
 #include "base/float16.h"
 #include "base/mem.h"
-#include "base/size.h"
 #include "format/gguf_metadata.h"
 #include "text/tokenizer.h"
 #include "train/quantize/quantizer.h"

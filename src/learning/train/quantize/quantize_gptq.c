@@ -17,10 +17,8 @@
  */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
-#include "base/size.h"
 #include "train/quantize/quantizer.h"
 #include "train/ridge.h"
 

@@ -7,7 +7,6 @@
 #include "base/float16.h"
 #include "base/mem.h"
 #include "base/size.h"
-#include "format/source_impl.h"
 
 enum { ROWS = 16 /* of a task */ };
 

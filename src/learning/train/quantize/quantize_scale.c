@@ -404,9 +404,10 @@ skv_status skv_quantize_scale_input(skv_quantizer *q, skv_compensation *c, size_
     skv_status status = begin_search(&s, err);
     if (status == SKV_OK) {
         const double alpha = find_alpha(&s);
+        bool done;
         make_candidate(&s, alpha);
         if (alpha > 0) {
-            status = fold(&in, s.m, s.s, err);
+            status = skv_quantize_fold(q, layer, product, s.s, c->K, &done, err);
             q->n_scaled++;
         }
         set_scales(&s);

@@ -2,7 +2,6 @@
  * See quantizer.h. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "backend/cpu/verify.h"
 #include "base/mem.h"

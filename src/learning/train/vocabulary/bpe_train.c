@@ -6,7 +6,6 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "base/size.h"
 #include "text/unicode_class.h"
 
 enum { BYTES = 256, WORDS_MAX = 1 << 26 };

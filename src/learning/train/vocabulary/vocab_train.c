@@ -2,7 +2,6 @@
 #include "skv/vocab_train.h"
 
 #include <ctype.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "base/mem.h"

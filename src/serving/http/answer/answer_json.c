@@ -2,7 +2,6 @@
 #include "answer/api_answer.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 /* The two sums are those of the OpenAI API; `by` is of the sources that drafted. */
 static void add_drafts(skv_buf *out, const skv_draft_counts drafts[SKV_DRAFT_SOURCES])

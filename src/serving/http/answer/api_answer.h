@@ -51,9 +51,9 @@ typedef struct answer {
 
 /* How the answers to a request are written. */
 typedef struct answer_shape {
-    /* A response with one answer; NULL: it is a list too. */
+    /* A response with one answer; NULL: it is written as a list. */
     void (*whole)(answer *a, skv_buf *out);
-    /* A response with a list of answers; NULL, all three: there is only one answer. */
+    /* A response with a list of answers; all three are NULL if there is only one answer. */
     void (*front)(answer *a, skv_buf *out);
     void (*element)(answer *a, skv_buf *out, size_t i);
     void (*back)(answer *a, skv_buf *out);

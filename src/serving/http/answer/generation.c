@@ -2,10 +2,8 @@
 #include "answer/generation.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
     WINDOW = 16,       /* jobs of one request that are begun at a time */

@@ -287,14 +287,14 @@ void json_text_free(const exchange *ex, char *text, size_t n)
     free(text);
 }
 
-static int append(const char *text, size_t n, void *out)
+bool json_put_new(json_t *object, const char *name, json_t *value, api_error *error)
 {
-    return skv_buf_append(out, text, n) ? 0 : -1;
+    return json_object_set_new(object, name, value) == 0 || api_fail(error, 503, NULL, "no memory");
 }
 
 void out_json_value(skv_buf *out, const json_t *value)
 {
-    if (json_dump_callback(value, append, out, JSON_COMPACT | JSON_ENCODE_ANY) != 0) {
+    if (json_dump_callback(value, skv_buf_dump, out, JSON_COMPACT | JSON_ENCODE_ANY) != 0) {
         out->failed = true;
     }
 }

@@ -41,6 +41,8 @@ json_t *json_sorted_copy(const exchange *ex, const json_t *value, const char *na
 void json_text_free(const exchange *ex, char *text, size_t n);
 /** Appends a value as JSON, so that no more is held than `out` has. */
 void out_json_value(skv_buf *out, const json_t *value);
+/** Sets a member of an object and takes the value over. */
+bool json_put_new(json_t *object, const char *name, json_t *value, api_error *error);
 /** A text as a value, which counts until the request ends; NULL with an error. */
 json_t *json_of_text(const exchange *ex, const skv_buf *text, const char *name, api_error *error);
 /** Removes the items of an array from the n-th on. */

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "answer/api_answer.h"
-#include "common/sampling_fields.h"
 #include "request/translate.h"
 #include "routes.h"
 

@@ -3,7 +3,6 @@
  * clients: {"content"} and {"prompt"}; and the tokens that a prompt of Messages or Responses has.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "answer/api_answer.h"
 #include "request/request_input.h"
@@ -96,7 +95,7 @@ static bool detokenize(exchange *ex, const json_t *body, skv_buf *out, api_error
     skv_error err;
     if (!json_is_array(tokens)) return api_fail(error, 400, "tokens", "tokens: not an array");
     if (!ex->model->vocab) {
-        return api_fail(error, 400, "tokens", "tokens: the model brings no tokenizer");
+        return api_fail(error, 400, "tokens", "tokens: this model has no tokenizer");
     }
     if (!json_body_ids(ex, tokens, "tokens", &ids, &n_ids, error)) return false;
     const skv_status status = skv_vocab_decode(

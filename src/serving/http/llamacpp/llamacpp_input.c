@@ -16,20 +16,15 @@ enum {
     FILE_IDS = 4   /* of another file at least: its mark, its name, a line end and its text */
 };
 
-static bool put(json_t *body, const char *name, json_t *value, api_error *error)
-{
-    return json_object_set_new(body, name, value) == 0 || api_fail(error, 503, NULL, "no memory");
-}
-
 /* ---- /completion ---- */
 
 static bool put_bias(json_t *map, int32_t id, const json_t *bias, api_error *error)
 {
     char key[16];
     (void)snprintf(key, sizeof key, "%d", (int)id);
-    return put(map, key,
-               json_is_false(bias) ? json_integer(-100) : json_copy((json_t *)(uintptr_t)bias),
-               error);
+    return json_put_new(
+        map, key, json_is_false(bias) ? json_integer(-100) : json_copy((json_t *)(uintptr_t)bias),
+        error);
 }
 
 /* A bias for an id, or for each token of a text; false in place of a number forbids them. */
@@ -91,7 +86,7 @@ static bool set_biases(const exchange *ex, json_t *body, const json_t *asked, ap
         if (ok) ok = add_member(ex, map, key, value, error);
     }
     if (ok && (json_is_array(given) || json_is_object(given))) {
-        return put(body, "logit_bias", map, error);
+        return json_put_new(body, "logit_bias", map, error);
     }
     json_decref(map);
     return ok && api_fail(error, 400, "logit_bias", "logit_bias: neither a list nor an object");
@@ -119,7 +114,7 @@ static bool set_prompt(const exchange *ex, json_t *body, const json_t *asked, ap
     if (media)
         return api_fail(error, 400, "prompt", "prompt.multimodal_data: only text is supported");
     if (json_is_object(given)) {
-        return put(body, "prompt", json_incref(plain_prompt(given)), error);
+        return json_put_new(body, "prompt", json_incref(plain_prompt(given)), error);
     }
     if (!json_is_array(given)) return true;
     json_t *list = json_copy_within(ex, given, "prompt", error);
@@ -128,7 +123,7 @@ static bool set_prompt(const exchange *ex, json_t *body, const json_t *asked, ap
         json_t *plain = plain_prompt(json_array_get(list, i));
         ok = json_array_set(list, i, plain) == 0 || api_fail(error, 503, NULL, "no memory");
     }
-    if (ok) return put(body, "prompt", list, error);
+    if (ok) return json_put_new(body, "prompt", list, error);
     json_decref(list);
     return false;
 }
@@ -152,7 +147,7 @@ static bool set_probs(json_t *body, const json_t *asked, api_error *error)
         return api_fail(error, 400, "n_probs", "n_probs: %s is not a whole number from 0 to %d",
                         json_show(n).text, SKV_JOB_TOP_MAX);
     }
-    return json_integer_value(n) == 0 || put(body, "logprobs", json_incref(n), error);
+    return json_integer_value(n) == 0 || json_put_new(body, "logprobs", json_incref(n), error);
 }
 
 /* The fields that only the response is made by. */
@@ -165,8 +160,8 @@ static bool check_fields(const json_t *asked, api_error *error)
     for (size_t i = 0; ok && i < json_array_size(fields); i++) {
         ok = json_is_string(json_array_get(fields, i));
     }
-    return ok || api_fail(error, 400, "response_fields", "response_fields: not up to %d names",
-                          RESPONSE_FIELDS_MAX);
+    return ok || api_fail(error, 400, "response_fields",
+                          "response_fields: expected at most %d names", RESPONSE_FIELDS_MAX);
 }
 
 json_t *llamacpp_translate(exchange *ex, const json_t *asked, api_error *error)
@@ -368,7 +363,7 @@ json_t *infill_translate(exchange *ex, const json_t *asked, api_error *error)
     }
     json_t *body = llamacpp_translate(ex, asked, error);
     g.ids = json_array();
-    if (body && g.ids && add_gap(&g) && put(body, "prompt", json_incref(g.ids), error)) {
+    if (body && g.ids && add_gap(&g) && json_put_new(body, "prompt", json_incref(g.ids), error)) {
         json_decref(g.ids);
         return body;
     }

@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <nettle/sha2.h>
 #include <stdio.h>
 #include <string.h>

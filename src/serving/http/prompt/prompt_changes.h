@@ -46,9 +46,9 @@ typedef struct rendered_text {
 
 /* ---- prompt_pins.c ---- */
 
-/** How long a mark (`cache_control`) asks for; 0: it is none. */
+/** Returns the lifetime that a mark (`cache_control`) asks for; 0: it is not a mark. */
 double prompt_mark_seconds(const json_t *mark);
-/** A message is marked, unless it has a mark that holds as long. */
+/** Marks a message, unless its own mark lasts as long. */
 void prompt_mark_longer(json_t *message, json_t *mark);
 /** Finds rendered->pins from the marks of the messages that were rendered; false: the budget is
  * used up. */

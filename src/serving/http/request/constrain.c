@@ -3,7 +3,6 @@
 #include "request/request_input.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "skv/grammar.h"
 #include "state/server_impl.h"
@@ -347,7 +346,7 @@ bool constrain_calls(exchange *ex, const char *text, size_t n, skv_constraint *o
     const wish w = {.field = "tools", .kind = SKV_GRAMMAR_PARTS};
     if (!out->begin) return follow(ex, &w, text, n, out, error);
     return api_fail(error, 400, "tool_choice",
-                    "tool_choice: calls are demanded, so the answer cannot follow another format");
+                    "tool_choice requires a call, so the answer cannot follow another format");
 }
 
 bool constrain_start(server_model *model, char *error)

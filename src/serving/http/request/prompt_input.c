@@ -12,7 +12,7 @@ bool text_encode(const exchange *ex, const char *text, size_t n, encode_flags fl
     skv_error err;
     if (!ex->model->vocab) {
         return api_fail(error, 400, "prompt",
-                        "prompt: the model brings no tokenizer: send token ids");
+                        "prompt: this model has no tokenizer: send token ids");
     }
     const skv_encode_options options = {.add_special = flags.add_special,
                                         .parse_special = flags.parse_special,
@@ -319,8 +319,7 @@ static bool check_message(const exchange *ex, json_t *message, size_t i, api_err
     skv_buf text = request_text(ex);
     bool ok = flatten_content(ex, message, i, &text, error);
     json_t *joined = ok ? json_of_text(ex, &text, "messages", error) : NULL;
-    ok = joined && (json_object_set_new(message, "content", joined) == 0 ||
-                    api_fail(error, 503, NULL, "no memory"));
+    ok = joined && json_put_new(message, "content", joined, error);
     skv_buf_release(&text);
     return ok;
 }
@@ -356,11 +355,6 @@ static bool add_kwargs(const exchange *ex, const json_t *body, json_t *vars, api
     return ok || api_fail(error, 503, NULL, "no memory");
 }
 
-static bool set_new(json_t *object, const char *name, json_t *value, api_error *error)
-{
-    return json_object_set_new(object, name, value) == 0 || api_fail(error, 503, NULL, "no memory");
-}
-
 /* Variables that templates read and that neither the conversation nor chat_template_kwargs sets,
  * which may override them: the day, the server's own options, and how much the model shall
  * think. */
@@ -372,8 +366,8 @@ static bool add_defaults(const exchange *ex, const json_t *body, json_t *vars, a
     (void)gmtime_r(&now, &parts);
     (void)strftime(day, sizeof day, "%d %b %Y", &parts);
     (void)strftime(month_first, sizeof month_first, "%b %d %Y", &parts);
-    if (!set_new(vars, "date_string", json_string(day), error) ||
-        !set_new(vars, "datetime", json_string(month_first), error)) {
+    if (!json_put_new(vars, "date_string", json_string(day), error) ||
+        !json_put_new(vars, "datetime", json_string(month_first), error)) {
         return false;
     }
     if (ex->server->template_vars && json_object_update(vars, ex->server->template_vars) != 0) {
@@ -383,9 +377,9 @@ static bool add_defaults(const exchange *ex, const json_t *body, json_t *vars, a
     if (!effort || json_text_is(effort, "")) return true;
     if (!json_text_whole(effort, "reasoning_effort", error)) return false;
     const bool thinks = !json_text_is(effort, "none");
-    return set_new(vars, "enable_thinking", json_boolean(thinks), error) &&
+    return json_put_new(vars, "enable_thinking", json_boolean(thinks), error) &&
            (!thinks ||
-            set_new(vars, "reasoning_effort", json_string(json_string_value(effort)), error));
+            json_put_new(vars, "reasoning_effort", json_string(json_string_value(effort)), error));
 }
 
 /* After the last message if the answer continues it; the prompt ends in front of it. */
@@ -418,7 +412,7 @@ static bool mark_last(const exchange *ex, const json_t *body, json_t *messages, 
     skv_buf_text(&text, continue_mark);
     json_t *marked = json_of_text(ex, &text, "messages", error);
     skv_buf_release(&text);
-    return marked && set_new(last, "content", marked, error);
+    return marked && json_put_new(last, "content", marked, error);
 }
 
 /* Ends the prompt in front of a mark, which is data. */
@@ -446,7 +440,7 @@ enum { N_NONES = sizeof nones / sizeof nones[0] };
 static bool add_nones(json_t *vars, api_error *error)
 {
     for (size_t i = 0; i < N_NONES; i++) {
-        if (!json_object_get(vars, nones[i]) && !set_new(vars, nones[i], json_null(), error)) {
+        if (!json_object_get(vars, nones[i]) && !json_put_new(vars, nones[i], json_null(), error)) {
             return false;
         }
     }
@@ -495,7 +489,7 @@ static bool make_vars(const exchange *ex, const json_t *body, json_t *vars, bool
     return add_defaults(ex, body, vars, error) && add_kwargs(ex, body, vars, error) &&
            tool_template_name_vars(ex, vars, error) && tool_request_vars(ex, body, vars, error) &&
            add_nones(vars, error) &&
-           set_new(vars, "add_generation_prompt", json_boolean(begins_answer), error);
+           json_put_new(vars, "add_generation_prompt", json_boolean(begins_answer), error);
 }
 
 void rendered_release(rendered_text *rendered)
@@ -700,7 +694,7 @@ bool messages_render(const exchange *ex, const json_t *body, rendered_text *out,
     *out = (rendered_text){.text = request_text(ex)};
     if (!ex->model->vocab) {
         return api_fail(error, 400, "messages",
-                        "messages: the model brings no tokenizer: send token ids to "
+                        "messages: this model has no tokenizer: send token ids to "
                         "/v1/completions");
     }
     if (!ex->model->template_text) {

@@ -165,7 +165,7 @@ typedef enum tool_choice {
 /* The kind of a function in the request. */
 typedef struct tool_origin {
     bool custom;        /* a custom tool: its only argument is a text (custom_input.h) */
-    size_t n_namespace; /* bytes in front of "__" in the name that are its namespace; 0: none */
+    size_t n_namespace; /* length of the namespace before "__" in the name; 0: none */
 } tool_origin;
 
 typedef struct tool_request {
@@ -188,7 +188,7 @@ bool tool_request_read(const exchange *ex, const json_t *body, tool_request *out
 bool tool_request_read_types(const exchange *ex, tool_request *out, api_error *error);
 void tool_request_release(tool_request *request);
 
-/** The kind of the function of this name; NULL: there is none. */
+/** Finds where a function of this name comes from; NULL: there is none. */
 const tool_origin *tool_request_origin(const tool_request *request, const char *name, size_t n);
 
 /** The type of a part or a tool, if it is a plain word, as fits into a header and a text. */
@@ -253,23 +253,22 @@ bool tool_request_constrains(const exchange *ex, const tool_request *request);
 bool tool_request_grammar(const exchange *ex, const tool_request *request, bool in_thought,
                           char **text, size_t *n, api_error *error);
 
-/* ---- constrain.c: the form that an answer has to have (response_format and its kin), as a
- * constraint on its tokens ---- */
+/* ---- constrain.c: constraints on tokens from response_format and similar fields ---- */
 
 /** Fills *out from the request's fields; out->begin stays NULL when there is none. The job that
  * it is given to takes it over; without one generation_release frees it. lead: the text in front
  * of the part that the constraint applies to (skv_grammar_source). */
 bool constrain_read(exchange *ex, const json_t *body, skv_text_piece lead, skv_constraint *out,
                     api_error *error);
-/** The same for an answer that has to call functions, by the grammar that tool_request_grammar
- * made; `out` is the result of constrain_read: an answer follows one of them. */
+/** As constrain_read, with the grammar of tool_request_grammar, for an answer that must call
+ * functions. `out` is the result of constrain_read; setting a second constraint fails. */
 bool constrain_calls(exchange *ex, const char *text, size_t n, skv_constraint *out,
                      api_error *error);
 
-/** The data that all constraints share: the bytes of the model's tokens. Engine and vocabulary
- * are set. */
+/** Makes the data that all constraints share: the bytes of the model's tokens. Engine and
+ * vocabulary must be set. */
 bool constrain_start(server_model *model, char *error);
-/** After the last job is gone. */
+/** Frees it, after the last job has been freed. */
 void constrain_stop(server_model *model);
 
 #endif

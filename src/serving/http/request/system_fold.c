@@ -64,12 +64,6 @@ typedef struct folding {
     api_error *error;
 } folding;
 
-static bool set_member(const folding *f, json_t *message, const char *name, json_t *value)
-{
-    return json_object_set_new(message, name, value) == 0 ||
-           api_fail(f->error, 503, NULL, "no memory");
-}
-
 /* Several that became one text are in the first. */
 static bool close_joined(folding *f)
 {
@@ -77,7 +71,8 @@ static bool close_joined(folding *f)
     json_t *content = json_of_text(f->ex, &f->text, "messages", f->error);
     skv_buf_clear(&f->text);
     f->joins = false;
-    return content && set_member(f, json_array_get(f->messages, f->n_kept - 1), "content", content);
+    return content &&
+           json_put_new(json_array_get(f->messages, f->n_kept - 1), "content", content, f->error);
 }
 
 static void add_text(skv_buf *out, const json_t *content)
@@ -116,7 +111,8 @@ static bool fold_all(folding *f, bool *any)
         } else if (!keep(f, message)) {
             return false;
         }
-        if (system && !joins && !set_member(f, message, "role", json_string("user"))) return false;
+        if (system && !joins && !json_put_new(message, "role", json_string("user"), f->error))
+            return false;
         after_system = system;
         after_user = user;
         *any = *any || system;

@@ -7,7 +7,7 @@
 #include "common/sampling_fields.h"
 #include "request/request_input.h"
 
-/* The fields of every dialect, beside those of sampling. */
+/* Fields of all dialects, apart from those of sampling. */
 static const char *const shared_fields[] = {"model",
                                             "lora",
                                             "stream",

@@ -1,6 +1,6 @@
 /*
  * POST /read, of servers that read prompts for others (--role read): a prompt's blocks go to the
- * store that both share, and the response tells them as they are there. A line of JSON each:
+ * shared store, and the response names each as soon as it is there. Each line is JSON:
  *
  *     {"tokens":2048}          at once
  *     {"block":"0f3c..."}      the next block is in the store, under this name
@@ -8,7 +8,7 @@
  *     {"done":true}            or {"error":"..."}
  *
  * The client may send the name that it has for the first block: a server with another model, key or
- * version learns at once that nothing here is of use.
+ * version learns at once that these blocks are of no use to it.
  */
 #include <math.h>
 #include <stdio.h>

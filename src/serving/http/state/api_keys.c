@@ -300,7 +300,7 @@ void rates_take(rate_table *table, uint64_t key, rate_limits limits, uint64_t no
     double requests_s = 0, tokens_s = 0;
     pthread_mutex_lock(&table->lock);
     rate_entry *e = entry_of(table, key, limits, now_ns);
-    /* Limits below one request: a whole one is enough all the same. */
+    /* With a limit below one request a minute, a whole request may still start. */
     const double room = limits.requests < 1 ? 1 : limits.requests;
     if (limits.requests > 0 && e->requests + 1 > room) {
         requests_s = (e->requests + 1 - room) / limits.requests * MINUTE_S;

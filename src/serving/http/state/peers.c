@@ -1,8 +1,8 @@
 /*
- * The socket that connections come to, how many of them there may be, and their deadlines. The
- * system only knows inactivity; a client that sends a byte now and then would hold a connection for
- * ever. One thread looks at all of them several times a second and shuts those down that are too
- * late; it also looks after the worker.
+ * The listening socket, the limit on connections, and their deadlines. The system's timeouts only
+ * see inactivity, so a client that sends a byte now and then would hold a connection for ever. One
+ * thread checks all connections several times a second and shuts down those past their deadline; it
+ * also watches the worker.
  */
 #include <errno.h>
 #include <netdb.h>
@@ -13,7 +13,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/system.h"
 #include "base/system_sockets.h"

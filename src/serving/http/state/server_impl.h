@@ -66,7 +66,7 @@ typedef enum model_state {
     MODEL_LEAVING   /* its memory is being freed */
 } model_state;
 
-/* A chat template's way with the calls of earlier turns. */
+/* How a chat template renders the calls of earlier turns. */
 typedef struct tool_habits {
     bool short_ids;     /* it refuses ids but of nine letters and digits */
     bool loses_calls;   /* it leaves calls out */
@@ -99,7 +99,7 @@ typedef struct server_model {
     bool starved;                   /* its memory was short, and no other model has left since */
     char error[SKV_ERROR_TEXT_MAX]; /* why it could not be loaded at last */
 
-    /* Set while it is loaded; `limits` stay afterwards. */
+    /* Set while it is loaded; `limits` stays set afterwards. */
     skv_engine *engine;             /* borrowed */
     const skv_vocab *vocab;         /* borrowed; NULL: none */
     skv_scheduler *scheduler;       /* owned */
@@ -187,13 +187,13 @@ uint64_t server_draw(http_server *server);
 
 /* ---- server_model.c: the parts that serving a model needs ---- */
 
-/** Loads it into memory_max bytes (0: as many as there are) and begins its scheduler. On failure
- * nothing is left of it, and `error` (of SKV_ERROR_TEXT_MAX bytes) tells why. */
+/** Loads the model into memory_max bytes (0: as many as there are) and starts its scheduler. On
+ * failure everything is freed and `error` (of SKV_ERROR_TEXT_MAX bytes) receives the reason. */
 skv_status model_open(http_server *server, server_model *model, size_t memory_max, size_t *n_bytes,
                       char *error);
 void model_close(http_server *server, server_model *model);
-/** What the model's vocabulary and a template reveal about prompts and answers. In any case it
- * goes with model_drop_template. */
+/** Reads from the model's vocabulary and a template how prompts and answers look. The result must
+ * be freed with model_drop_template, also after a failure. */
 skv_status model_read_template(http_server *server, server_model *model,
                                const server_template *template, char *error);
 void model_drop_template(server_model *model);
@@ -206,12 +206,12 @@ struct api_error;
 bool models_start(http_server *server, char *error);
 /** After the last request. */
 void models_stop(http_server *server);
-/** Does one thing that requests wait for: loads a model, or lets one go for it. The lock is held,
- * but not while that lasts; false: there is nothing to do now. */
+/** Does one thing that requests wait for: loads a model, or unloads one to make room. The caller
+ * holds the lock, which is released meanwhile. Returns false if there is nothing to do. */
 bool models_tend(http_server *server);
-/** Whether a request waits for a model. The lock is held. */
+/** True when a request waits for a model. The caller holds the lock. */
 bool models_wanted(const http_server *server);
-/** Nothing begins on them any more. The lock is held. */
+/** Stops new work on all models. The caller holds the lock. */
 void models_drain(http_server *server);
 /** Whether its scheduler may be asked. The lock is held. */
 bool model_is_loaded(const server_model *model);

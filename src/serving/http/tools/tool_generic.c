@@ -3,7 +3,6 @@
  * asks for calls in Hermes' form, and the turns of earlier calls become plain texts. So do those
  * that a template of a known form leaves out, in that form where it can be written.
  */
-#include <string.h>
 
 #include "request/request_input.h"
 #include "skv/reply.h"

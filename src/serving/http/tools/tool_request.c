@@ -64,8 +64,7 @@ static bool read_format(const exchange *ex, const json_t *format, size_t i, skv_
     skv_buf_append(&pattern, words, n);
     skv_buf_text(&pattern, ")$");
     json_t *value = json_of_text(ex, &pattern, "tools", error);
-    const bool ok = value && (json_object_set_new(text, "pattern", value) == 0 ||
-                              api_fail(error, 503, NULL, "no memory"));
+    const bool ok = value && json_put_new(text, "pattern", value, error);
     skv_buf_release(&pattern);
     return ok;
 }
@@ -357,8 +356,7 @@ bool tool_request_vars(const exchange *ex, const json_t *body, json_t *vars, api
         const json_t *tools = json_object_get(vars, "tools");
         char *text = tools ? json_text_write(ex, tools, "tools", &n, error) : NULL;
         ok = (!tools || (text && request_hold(ex, n, "tools", error))) &&
-             (json_object_set_new(vars, "functions", json_stringn(text ? text : "", n)) == 0 ||
-              api_fail(error, 503, NULL, "no memory"));
+             json_put_new(vars, "functions", json_stringn(text ? text : "", n), error);
         json_text_free(ex, text, n);
     }
     tool_request_release(&request);
@@ -456,8 +454,7 @@ static bool tidy_call(const exchange *ex, json_t *call, size_t i, size_t k, api_
     json_t *object = NULL;
     if (reads && !read_arguments(ex, &place, &object, error)) return false;
     if (!object) object = json_pack("{s:O}", CUSTOM_INPUT_NAME, arguments);
-    return json_object_set_new(function, "arguments", object) == 0 ||
-           api_fail(error, 503, NULL, "no memory");
+    return json_put_new(function, "arguments", object, error);
 }
 
 static bool tidy_calls(const exchange *ex, json_t *message, size_t i, api_error *error)
@@ -490,8 +487,7 @@ bool tool_message_tidy(const exchange *ex, json_t *message, size_t i, api_error 
     /* Templates expect a text, also where there is none. */
     if (json_body_get(message, "content")) return true;
     if (!request_hold(ex, JSON_MEMBER_BYTES, "messages", error)) return false;
-    return json_object_set_new(message, "content", json_string("")) == 0 ||
-           api_fail(error, 503, NULL, "no memory");
+    return json_put_new(message, "content", json_string(""), error);
 }
 
 /* ---- grammars ---- */

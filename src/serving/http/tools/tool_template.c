@@ -195,11 +195,6 @@ static const char *take_effort(unsigned efforts, const char *word)
     return NULL;
 }
 
-static bool set_var(json_t *vars, const char *name, json_t *value, api_error *error)
-{
-    return json_object_set_new(vars, name, value) == 0 || api_fail(error, 503, NULL, "no memory");
-}
-
 /* How much the model shall think. Agents send words that the user never chose. */
 static bool name_effort(const exchange *ex, json_t *vars, api_error *error)
 {
@@ -211,7 +206,7 @@ static bool name_effort(const exchange *ex, json_t *vars, api_error *error)
     if (!word || strcmp(word, asked) != 0) ex->changes->effort = word ? word : "default";
     if (!word) return json_object_del(vars, name) == 0;
     const bool has = strcmp(own, name) != 0 && json_object_get(vars, own);
-    return has || set_var(vars, own, json_string(word), error);
+    return has || json_put_new(vars, own, json_string(word), error);
 }
 
 /* What most templates call enable_thinking, some call `thinking`. */
@@ -219,7 +214,7 @@ bool tool_template_name_vars(const exchange *ex, json_t *vars, api_error *error)
 {
     const json_t *thinks = json_object_get(vars, "enable_thinking");
     if (json_is_boolean(thinks) && !json_object_get(vars, "thinking") &&
-        !set_var(vars, "thinking", json_boolean(json_is_true(thinks)), error)) {
+        !json_put_new(vars, "thinking", json_boolean(json_is_true(thinks)), error)) {
         return false;
     }
     return name_effort(ex, vars, error);

@@ -2,7 +2,6 @@
  * Turns with calls for templates that expect them as their own model writes them: one call in a
  * message, followed by its result, every parameter with a description.
  */
-#include <string.h>
 
 #include "request/request_input.h"
 

@@ -63,12 +63,11 @@ enum {
 
     /* ---- memory that requests share (--memory, server.c) ---- */
     LIMIT_MEMORY_WAIT_SECONDS = 10, /* a request waits this long for room, then 503 ... */
-    LIMIT_SMALL_BYTES = 256 << 10,  /* one that holds no more need not leave room for others */
-    LIMIT_TRIM_BYTES =
-        4 << 20, /* a request that held more has free pages given back to the system */
-    LIMIT_WHOLE_BYTES = 1 << 20,   /* larger answers are sent in pieces: "chunked" */
-    LIMIT_TEXT_BYTES = 1 << 30,    /* of a text that is not counted: heads, errors, the log */
-    LIMIT_MEMORY_RETRY_SECONDS = 2 /* ... with this Retry-After */
+    LIMIT_SMALL_BYTES = 256 << 10,  /* a request this small takes any room that is left */
+    LIMIT_TRIM_BYTES = 4 << 20,     /* after a larger request, free pages go back to the system */
+    LIMIT_WHOLE_BYTES = 1 << 20,    /* larger answers are sent in pieces: "chunked" */
+    LIMIT_TEXT_BYTES = 1 << 30,     /* of a text that is not counted: heads, errors, the log */
+    LIMIT_MEMORY_RETRY_SECONDS = 2  /* ... with this Retry-After */
 };
 
 /* A busy model leaves for one that is waited for after so long, when its requests are done; and
