@@ -415,7 +415,7 @@ static uint32_t version_of(uint64_t matrix, unsigned n, bool by_rows)
 /* Of all operands in shared memory. */
 static uint32_t versions_of(const product *p)
 {
-    return version_of(p->b_at, 2 * p->n, p->a != NULL) +
+    return version_of(p->b_at, 2 * p->n, p->a) +
            (p->a ? 0 : version_of(p->a_at, 64, false));
 }
 
@@ -444,7 +444,7 @@ static void do_product(lane *l)
     const product *first = &l->products[l->product_first % PRODUCTS];
     left_matrix(l, A);
     for (unsigned n = 0; n < 2 * first->n; n++) {
-        for (unsigned k = 0; k < 16; k++) B[n][k] = element_at(first->b_at, n, k, first->a != NULL);
+        for (unsigned k = 0; k < 16; k++) B[n][k] = element_at(first->b_at, n, k, first->a);
     }
     for (unsigned i = 0; i < WARP; i++) {
         const product *p = &l[i].products[l[i].product_first++ % PRODUCTS];
