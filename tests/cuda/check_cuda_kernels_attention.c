@@ -6,7 +6,10 @@
 #include "base/size.h"
 #include "cuda_case.h"
 
-enum { ITEMS = 3, MAX_PAGES = 6, BLOCKS = 512, BIG_GROUP = 17 };
+enum { ITEMS = 3, PAGES = 6, MAX_PAGES = 11, BLOCKS = 512, BIG_GROUP = 17 };
+
+/* Cases: of any number of tokens, of few, and of few behind more than PAGES. */
+typedef enum case_size { ANY, FEW, LONG } case_size;
 
 typedef struct attention_case {
     size_t head_dim, n_kv_heads, n_group;
@@ -47,29 +50,31 @@ static void fill_cache(cuda_case *c, attention_case *t)
     cuda_put_cache(&t->cache);
 }
 
-static attention_case random_attention(cuda_case *c, size_t head_dim, skv_kv_type type, bool few)
+static attention_case random_attention(cuda_case *c, size_t head_dim, skv_kv_type type,
+                                       case_size size)
 {
     static const size_t pasts[] = {0, 1, 31, 63, 64, 65, 127, 200}, lengths[] = {1, 2, 5, 33, 64};
     attention_case t = {.head_dim = head_dim,
                         .n_kv_heads = 1 + cuda_below(c, 2),
                         .n_group = cuda_one_in(c, 6) ? BIG_GROUP : 1 + cuda_below(c, 5),
-                        .n_items = 1 + cuda_below(c, ITEMS),
+                        .n_items = size == LONG ? 1 : 1 + cuda_below(c, ITEMS),
                         .window = cuda_one_in(c, 2) ? 1 + cuda_below(c, 150) : 0,
                         .softcap = cuda_one_in(c, 2) ? 3 : 0};
     const size_t n_heads = t.n_kv_heads * t.n_group;
     for (size_t i = 0; i < t.n_items; i++) {
-        t.n_q[i] = few ? 1 + cuda_below(c, 4) : lengths[cuda_below(c, 5)];
-        t.n_past[i] = pasts[cuda_below(c, 8)];
+        t.n_q[i] = size != ANY ? 1 + cuda_below(c, 4) : lengths[cuda_below(c, 5)];
+        t.n_past[i] = size == LONG ? 500 + cuda_below(c, 190) : pasts[cuda_below(c, 8)];
         t.n_rows += t.n_q[i];
     }
-    t.cache = cuda_new_cache(c, type, head_dim, t.n_kv_heads, ITEMS, MAX_PAGES, 0);
+    t.cache = cuda_new_cache(c, type, head_dim, t.n_kv_heads, t.n_items, MAX_PAGES, 0);
     for (size_t i = 0; i < t.n_items; i++) {
         uint32_t *table = t.cache.tables + i * t.cache.table_words;
         for (size_t h = 0; h < t.n_kv_heads; h++) {
             table[h] = (uint32_t)(cuda_one_in(c, 2) ? cuda_below(c, t.n_past[i] + 1) : 0);
         }
     }
-    device_put(t.cache.d_tables, t.cache.tables, ITEMS * t.cache.table_words * sizeof(uint32_t));
+    device_put(t.cache.d_tables, t.cache.tables,
+               t.n_items * t.cache.table_words * sizeof(uint32_t));
     if (cuda_one_in(c, 2)) t.sinks = cuda_normals(c, n_heads, 1);
     const bool exact = type == SKV_KV_TYPE_F32;
     t.q = cuda_random_rows(c, exact ? SKV_CUDA_F32 : SKV_CUDA_BF16, !exact, t.n_rows,
@@ -186,9 +191,9 @@ static void run_decode(cuda_case *c, const attention_case *t, size_t i_dim,
                        skv_cuda_attention_args a)
 {
     const uint32_t Dh = a.head_dim, n = describe(c, t, SKV_CUDA_DECODE_ROWS, &a);
-    const size_t n_parts = t->n_rows * a.n_heads * MAX_PAGES;
-    a.n_pages = (uint32_t)(1 + cuda_below(c, MAX_PAGES));
-    a.n_splits = (uint32_t)skv_ceil_div(MAX_PAGES, a.n_pages);
+    const size_t n_parts = t->n_rows * a.n_heads * PAGES;
+    a.n_pages = (uint32_t)(1 + cuda_below(c, PAGES));
+    a.n_splits = (uint32_t)skv_ceil_div(PAGES, a.n_pages);
     a.part_o = cuda_device(c, n_parts * Dh * sizeof *a.part_o);
     a.part_ml = cuda_device(c, n_parts * 2 * sizeof *a.part_ml);
     device_launch(kernel_of(SKV_CUDA_skv_attention_decode_16_bf16, i_dim, t->cache.type),
@@ -206,7 +211,7 @@ static void check_kernels(cuda_case *c, size_t i_dim, size_t head_dim, skv_kv_ty
 {
     char what[80];
     for (int few = 0; few < 2; few++) {
-        const attention_case t = random_attention(c, head_dim, type, few);
+        const attention_case t = random_attention(c, head_dim, type, few ? FEW : ANY);
         const cuda_rows out = cuda_new_rows(c, SKV_CUDA_BF16, true, t.n_rows, t.q.n);
         const double *want = attention_in_double(c, &t);
         (void)snprintf(what, sizeof what, "%s: %zu numbers a head, pages of type %d",
@@ -225,7 +230,7 @@ static void check_kernels(cuda_case *c, size_t i_dim, size_t head_dim, skv_kv_ty
 /* The kernel of pages of f32, whose blocks may have few pairs. */
 static void check_exact(cuda_case *c, size_t head_dim, bool few)
 {
-    const attention_case t = random_attention(c, head_dim, SKV_KV_TYPE_F32, few);
+    const attention_case t = random_attention(c, head_dim, SKV_KV_TYPE_F32, few ? FEW : ANY);
     const cuda_rows out = cuda_new_rows(c, SKV_CUDA_F32, false, t.n_rows, t.q.n);
     const double *want = attention_in_double(c, &t);
     skv_cuda_attention_args a = args_of(c, &t, &out);
@@ -238,6 +243,36 @@ static void check_exact(cuda_case *c, size_t head_dim, bool few)
     cuda_case_end(c);
 }
 
+/* The kernel of prompts with wgmma; rings of its tiles go round twice in long cases. */
+static void check_wgmma(cuda_case *c, skv_cuda_kernel first, size_t head_dim, skv_kv_type type)
+{
+    char what[80];
+    for (int is_long = 0; is_long < 2; is_long++) {
+        const attention_case t = random_attention(c, head_dim, type, is_long ? LONG : ANY);
+        const cuda_rows out = cuda_new_rows(c, SKV_CUDA_BF16, true, t.n_rows, t.q.n);
+        const double *want = attention_in_double(c, &t);
+        skv_cuda_attention_args a = args_of(c, &t, &out);
+        const uint32_t n = describe(c, &t, SKV_CUDA_WGMMA_ROWS, &a), of = a.kv.type;
+        (void)snprintf(what, sizeof what, "attention_wgmma: %zu numbers a head, pages of type %d",
+                       head_dim, (int)type);
+        c->what = what;
+        device_launch(
+            (skv_cuda_kernel)((int)first + (int)(type - SKV_KV_TYPE_BF16)),
+            (device_grid){n, (uint32_t)t.n_kv_heads, 1, skv_cuda_wgmma_shared(a.head_dim, of)}, &a);
+        cuda_near(c, cuda_fetch_rows(c, &out), want, t.n_rows * t.q.n, 6e-3);
+        cuda_case_end(c);
+    }
+}
+
+static void check_all_wgmma(cuda_case *c)
+{
+    for (skv_kv_type type = SKV_KV_TYPE_BF16; type <= SKV_KV_TYPE_INT8; type++) {
+        check_wgmma(c, SKV_CUDA_skv_attention_wgmma_64_bf16, 64, type);
+        check_wgmma(c, SKV_CUDA_skv_attention_wgmma_128_bf16, 128, type);
+        check_wgmma(c, SKV_CUDA_skv_attention_wgmma_256_bf16, 256, type);
+    }
+}
+
 void check_cuda_attention(cuda_case *c)
 {
     static const size_t dims[] = {16, 32, 64, 80, 96, 128, 256};
@@ -247,6 +282,7 @@ void check_cuda_attention(cuda_case *c)
         }
         check_exact(c, dims[i], i % 2 == 0);
     }
+    if (device_has_wgmma()) check_all_wgmma(c);
 }
 
 /* ---- votes ---- */
@@ -279,8 +315,8 @@ void check_cuda_votes(cuda_case *c)
     static const size_t dims[] = {16, 32, 64, 80, 96, 128, 256};
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
         const skv_kv_type type = SKV_KV_TYPE_F32 + (skv_kv_type)(i % 4);
-        const attention_case t = random_attention(c, dims[i], type, cuda_one_in(c, 2));
-        const size_t n_heads = t.n_kv_heads * t.n_group, ld = MAX_PAGES * SKV_PAGE_ROWS;
+        const attention_case t = random_attention(c, dims[i], type, cuda_one_in(c, 2) ? FEW : ANY);
+        const size_t n_heads = t.n_kv_heads * t.n_group, ld = PAGES * SKV_PAGE_ROWS;
         const cuda_rows none = {.n = 0};
         const skv_cuda_attention_args of = args_of(c, &t, &none);
         skv_cuda_votes_args a = {.q = of.q, .kv = of.kv, .sinks = of.sinks, .n_heads = of.n_heads};

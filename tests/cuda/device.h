@@ -6,6 +6,7 @@
 #ifndef SKV_TESTS_DEVICE_H
 #define SKV_TESTS_DEVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,6 +15,9 @@
 /** Orders of lanes and warps that can be chosen: one on a GPU. */
 size_t device_orders(void);
 void device_set_order(size_t order);
+
+/** Whether kernels with wgmma run. */
+bool device_has_wgmma(void);
 
 /** Cycles that ldmatrix has lost so far to rows that meet in a bank; 0 where it is not known. */
 unsigned long long device_bank_conflicts(void);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/size.h"
 #include "device.h"
 
 static const struct {
@@ -22,6 +23,7 @@ static struct {
     skv_cu_stream stream;
     skv_cu_module module;
     skv_cu_function functions[SKV_CUDA_KERNEL_COUNT];
+    bool wgmma;
 } driver;
 
 static void must(skv_cu_result result, const char *what)
@@ -57,7 +59,10 @@ static void load_kernels(void)
     for (int i = 0; i < SKV_CUDA_KERNEL_COUNT; i++) {
         skv_cu_function *f = &driver.functions[i];
         must(driver.api.module_function(f, driver.module, kernels[i].name), kernels[i].name);
-        must(driver.api.function_set(*f, SKV_CU_KERNEL_SHARED, shared_max), kernels[i].name);
+        must(driver.api.function_set(
+                 *f, SKV_CU_KERNEL_SHARED,
+                 (int)skv_min_size((size_t)shared_max, skv_cuda_shared_most((skv_cuda_kernel)i))),
+             kernels[i].name);
     }
 }
 
@@ -84,6 +89,7 @@ void device_open(void)
     must(driver.api.device_name(name, (int)sizeof name, 0), "cuDeviceGetName");
     must(driver.api.device_attribute(&major, SKV_CU_MAJOR, 0), "cuDeviceGetAttribute");
     must(driver.api.device_attribute(&minor, SKV_CU_MINOR, 0), "cuDeviceGetAttribute");
+    driver.wgmma = major == 9 && minor == 0;
     printf("%s, sm_%d%d\n", name, major, minor);
     load_kernels();
 }
@@ -111,6 +117,11 @@ size_t device_orders(void)
 void device_set_order(size_t order)
 {
     (void)order;
+}
+
+bool device_has_wgmma(void)
+{
+    return driver.wgmma;
 }
 
 unsigned long long device_bank_conflicts(void)

@@ -16,6 +16,11 @@ void device_set_order(size_t order)
     emu_set_order((emu_order)order);
 }
 
+bool device_has_wgmma(void)
+{
+    return true;
+}
+
 unsigned long long device_bank_conflicts(void)
 {
     return emu_bank_conflicts();
@@ -47,5 +52,5 @@ void device_launch(skv_cuda_kernel kernel, device_grid grid, const void *args)
 {
     const emu_kernel *k = &emu_kernels[kernel];
     const emu_index blocks = {grid.x ? grid.x : 1, grid.y ? grid.y : 1, grid.z ? grid.z : 1};
-    emu_launch(k->run, args, blocks, k->threads, grid.shared);
+    emu_launch(k->run, args, blocks, k->threads, grid.shared, skv_cuda_shared_most(kernel));
 }

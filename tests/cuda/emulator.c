@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 #ifndef __x86_64__
@@ -18,7 +19,13 @@ enum {
     LANES_MAX = 1024,
     WARP = 32,
     STACK_BYTES = 256 * 1024,
-    COPIES = 256 /* of a lane that are under way */
+    COPIES = 256,      /* of a lane that are under way */
+    STORES = 512,      /* chunks of 16 bytes that a lane has stored since its last proxy fence */
+    PRODUCTS = 64,     /* wgmma of a lane that are under way */
+    SUMS = 2,          /* arrays that they add to */
+    COLUMNS_MAX = 256, /* of a wgmma */
+    ISSUED = 256,      /* wgmma that a warp of a warpgroup may be ahead of another */
+    PART_BYTES = 1024  /* of shared memory whose changes are counted together */
 };
 
 typedef struct copy {
@@ -27,6 +34,24 @@ typedef struct copy {
     unsigned group;
 } copy;
 
+/* A wgmma under way. */
+typedef struct product {
+    unsigned sums; /* which of the lane's */
+    uint32_t add;
+    const uint32_t *a; /* NULL: at a_at */
+    uint32_t a_was[4];
+    uint64_t a_at, b_at;
+    unsigned n, group;
+    uint32_t version; /* of its operands in shared memory */
+} product;
+
+/* Numbers of a lane that wgmma add to: NaNs there, and their values here. */
+typedef struct sums {
+    float *d;
+    unsigned n, n_products; /* n_products 0: it is free */
+    float values[COLUMNS_MAX / 2];
+} sums;
+
 typedef struct lane {
     void *stack_top; /* saved stack pointer */
     unsigned thread, warp, lane;
@@ -34,6 +59,12 @@ typedef struct lane {
     emu_exchange *exchange; /* of what its warp does together */
     copy copies[COPIES];    /* a ring */
     unsigned copy_first, copy_end, group;
+    uint32_t stores[STORES]; /* where in shared memory */
+    unsigned n_stores;
+    product products[PRODUCTS]; /* a ring */
+    unsigned product_first, product_end, product_group;
+    sums sums[SUMS];
+    bool fenced; /* a wgmma may begin */
     unsigned char *stack;
 #ifdef __SANITIZE_ADDRESS__
     void *fake_stack;
@@ -46,9 +77,22 @@ typedef struct warp_state {
     unsigned extra;
     unsigned n_here; /* lanes that have arrived */
     unsigned n_done;
-    unsigned last; /* the lane that arrived last: it goes on after a barrier */
-    bool at_barrier;
+    unsigned last; /* the lane that arrived last: it goes on when `stopped` ends */
+    bool stopped;  /* by `op`: for a barrier, a phase or a wgmma */
+    bool released; /* from a barrier at which all have been */
 } warp_state;
+
+/* What a barrier of phases is in shared memory. */
+typedef struct phases_state {
+    uint16_t n, n_left; /* n 0xffff: it has not been made */
+    uint32_t phase;
+} phases_state;
+
+/* What the warps of a warpgroup have issued: all the same. */
+typedef struct issued {
+    uint64_t a_at, b_at;
+    unsigned n;
+} issued;
 
 _Thread_local emu_index emu_thread, emu_block, emu_grid, emu_threads;
 _Thread_local unsigned char *emu_shared;
@@ -63,6 +107,11 @@ static _Thread_local size_t shared_size;
 static _Thread_local unsigned step = 1; /* from one lane to the next: 1, or 31 backwards */
 static _Thread_local emu_order order;
 static _Thread_local unsigned long long bank_conflicts;
+static _Thread_local unsigned char *proxy; /* shared memory as wgmma sees it; NULL: none */
+static _Thread_local uint32_t
+    versions[SKV_CUDA_WGMMA_SHARED_MAX / PART_BYTES + 1]; /* of its parts */
+static _Thread_local issued all_issued[LANES_MAX / 128][ISSUED];
+static _Thread_local unsigned n_issued[LANES_MAX / 128];
 
 _Noreturn void emu_fail(const char *what)
 {
@@ -163,6 +212,8 @@ static void arrived(void *fake_stack)
     }
 }
 #define FAKE_STACK(l) ((l)->fake_stack)
+/* The frame of the last one that ended there is not to be written to. */
+#define UNPOISON(l) __asan_unpoison_memory_region((l)->stack + STACK_BYTES - 4096, 4096)
 #else
 static void leaving(lane *from, const lane *to)
 {
@@ -174,6 +225,7 @@ static void arrived(void *fake_stack)
     (void)fake_stack;
 }
 #define FAKE_STACK(l) NULL
+#define UNPOISON(l) ((void)0)
 #endif
 
 static void switch_to(lane *to)
@@ -199,6 +251,7 @@ static void lane_main(void)
     lane *me = now;
     warp_state *w = &warps[me->warp];
     if (me->copy_first != me->copy_end) emu_fail("a thread ends before its cp.async");
+    if (me->product_first != me->product_end) emu_fail("a thread ends before its wgmma");
     if (w->n_here > 0) emu_fail("a thread ends while its warp waits for it");
     me->done = true;
     w->n_done++;
@@ -213,11 +266,15 @@ static void start_lane(lane *l, unsigned i)
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (l->stack == MAP_FAILED) emu_fail("no memory for stacks");
     }
+    UNPOISON(l);
     l->thread = i;
     l->warp = i / WARP;
     l->lane = i % WARP;
     l->done = false;
     l->copy_first = l->copy_end = l->group = 0;
+    l->product_first = l->product_end = l->product_group = l->n_stores = 0;
+    l->fenced = false;
+    for (unsigned s = 0; s < SUMS; s++) l->sums[s].n_products = 0;
 #ifdef __x86_64__
     void **top = (void **)(void *)(l->stack + STACK_BYTES - 64);
     *--top = NULL; /* a return address for lane_main: the stack is aligned as after a call */
@@ -307,8 +364,252 @@ static void do_op(const warp_state *w, const lane *l)
         for (unsigned m = 0; m < 4; m++) load_matrix(l, m, w->op == EMU_LDMATRIX_TRANS);
         break;
     case EMU_SYNC:
-    case EMU_SYNC_WARP: break;
+    case EMU_SYNC_WARP:
+    case EMU_PHASES_WAIT:
+    case EMU_WGMMA_WAIT: break;
     }
+}
+
+/* ---- wgmma ---- */
+
+/* Where in shared memory element (mn, k) of a matrix is, by its descriptor: rows of 128, 64 or 32
+ * bytes whose chunks of 16 are exclusively ored with bits of the address, or of 16 bytes. Rows are
+ * those of mn; by_rows: those of k. */
+static size_t place_of(uint64_t matrix, unsigned mn, unsigned k, bool by_rows)
+{
+    const size_t at = (size_t)(matrix & 0x3fffu) << 4, leading = (matrix >> 16 & 0x3fffu) << 4;
+    const size_t stride = (matrix >> 32 & 0x3fffu) << 4, swizzle = matrix >> 62;
+    const size_t width = swizzle == 0 ? 16 : (size_t)256 >> swizzle;
+    size_t place = at;
+    if (by_rows) {
+        if (swizzle == 0) emu_fail("wgmma: rows of k without a swizzle");
+        place += mn / (width / 2) * leading + k / 8 * stride + k % 8 * width + mn % (width / 2) * 2;
+    } else if (swizzle == 0) {
+        place += mn / 8 * stride + k / 8 * leading + mn % 8 * width + k % 8 * 2;
+    } else {
+        place += mn / 8 * stride + mn % 8 * width + k * 2;
+    }
+    place ^= (place >> 7 & (width / 16 - 1)) << 4;
+    if (place > shared_size - 2) emu_fail("wgmma: beyond shared memory");
+    return place;
+}
+
+static float element_at(uint64_t matrix, unsigned mn, unsigned k, bool by_rows)
+{
+    uint16_t x;
+    memcpy(&x, proxy + place_of(matrix, mn, k, by_rows), sizeof x);
+    return bf16(x);
+}
+
+static uint32_t version_of(uint64_t matrix, unsigned n, bool by_rows)
+{
+    uint32_t version = 0;
+    for (unsigned mn = 0; mn < n; mn += 8) {
+        for (unsigned k = 0; k < 16; k += 8) {
+            version += versions[place_of(matrix, mn, k, by_rows) / PART_BYTES];
+        }
+    }
+    return version;
+}
+
+/* Of all operands in shared memory. */
+static uint32_t versions_of(const product *p)
+{
+    return version_of(p->b_at, 2 * p->n, p->a) +
+           (p->a ? 0 : version_of(p->a_at, 64, false));
+}
+
+/* The 16 rows of a warp of the left matrix. */
+static void left_matrix(const lane *l, float A[16][16])
+{
+    const product *first = &l->products[l->product_first % PRODUCTS];
+    for (unsigned i = 0; first->a && i < WARP; i++) {
+        const product *p = &l[i].products[l[i].product_first % PRODUCTS];
+        for (unsigned r = 0; r < 4; r++) {
+            const unsigned row = i / 4 + 8 * (r % 2), k = 2 * (i % 4) + 8 * (r / 2);
+            if (p->a[r] != p->a_was[r]) emu_fail("wgmma: a register changes that it reads");
+            A[row][k] = bf16(p->a[r] & 0xffffu);
+            A[row][k + 1] = bf16(p->a[r] >> 16);
+        }
+    }
+    for (unsigned i = 0; !first->a && i < 256; i++) {
+        A[i / 16][i % 16] = element_at(first->a_at, l->warp % 4 * 16 + i / 16, i % 16, false);
+    }
+}
+
+/* The oldest product of each lane of a warp. */
+static void do_product(lane *l)
+{
+    static _Thread_local float A[16][16], B[COLUMNS_MAX][16];
+    const product *first = &l->products[l->product_first % PRODUCTS];
+    left_matrix(l, A);
+    for (unsigned n = 0; n < 2 * first->n; n++) {
+        for (unsigned k = 0; k < 16; k++) B[n][k] = element_at(first->b_at, n, k, first->a);
+    }
+    for (unsigned i = 0; i < WARP; i++) {
+        const product *p = &l[i].products[l[i].product_first++ % PRODUCTS];
+        sums *s = &l[i].sums[p->sums];
+        if (p->version != versions_of(p)) emu_fail("wgmma: memory changes that it reads");
+        for (unsigned j = 0; j < p->n; j++) {
+            const float *x = A[i / 4 + 8 * (j % 4 / 2)], *y = B[j / 4 * 8 + i % 4 * 2 + j % 2];
+            float sum = 0;
+            for (unsigned k = 0; k < 16; k++) sum += x[k] * y[k];
+            s->values[j] = (p->add ? s->values[j] : 0) + sum;
+        }
+        if (--s->n_products == 0) memcpy(s->d, s->values, s->n * sizeof *s->d);
+    }
+}
+
+/* All but the last n_left groups of a warp. */
+static void do_products(lane *l, unsigned n_left)
+{
+    for (unsigned i = 0; i < WARP; i++) {
+        if (l[i].product_end != l->product_end || l[i].product_group != l->product_group) {
+            emu_fail("lanes of a warp have issued different wgmma");
+        }
+        l[i].fenced = false; /* their registers may be used now */
+    }
+    while (l->product_first != l->product_end &&
+           l->products[l->product_first % PRODUCTS].group + n_left < l->product_group) {
+        do_product(l);
+    }
+}
+
+/* The lane's sums at d, which wgmma add to from now on. */
+static unsigned sums_of(lane *l, float *d, unsigned n)
+{
+    unsigned s = 0;
+    for (unsigned i = 0; i < SUMS; i++) {
+        if (l->sums[i].n_products > 0 && l->sums[i].d == d) return i;
+        if (l->sums[i].n_products == 0) s = i;
+    }
+    if (l->sums[s].n_products > 0) emu_fail("wgmma to too many sums are under way");
+    l->sums[s].d = d;
+    l->sums[s].n = n;
+    memcpy(l->sums[s].values, d, n * sizeof *d);
+    memset(d, 0xff, n * sizeof *d);
+    return s;
+}
+
+/* All warps of a warpgroup issue the same. */
+static void check_issued(const lane *l, const product *p)
+{
+    const unsigned group = l->warp / 4, i = l->product_end;
+    issued *there = &all_issued[group][i % ISSUED];
+    if (i == n_issued[group]) {
+        *there = (issued){.a_at = p->a_at, .b_at = p->b_at, .n = p->n};
+        n_issued[group]++;
+    } else if (there->a_at != p->a_at || there->b_at != p->b_at || there->n != p->n) {
+        emu_fail("warps of a warpgroup issue different wgmma");
+    }
+}
+
+void emu_wgmma(float *d, unsigned n, const uint32_t *a, uint64_t a_at, uint64_t b_at, uint32_t add)
+{
+    lane *l = now;
+    product p = {.a = a, .a_at = a_at, .b_at = b_at, .add = add, .n = n, .group = l->product_group};
+    if (!proxy) emu_fail("wgmma in a kernel that has none");
+    if (!l->fenced) emu_fail("wgmma without its fence");
+    if (l->product_end - l->product_first == PRODUCTS) emu_fail("too many wgmma are under way");
+    check_issued(l, &p);
+    if (a) memcpy(p.a_was, a, sizeof p.a_was);
+    p.version = versions_of(&p);
+    p.sums = sums_of(l, d, n);
+    l->sums[p.sums].n_products++;
+    l->products[l->product_end++ % PRODUCTS] = p;
+}
+
+void emu_wgmma_fence(void)
+{
+    now->fenced = true;
+}
+
+void emu_wgmma_commit(void)
+{
+    now->product_group++;
+}
+
+void emu_wgmma_wait(unsigned n_left)
+{
+    emu_together(EMU_WGMMA_WAIT, 0, n_left, &(emu_exchange){.f = {0}});
+}
+
+/* ---- the other proxy ---- */
+
+/* Whether wgmma could see 16 bytes at `to`; what it sees there becomes NaNs. */
+static bool hide(const void *to)
+{
+    const size_t offset = (uintptr_t)to - (uintptr_t)emu_shared;
+    if (!proxy || offset > shared_size - 16) return false;
+    memset(proxy + offset, 0xff, 16);
+    versions[offset / PART_BYTES]++;
+    return true;
+}
+
+void emu_stored(const void *to)
+{
+    lane *l = now;
+    if (!hide(to)) return;
+    if (l->n_stores == STORES) emu_fail("too many stores without a proxy fence");
+    l->stores[l->n_stores++] = (uint32_t)((uintptr_t)to - (uintptr_t)emu_shared);
+}
+
+void emu_fence_proxy(void)
+{
+    lane *l = now;
+    for (unsigned i = 0; i < l->n_stores; i++) {
+        memcpy(proxy + l->stores[i], emu_shared + l->stores[i], 16);
+        versions[l->stores[i] / PART_BYTES]++;
+    }
+    l->n_stores = 0;
+}
+
+/* ---- barriers of phases ---- */
+
+static phases_state phases_at(size_t offset)
+{
+    phases_state p;
+    if (offset % 8 != 0 || offset > shared_size - 8) emu_fail("where a barrier of phases is");
+    memcpy(&p, emu_shared + offset, sizeof p);
+    if (p.n == 0xffff) emu_fail("a barrier of phases that has not been made");
+    return p;
+}
+
+static size_t offset_of(const uint64_t *phases)
+{
+    return (uintptr_t)phases - (uintptr_t)emu_shared;
+}
+
+static bool has_ended(size_t offset, unsigned parity)
+{
+    return (phases_at(offset).phase & 1u) != parity;
+}
+
+void emu_phases_init(uint64_t *phases, uint32_t n)
+{
+    const phases_state p = {.n = (uint16_t)n, .n_left = (uint16_t)n};
+    memcpy(phases, &p, sizeof p);
+}
+
+void emu_phases_arrive(uint64_t *phases)
+{
+    phases_state p = phases_at(offset_of(phases));
+    if (--p.n_left == 0) {
+        p.n_left = p.n;
+        p.phase++;
+    }
+    memcpy(phases, &p, sizeof p);
+}
+
+void emu_phases_wait(uint64_t *phases, uint32_t parity)
+{
+    emu_together(EMU_PHASES_WAIT, (int)offset_of(phases), parity, &(emu_exchange){.f = {0}});
+}
+
+/* Whether a warp lets others go on first. */
+static bool stops(const warp_state *w)
+{
+    return w->op == EMU_SYNC || w->op == EMU_PHASES_WAIT || w->op == EMU_WGMMA_WAIT;
 }
 
 void emu_together(emu_op op, int where, unsigned extra, emu_exchange *x)
@@ -330,10 +631,11 @@ void emu_together(emu_op op, int where, unsigned extra, emu_exchange *x)
     }
     w->n_here = 0;
     do_op(w, lanes + me->warp * WARP);
-    if (op != EMU_SYNC) return;
-    w->at_barrier = true;
+    if (!stops(w)) return;
+    w->stopped = true;
     w->last = me->lane;
     switch_to(&host);
+    if (op == EMU_WGMMA_WAIT) do_products(lanes + me->warp * WARP, extra);
 }
 
 void emu_load_matrix(emu_op op, emu_exchange *x)
@@ -355,6 +657,7 @@ void emu_copy_async(void *to, const void *from)
         emu_fail("cp.async: beyond shared memory");
     }
     memset(to, 0xff, 16);
+    (void)hide(to);
     l->copies[l->copy_end++ % COPIES] = (copy){.to = to, .from = from, .group = l->group};
 }
 
@@ -374,49 +677,79 @@ void emu_copy_wait(unsigned n_left)
         } else {
             memset(c->to, 0, 16);
         }
+        emu_stored(c->to);
     }
 }
 
 /* ---- the launch ---- */
 
-/* Runs a warp to its next barrier, or to its end. */
+static bool may_run(const warp_state *w)
+{
+    if (w->n_done == WARP) return false;
+    if (!w->stopped || w->released || w->op == EMU_WGMMA_WAIT) return true;
+    return w->op == EMU_PHASES_WAIT && has_ended((size_t)w->where, w->extra);
+}
+
+/* Runs a warp until it stops, or to its end. */
 static void run_warp(unsigned i, bool backwards)
 {
     warp_state *w = &warps[i];
-    if (w->n_done == WARP) return;
-    const unsigned first = w->at_barrier ? w->last : backwards ? WARP - 1 : 0;
-    w->at_barrier = false;
+    const unsigned first = w->stopped ? w->last : backwards ? WARP - 1 : 0;
+    w->stopped = w->released = false;
     switch_to(&lanes[i * WARP + first]);
+}
+
+/* Runs the first warp that can go on, so that others are as late as they may be, or in turn each of
+ * them; returns how many it ran. */
+static unsigned run_warps(unsigned n_warps, bool backwards)
+{
+    unsigned n = 0;
+    for (unsigned k = 0; k < n_warps && (n == 0 || order == EMU_IN_TURN); k++) {
+        const unsigned i = backwards ? n_warps - 1 - k : k;
+        if (!may_run(&warps[i])) continue;
+        run_warp(i, backwards);
+        n++;
+    }
+    return n;
+}
+
+/* No warp can go on: all are at one barrier, from which they go on now. */
+static void end_barrier(unsigned n_warps)
+{
+    for (unsigned i = 0; i < n_warps; i++) {
+        if (warps[i].n_done == WARP) emu_fail("a barrier that some warps do not reach");
+        if (warps[i].op == EMU_PHASES_WAIT) emu_fail("a phase that does not end");
+        if (warps[i].where != warps[0].where) emu_fail("warps are at different barriers");
+    }
+    for (unsigned i = 0; i < n_warps; i++) warps[i].released = true;
 }
 
 static void run_block(unsigned n_warps, bool backwards)
 {
     for (unsigned i = 0; i < n_warps * WARP; i++) start_lane(&lanes[i], i);
     memset(warps, 0, sizeof warps);
+    memset(n_issued, 0, sizeof n_issued);
     step = backwards ? WARP - 1 : 1;
-    for (unsigned n_running = n_warps; n_running > 0;) {
+    for (;;) {
         unsigned n_ended = 0;
-        for (unsigned i = 0; i < n_warps; i++) {
-            run_warp(backwards ? n_warps - 1 - i : i, backwards);
-        }
+        const unsigned n_run = run_warps(n_warps, backwards);
         for (unsigned i = 0; i < n_warps; i++) n_ended += warps[i].n_done == WARP ? 1u : 0u;
-        n_running = n_warps - n_ended;
-        if (n_running == 0) return;
-        if (n_ended > 0) emu_fail("a barrier that some warps do not reach");
-        for (unsigned i = 1; i < n_warps; i++) {
-            if (warps[i].where != warps[0].where) emu_fail("warps are at different barriers");
-        }
+        if (n_ended == n_warps) return;
+        if (n_run == 0) end_barrier(n_warps);
     }
 }
 
 void emu_launch(void (*run)(const void *args), const void *args, emu_index grid, unsigned threads,
-                size_t shared_bytes)
+                size_t shared_bytes, size_t shared_most)
 {
     void *shared = NULL;
     if (threads % WARP != 0 || threads > LANES_MAX || threads == 0) emu_fail("threads of a block");
-    if (shared_bytes > SKV_CUDA_SHARED_MAX) emu_fail("more shared memory than every card has");
+    if (shared_bytes > shared_most) emu_fail("more shared memory than every card has");
     if (!lanes) make_lanes();
     if (posix_memalign(&shared, 1024, shared_bytes + 1) != 0) emu_fail("no memory");
+    if (shared_most > SKV_CUDA_SHARED_MAX && !(proxy = malloc(shared_bytes + 1))) {
+        emu_fail("no memory");
+    }
     kernel = run;
     kernel_args = args;
     shared_size = shared_bytes;
@@ -428,11 +761,14 @@ void emu_launch(void (*run)(const void *args), const void *args, emu_index grid,
         for (emu_block.y = 0; emu_block.y < grid.y; emu_block.y++) {
             for (emu_block.x = 0; emu_block.x < grid.x; emu_block.x++) {
                 memset(shared, 0xff, shared_bytes);
+                if (proxy) memset(proxy, 0xff, shared_bytes);
                 run_block(threads / WARP, backwards);
                 if (order == EMU_IN_TURN) backwards = !backwards;
             }
         }
     }
     free(shared);
+    free(proxy);
+    proxy = NULL;
     emu_shared = NULL;
 }

@@ -13,6 +13,14 @@
  * ldmatrix reads each row when the lane that names it arrives, so a row that another lane stores
  * without a barrier is not there. It cannot see races between blocks: compute-sanitizer on a GPU
  * does.
+ *
+ * A warp that waits for a phase, or for its wgmma, lets others go on, and in two of the orders only
+ * the first (or last) one that can, so warps are as late as they may be. The sums of a
+ * wgmma are NaNs until the wait for its group, which computes them. It reads a copy of shared
+ * memory that begins as NaNs: cp.async and 16-byte stores make their places there NaNs again, and
+ * get there by the proxy fence of the thread that made them. Operands that change while a wgmma is
+ * under way are faults, as are warps of a warpgroup that issue different ones, and a wgmma after a
+ * wait without a fence. Matrices are read as their descriptors say: swizzle, strides and all.
  */
 #ifndef SKV_TESTS_EMULATOR_H
 #define SKV_TESTS_EMULATOR_H
@@ -34,7 +42,9 @@ typedef enum emu_op {
     EMU_LDMATRIX,
     EMU_LDMATRIX_TRANS,
     EMU_SYNC_WARP,
-    EMU_SYNC
+    EMU_SYNC,
+    EMU_PHASES_WAIT,
+    EMU_WGMMA_WAIT
 } emu_op;
 
 /* What a lane brings to what its warp does together, and takes from it. */
@@ -58,6 +68,17 @@ void emu_copy_async(void *to, const void *from);
 void emu_copy_commit(void);
 void emu_copy_wait(unsigned n_left);
 _Noreturn void emu_fail(const char *what);
+/** 16 bytes at `to` were stored. */
+void emu_stored(const void *to);
+void emu_fence_proxy(void);
+void emu_phases_init(uint64_t *phases, uint32_t n);
+void emu_phases_arrive(uint64_t *phases);
+void emu_phases_wait(uint64_t *phases, uint32_t parity);
+void emu_wgmma_fence(void);
+void emu_wgmma_commit(void);
+void emu_wgmma_wait(unsigned n_left);
+/** d [n]: a lane's sums. a in registers: [4], and a_at is 0; else NULL, and b is [N, K]. */
+void emu_wgmma(float *d, unsigned n, const uint32_t *a, uint64_t a_at, uint64_t b_at, uint32_t add);
 
 /* ---- launches ---- */
 
@@ -67,9 +88,9 @@ typedef enum emu_order { EMU_FORWARDS, EMU_BACKWARDS, EMU_IN_TURN, EMU_ORDER_COU
 /** Of what is launched from now on. */
 void emu_set_order(emu_order order);
 
-/** Runs run(args) as each thread of each block. */
+/** Runs run(args) as each thread of each block, with at most shared_most bytes of shared memory. */
 void emu_launch(void (*run)(const void *args), const void *args, emu_index grid, unsigned threads,
-                size_t shared_bytes);
+                size_t shared_bytes, size_t shared_most);
 
 /** How many cycles ldmatrix has lost so far to rows that meet in a bank. */
 unsigned long long emu_bank_conflicts(void);
@@ -196,6 +217,7 @@ SKV_DEVICE void skv_store16(void *p, skv_u4 x)
 {
     emu_aligned(p, 16);
     *(skv_u4 *)p = x;
+    emu_stored(p);
 }
 
 SKV_DEVICE void skv_load8bytes(const void *p, uint32_t *x, uint32_t *y)
@@ -254,5 +276,28 @@ SKV_DEVICE void skv_e4m3_to_bf16(uint32_t codes, uint32_t *y)
     y[0] = skv_pack_bf16(x[0], x[1]);
     y[1] = skv_pack_bf16(x[2], x[3]);
 }
+
+/* ---- gpu_wgmma.inc ---- */
+
+#define SKV_HAS_WGMMA 1
+#define SKV_SHARED_TILES(name) SKV_SHARED(name)
+#define skv_trap() emu_fail("a trap")
+#define skv_uniform(x) (x)
+#define skv_shared_address(p) ((uint32_t)((uintptr_t)(p) - (uintptr_t)emu_shared))
+#define skv_phases_init(phases, n) emu_phases_init(phases, n)
+#define skv_phases_arrive(phases) emu_phases_arrive(phases)
+#define skv_phases_wait(phases, parity) emu_phases_wait(phases, parity)
+#define skv_give_registers(n) ((void)0)
+#define skv_take_registers(n) ((void)0)
+#define skv_fence_proxy() emu_fence_proxy()
+#define skv_wgmma_fence() emu_wgmma_fence()
+#define skv_wgmma_commit() emu_wgmma_commit()
+#define skv_wgmma_wait(n) emu_wgmma_wait((unsigned)(n))
+#define skv_wgmma_hold(d, n) ((void)0)
+#define skv_wgmma_ss_64(d, a, b, add) emu_wgmma((d)[0], 32, NULL, a, b, add)
+#define skv_wgmma_ss_128(d, a, b, add) emu_wgmma((d)[0], 64, NULL, a, b, add)
+#define skv_wgmma_rs_64(d, a, b) emu_wgmma((d)[0], 32, a, 0, b, 1)
+#define skv_wgmma_rs_128(d, a, b) emu_wgmma((d)[0], 64, a, 0, b, 1)
+#define skv_wgmma_rs_256(d, a, b) emu_wgmma((d)[0], 128, a, 0, b, 1)
 
 #endif

@@ -239,16 +239,18 @@ static int capability_of(skv_cu_device i)
 {
     const char *text = getenv("SKV_FAKE_CAPABILITY");
     char *end = NULL;
-    if (!text || strtol(text, &end, 10) != i) return 80;
+    if (!text || strtol(text, &end, 10) != i) return 90;
     return (int)strtol(end + 1, NULL, 10);
 }
 
 skv_cu_result cuDeviceGetAttribute(int *value, int attribute, skv_cu_device i)
 {
     const int capability = capability_of(i);
+    const bool wgmma = capability == 90;
     *value = attribute == SKV_CU_MAJOR        ? capability / 10
              : attribute == SKV_CU_MINOR      ? capability % 10
-             : attribute == SKV_CU_SHARED_MAX ? (int)SKV_CUDA_SHARED_MAX
+             : attribute == SKV_CU_SHARED_MAX ? (int)(wgmma ? SKV_CUDA_WGMMA_SHARED_MAX
+                                                            : SKV_CUDA_SHARED_MAX)
                                               : 0;
     return is_gpu(i) ? SUCCESS : INVALID_VALUE;
 }
@@ -304,10 +306,16 @@ skv_cu_result cuModuleGetFunction(skv_cu_function *out, skv_cu_module module, co
     return NOT_FOUND;
 }
 
+static size_t shared_most(skv_cu_function function)
+{
+    const emu_kernel *kernel = (const emu_kernel *)(const void *)function;
+    return skv_cuda_shared_most((skv_cuda_kernel)(kernel - emu_kernels));
+}
+
 skv_cu_result cuFuncSetAttribute(skv_cu_function function, int attribute, int value)
 {
-    const bool good = attribute == SKV_CU_KERNEL_SHARED && value <= (int)SKV_CUDA_SHARED_MAX;
-    return function && good ? SUCCESS : INVALID_VALUE;
+    if (!function || attribute != SKV_CU_KERNEL_SHARED) return INVALID_VALUE;
+    return value <= (int)shared_most(function) ? SUCCESS : INVALID_VALUE;
 }
 
 skv_cu_result cuFuncGetAttribute(int *value, int attribute, skv_cu_function function)
@@ -538,7 +546,8 @@ static skv_cu_result begin_kernel(void)
 static void run_launch(const launch *l)
 {
     if (l->kernel) {
-        emu_launch(l->kernel->run, l->args, l->grid, l->kernel->threads, l->shared);
+        const uint32_t most = skv_cuda_shared_most((skv_cuda_kernel)(l->kernel - emu_kernels));
+        emu_launch(l->kernel->run, l->args, l->grid, l->kernel->threads, l->shared, most);
     } else {
         l->run(l->args);
     }
@@ -578,7 +587,7 @@ static bool is_launch(const skv_cu_launch *l, const emu_kernel *kernel)
     for (unsigned i = 0; known && i < l->n_attributes; i++) {
         known = l->attributes[i].id == SKV_CU_LAUNCH_CHAINED && l->attributes[i].value[0] == 1;
     }
-    return grid && threads && known && l->shared <= SKV_CUDA_SHARED_MAX;
+    return grid && threads && known && l->shared <= skv_cuda_shared_most((skv_cuda_kernel)(kernel - emu_kernels));
 }
 
 skv_cu_result cuLaunchKernelEx(const skv_cu_launch *how, skv_cu_function function, void **args,

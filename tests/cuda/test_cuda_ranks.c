@@ -353,7 +353,7 @@ static void ranks_that_differ_are_told(void **state)
     skv_error err = open_two(MODELS "llama3-v4", SKV_SUMS_AUTO);
     assert_int_equal(unsetenv("SKV_FAKE_CAPABILITY"), 0);
     assert_int_equal(err.status, SKV_UNSUPPORTED);
-    assert_string_equal(err.text, "process 1 of 2 has compute capability 8.9, process 0 has 8.0");
+    assert_string_equal(err.text, "process 1 of 2 has compute capability 8.9, process 0 has 9.0");
     assert_int_equal(setenv("SKV_FAKE_NCCL_FAILS", "1:0", 1), 0);
     err = open_two(MODELS "llama3-v4", SKV_SUMS_NCCL);
     assert_int_equal(unsetenv("SKV_FAKE_NCCL_FAILS"), 0);

@@ -1,6 +1,7 @@
 /*
  * Peaks of a GPU, as rows of a Markdown table: products by cuBLASLt in the shapes of Llama-3.1-8B,
- * and the kernels of attention, prompts in operations and decoding in bytes.
+ * and the kernels of attention, prompts in operations and decoding in bytes. Prompts have a row
+ * with wgmma and one with mma.sync on a card that has both.
  *
  *     tool_cuda_peaks [tiny]
  *
@@ -202,7 +203,7 @@ typedef struct lists {
 static lists make_lists(size_t n_seqs, uint32_t n_q, uint32_t n_past, size_t page_bytes)
 {
     const size_t n_pages = skv_ceil_div((size_t)n_past + n_q, SKV_PAGE_ROWS);
-    const uint32_t pairs = n_q * (HEADS / KV_HEADS), step = SKV_CUDA_PROMPT_ROWS(HEAD_DIM);
+    const uint32_t pairs = n_q * (HEADS / KV_HEADS), step = SKV_CUDA_WGMMA_ROWS;
     lists l = {.table_words = KV_HEADS + n_pages};
     l.tables = skv_alloc_zero(n_seqs * l.table_words, sizeof *l.tables);
     l.items = skv_alloc_zero(n_seqs, sizeof *l.items);
@@ -217,8 +218,8 @@ static lists make_lists(size_t n_seqs, uint32_t n_q, uint32_t n_past, size_t pag
             l.tables[s * l.table_words + KV_HEADS + i] = (uint32_t)((page * 7919) % odd);
         }
         l.items[s] = (skv_cuda_item){.row0 = (uint32_t)(s * n_q), .n_q = n_q, .n_past = n_past};
-        for (uint32_t row = 0; row < pairs; row += step) {
-            l.blocks[l.n_blocks++] = (skv_cuda_block){.item = (uint32_t)s, .row = row};
+        for (uint32_t k = (pairs + step - 1) / step; k-- > 0;) { /* as cuda_attention.c has them */
+            l.blocks[l.n_blocks++] = (skv_cuda_block){.item = (uint32_t)s, .row = k * step};
         }
     }
     return l;
@@ -240,14 +241,27 @@ static void cut(attention *a, size_t n_seqs, size_t n_pages)
     a->args.n_splits = a->grid.z = (uint32_t)skv_ceil_div(n_pages, a->args.n_pages);
 }
 
-static void measure_attention(bench *b, skv_kv_type type, size_t n_seqs, uint32_t n_q,
+/* The kernels of attention. */
+typedef enum form { DECODE, MMA, WGMMA } form;
+
+static void choose_kernel(attention *a, form of, skv_kv_type type)
+{
+    static const int firsts[] = {SKV_CUDA_skv_attention_decode_128_bf16,
+                                 SKV_CUDA_skv_attention_prompt_128_bf16,
+                                 SKV_CUDA_skv_attention_wgmma_128_bf16};
+    a->kernel = (skv_cuda_kernel)(firsts[of] + (int)type - SKV_CUDA_KV_BF16);
+    a->grid.shared = of == DECODE ? skv_cuda_decode_shared(HEAD_DIM, a->args.kv.type)
+                     : of == MMA  ? skv_cuda_prompt_shared(HEAD_DIM, a->args.kv.type)
+                                  : skv_cuda_wgmma_shared(HEAD_DIM, a->args.kv.type);
+}
+
+static void measure_attention(bench *b, skv_kv_type type, form of, size_t n_seqs, uint32_t n_q,
                               uint32_t n_past)
 {
     static const char *const names[] = {"f32", "bf16", "fp8", "int8"};
+    static const char *const forms[] = {"", ", mma.sync", ", wgmma"};
     const size_t head_bytes = skv_kv_page_bytes(type, HEAD_DIM);
     const size_t n_pages = skv_ceil_div((size_t)n_past + n_q, SKV_PAGE_ROWS);
-    const bool decodes = n_q * (HEADS / KV_HEADS) <= SKV_CUDA_DECODE_ROWS;
-    const int first = SKV_CUDA_skv_attention_prompt_128_bf16 + (int)type - SKV_CUDA_KV_BF16;
     const size_t row_bytes = (size_t)HEADS * HEAD_DIM * 2;
     lists l = make_lists(n_seqs, n_q, n_past, head_bytes);
     void *tables = put_list(b, l.tables, n_seqs * l.table_words * sizeof *l.tables);
@@ -266,7 +280,6 @@ static void measure_attention(bench *b, skv_kv_type type, size_t n_seqs, uint32_
         new_random(b, (size_t)8192 * 2 * 4),
     };
     attention a = {
-        .kernel = (skv_cuda_kernel)(first + (decodes ? 3 : 0)),
         .grid = {.x = (uint32_t)l.n_blocks, .y = KV_HEADS, .z = 1},
         .args = {.out = {memory[5], HEADS * HEAD_DIM, SKV_CUDA_BF16, 1},
                  .q = {memory[6], HEADS * HEAD_DIM, SKV_CUDA_BF16, 1},
@@ -281,14 +294,13 @@ static void measure_attention(bench *b, skv_kv_type type, size_t n_seqs, uint32_
                  .part_ml = memory[8],
                  .n_splits = 1},
     };
-    a.grid.shared = decodes ? skv_cuda_decode_shared(HEAD_DIM, a.args.kv.type)
-                            : skv_cuda_prompt_shared(HEAD_DIM, a.args.kv.type);
-    if (decodes) cut(&a, n_seqs, n_pages);
+    choose_kernel(&a, of, type);
+    if (of == DECODE) cut(&a, n_seqs, n_pages);
     const double s = time_of(b, launch_attention, &a);
     const double seen = (double)n_seqs * n_q * (n_past + (n_q + 1) / 2.0);
     const double bytes = (double)n_seqs * (double)n_pages * KV_HEADS * (double)head_bytes;
-    printf("| attention, %zu x %u behind %u | %s | %zu | %.3g TFLOP/s | %.3g TB/s |\n", n_seqs, n_q,
-           n_past, names[type], n_seqs * n_q, 4e-12 * HEADS * HEAD_DIM * seen / s,
+    printf("| attention, %zu x %u behind %u%s | %s | %zu | %.3g TFLOP/s | %.3g TB/s |\n", n_seqs,
+           n_q, n_past, forms[of], names[type], n_seqs * n_q, 4e-12 * HEADS * HEAD_DIM * seen / s,
            1e-12 * bytes / s);
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) {
         skv_cuda_delete(&b->device, memory[i]);
@@ -307,8 +319,12 @@ static void measure_all_attention(bench *b)
         for (int type = SKV_KV_TYPE_BF16; type <= SKV_KV_TYPE_INT8; type++) {
             if (b->tiny && i > 0 && i != 3) continue;
             const uint32_t n_q = b->tiny && i == 0 ? 64 : shapes[i].n_q;
-            measure_attention(b, (skv_kv_type)type, b->tiny ? 1 : shapes[i].n_seqs, n_q,
-                              b->tiny ? shapes[i].n_past / 64 : shapes[i].n_past);
+            const bool decodes = n_q * (HEADS / KV_HEADS) <= SKV_CUDA_DECODE_ROWS;
+            for (int of = decodes ? DECODE : MMA; of <= (decodes ? DECODE : WGMMA); of++) {
+                if (of == WGMMA && !b->device.wgmma) continue;
+                measure_attention(b, (skv_kv_type)type, (form)of, b->tiny ? 1 : shapes[i].n_seqs,
+                                  n_q, b->tiny ? shapes[i].n_past / 64 : shapes[i].n_past);
+            }
         }
     }
 }

@@ -26,12 +26,17 @@ KERNELS = "src/engine/backend/cuda/kernels"
 PROMPT, DECODE, ATTENTION = "attention_prompt.inc", "attention_decode.inc", "attention.inc"
 ROWS, PLACE, VOTES, ARGS = "rows.inc", "place.inc", "votes.inc", "cuda_args.h"
 CODES, PAGES, EXPERTS, STATES = "codes.inc", "pages.inc", "experts.inc", "states.inc"
-PICK = "pick.inc"
+PICK, WGMMA = "pick.inc", "attention_wgmma.inc"
 SIZES = {"80", "256"}  # rows of tiles with room between them, and tiles of half a page
 ARRIVED = "skv_sync(); /* the tile is there, and the other stage is free */"
-TESTS = {PROMPT: "*attention*", DECODE: "*attention*", ATTENTION: "*attention*", ROWS: "*rows*", PLACE: "*place*",
-         VOTES: "*votes*", CODES: "*codes*", PAGES: "*pages*", EXPERTS: "*experts*", STATES: "*states*",
+TESTS = {PROMPT: "*attention*", DECODE: "*attention*", ATTENTION: "*attention*", WGMMA: "*attention*", ROWS: "*rows*",
+         PLACE: "*place*", VOTES: "*votes*", CODES: "*codes*", PAGES: "*pages*", EXPERTS: "*experts*", STATES: "*states*",
          PICK: "*picks*", ARGS: "*"}
+SCORES = "        skv_wgmma_wait(1); /* for the scores */\n"
+SUMS = "        skv_wgmma_wait(0); /* for the values */\n"
+HOLD_SCORES, HOLD_SUMS = "        skv_wgmma_hold(x.s, KEYS / 8);\n", "        skv_wgmma_hold(x.o, DH / 8);\n"
+LEAVE_KEYS = "        if (!CODED) FN(wgmma_leave)(at->keys_free + stage);\n"
+LEAVE_VALUES, TURN = "        FN(wgmma_leave)(at->values_free + before);\n", "        FN(wgmma_turn)(&x);\n"
 BUGS = [  # of kernels: (the fault, the file, what is replaced, by what)
     ("no barrier after the wait for a tile", PROMPT, ARRIVED, ""),
     ("no wait for a tile", PROMPT, "skv_cp_async_wait(0);\n        " + ARRIVED, ARRIVED),
@@ -123,6 +128,41 @@ BUGS = [  # of kernels: (the fault, the file, what is replaced, by what)
     ("a biased id without its mask", PICK, "y[i] = element(l, i)", "y[i] = l->x[i]"),
     ("the last that may come does not", PICK, "i > l->last_id", "i >= l->last_id"),
     ("shared memory of picks is too small", ARGS, "(SKV_CUDA_PICK_WAYS + 1) * 8", "SKV_CUDA_PICK_WAYS * 8"),
+    ("tiles of wgmma without their proxy fence", WGMMA, "skv_fence_proxy();", ""),
+    ("tiles of wgmma are told of too early", WGMMA, "skv_cp_async_wait(0);\n", "\n"),
+    ("barriers are used before they are made", WGMMA, "skv_sync();\n    /* A thread", "/* A thread"),
+    ("keys of wgmma are read too early", WGMMA, "skv_phases_wait(at->keys_there + stage, t / STAGES % 2);", ""),
+    ("values of wgmma are read too early", WGMMA,
+     "skv_phases_wait(at->values_there + before, (t - 1) / STAGES % 2);", ""),
+    ("queries of wgmma are read too early", WGMMA, "skv_phases_wait(at->queries_there, 0);", ""),
+    ("the wrong phase of a free tile", WGMMA, "(t / STAGES + 1) % 2", "t / STAGES % 2"),
+    ("the wrong phase of keys", WGMMA, "keys_there + stage, t / STAGES % 2", "keys_there + stage, (t / STAGES + 1) % 2"),
+    ("the phase before of values", WGMMA, "(t - 1) / STAGES % 2", "(t + 1) / STAGES % 2"),
+    ("a phase ends one warp too early", WGMMA, "keys_free + i, ROWS / 16)", "keys_free + i, ROWS / 16 - 1)"),
+    ("keys are free before scores are there", WGMMA, SCORES + HOLD_SCORES + LEAVE_KEYS, LEAVE_KEYS + SCORES + HOLD_SCORES),
+    ("values are free before the wait", WGMMA, SUMS + HOLD_SUMS + LEAVE_VALUES, LEAVE_VALUES + SUMS + HOLD_SUMS),
+    ("scores are used before their wait", WGMMA, SCORES, ""),
+    ("a wait that leaves the scores", WGMMA, SCORES, "skv_wgmma_wait(2);\n"),
+    ("sums of values are used before their wait", WGMMA, SUMS, ""),
+    ("weights change while they are multiplied", WGMMA, SUMS + HOLD_SUMS + LEAVE_VALUES + TURN,
+     TURN + SUMS + HOLD_SUMS + LEAVE_VALUES),
+    ("a wgmma without its fence", WGMMA, "        skv_wgmma_fence();\n", ""),
+    ("another stride of queries", WGMMA, "16, 1024)", "16, 512)"),
+    ("another stride of keys", WGMMA, "k % 4 * 32, 16, 1024), k > 0", "k % 4 * 32, 16, 2048), k > 0"),
+    ("another distance of columns of values", WGMMA, "KEYS * 128, 1024", "KEYS * 64, 1024"),
+    ("the step along values is too short", WGMMA, "values + j * 2048", "values + j * 1024"),
+    ("the step along keys is too long", WGMMA, "keys + k / 4 * (KEYS * 128) + k % 4 * 32", "keys + k * 32"),
+    ("a descriptor with swizzle of 64 bytes", ATTENTION, "(uint64_t)1 << 62", "(uint64_t)2 << 62"),
+    ("a descriptor without swizzle", ATTENTION, " | (uint64_t)1 << 62", ""),
+    ("tiles of wgmma without swizzle", WGMMA, "(((c) ^ (r)) & 7)", "((c) & 7)"),
+    ("values beyond the end reach wgmma", WGMMA, "row0 + r < v->end", "1"),
+    ("a page beyond the table", WGMMA, "skv_least(first, v->end - 1)", "(first)"),
+    ("scores beyond the end are not masked", WGMMA, "row + KEYS > v->first_sees", "row > v->first_sees"),
+    ("a warpgroup with the other's queries", WGMMA, "* (64 * 128)", "* (32 * 128)"),
+    ("values have the scales of keys", WGMMA, "scales[KEYS + n", "scales[n"),
+    ("scales are free before they are read", WGMMA, "if (!CODED) FN(wgmma_leave)(at->keys_free + stage);", "FN(wgmma_leave)(at->keys_free + stage);"),
+    ("sums do not shrink", WGMMA, "x->o[d][i] *= x->shrink[i / 2]", "x->o[d][i] *= 1"),
+    ("shared memory of wgmma is too small", ARGS, "(1 + 4 * stages) * 8", "4 * stages * 8"),
 ]
 BACKEND, RANKS = "test_cuda_backend", "test_cuda_ranks"
 OPERATIONS, ORACLE, METHODS, WEIGHTS = "*operations*", "*oracle* 1/2", "*methods*", "*weights*"

@@ -86,15 +86,36 @@ static bool all_are_few(const skv_cuda_set *set, size_t n_group)
     return i == set->n_items;
 }
 
-/* Lists the blocks of a set's items: those of few pairs go to attention_decode. Layers of one shape
- * share a list. Where all have few there is one already. Another one goes to the device before what
- * the step has launched (cuda_graphs.h), unless that uses one in its place. */
+/* The kernel of prompts with wgmma for a size of heads, of pages of bf16; -1: there is none. */
+static int wgmma_kernel(const skv_cuda_backend *be, size_t head_dim)
+{
+    if (!be->device.wgmma) return -1;
+    switch (head_dim) {
+    case 64: return SKV_CUDA_skv_attention_wgmma_64_bf16;
+    case 128: return SKV_CUDA_skv_attention_wgmma_128_bf16;
+    case 256: return SKV_CUDA_skv_attention_wgmma_256_bf16;
+    default: return -1;
+    }
+}
+
+/* Pairs of a block of a prompt. */
+static size_t prompt_rows(const skv_cuda_backend *be, size_t head_dim, uint32_t type)
+{
+    const bool wgmma = type != SKV_CUDA_KV_F32 && wgmma_kernel(be, head_dim) >= 0;
+    return wgmma ? SKV_CUDA_WGMMA_ROWS : SKV_CUDA_PROMPT_ROWS(head_dim);
+}
+
+/* Lists the blocks of a set's items: those of few pairs go to attention_decode. Those of a prompt
+ * that see most rows come first, since the last ones to begin run beside idle multiprocessors.
+ * Layers of one shape share a list: all slots have pages of one type. Where all items have few
+ * pairs there is a list already. Another one goes to the device before what the step has launched
+ * (cuda_graphs.h), unless that uses one in its place. */
 static void list_blocks(skv_cuda_backend *be, const skv_backend_step *step, skv_row_set which,
                         size_t n_group, size_t head_dim)
 {
     const skv_cuda_set *set = &step->sets[which];
     skv_cuda_blocks *of = &be->blocks_of;
-    const size_t n_most = SKV_CUDA_PROMPT_ROWS(head_dim);
+    const size_t n_most = prompt_rows(be, head_dim, (uint32_t)step->slots->spec.type);
     if (of->step == step && of->serial == step->serial && of->set == which &&
         of->n_group == n_group && of->head_dim == head_dim) {
         if (of->at == be->blocks) of->used = skv_cuda_graphs_number(&be->device);
@@ -118,8 +139,9 @@ static void list_blocks(skv_cuda_backend *be, const skv_backend_step *step, skv_
             const size_t n_pairs = set->host_items[i].n_q * n_group;
             const bool few = n_pairs <= SKV_CUDA_DECODE_ROWS;
             if (few != (pass == 0)) continue;
-            for (size_t row = 0; row < n_pairs; row += few ? n_pairs : n_most) {
-                be->host_blocks[n++] = (skv_cuda_block){.item = (uint32_t)i, .row = (uint32_t)row};
+            for (size_t k = few ? 1 : skv_ceil_div(n_pairs, n_most); k-- > 0;) {
+                be->host_blocks[n++] =
+                    (skv_cuda_block){.item = (uint32_t)i, .row = (uint32_t)(k * n_most)};
             }
         }
         if (pass == 0) of->n_decode = n;
@@ -185,11 +207,26 @@ static void launch_exact(skv_cuda_backend *be, skv_cuda_attention_args *args, si
     skv_cuda_launch(&be->device, SKV_CUDA_skv_attention_exact, grid, args);
 }
 
+/* The blocks of prompts, `offset` kernels behind the first of their size of heads. */
+static void launch_prompts(skv_cuda_backend *be, skv_cuda_attention_args *args, size_t n_kv_heads,
+                           int offset)
+{
+    const skv_cuda_blocks *of = &be->blocks_of;
+    const int wgmma = wgmma_kernel(be, args->head_dim);
+    const int first = wgmma >= 0 ? wgmma : first_kernel(args->head_dim);
+    const uint32_t shared = wgmma >= 0 ? skv_cuda_wgmma_shared(args->head_dim, args->kv.type)
+                                       : skv_cuda_prompt_shared(args->head_dim, args->kv.type);
+    const skv_cuda_grid grid = {
+        .x = (uint32_t)of->n_prompt, .y = (uint32_t)n_kv_heads, .shared = shared};
+    args->blocks = of->at + of->n_decode;
+    skv_cuda_launch(&be->device, (skv_cuda_kernel)(first + offset), grid, args);
+}
+
 static void launch_attention(skv_cuda_backend *be, skv_cuda_attention_args *args, size_t n_rows,
                              size_t n_kv_heads)
 {
     const skv_cuda_blocks *of = &be->blocks_of;
-    const int first = first_kernel(args->head_dim) + (int)args->kv.type - SKV_CUDA_KV_BF16;
+    const int offset = (int)args->kv.type - SKV_CUDA_KV_BF16;
     args->blocks = of->at;
     if (of->n_decode > 0) {
         const skv_cuda_grid grid = {.x = (uint32_t)of->n_decode,
@@ -197,21 +234,15 @@ static void launch_attention(skv_cuda_backend *be, skv_cuda_attention_args *args
                                     .z = args->n_splits,
                                     .shared =
                                         skv_cuda_decode_shared(args->head_dim, args->kv.type)};
-        skv_cuda_launch(&be->device, (skv_cuda_kernel)(first + 3), grid, args);
+        skv_cuda_launch(&be->device, (skv_cuda_kernel)(first_kernel(args->head_dim) + offset + 3),
+                        grid, args);
     }
     if (args->n_splits > 1) {
         const skv_cuda_grid grid = {.x = (uint32_t)n_rows,
                                     .y = (uint32_t)skv_ceil_div(args->n_heads, 4)};
         skv_cuda_launch(&be->device, SKV_CUDA_skv_attention_merge, grid, args);
     }
-    args->blocks = of->at + of->n_decode;
-    if (of->n_prompt > 0) {
-        const skv_cuda_grid grid = {.x = (uint32_t)of->n_prompt,
-                                    .y = (uint32_t)n_kv_heads,
-                                    .shared =
-                                        skv_cuda_prompt_shared(args->head_dim, args->kv.type)};
-        skv_cuda_launch(&be->device, (skv_cuda_kernel)first, grid, args);
-    }
+    if (of->n_prompt > 0) launch_prompts(be, args, n_kv_heads, offset);
 }
 
 static bool is_direct(const skv_cuda_rows *rows)

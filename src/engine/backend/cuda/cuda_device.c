@@ -26,36 +26,31 @@ static skv_cu_address address(const void *at)
 static skv_status load_kernels(skv_cuda_device *d, const void *image, skv_error *err)
 {
     const skv_cuda_api *api = &d->api;
-    int shared = 0, ptx = 0;
+    int shared = 0, ptx = 0, major = 0, minor = 0;
     SKV_TRY(skv_cuda_check(api, api->module_load(&d->module, image), "the kernels", err));
     SKV_TRY(skv_cuda_check(api, api->device_attribute(&shared, SKV_CU_SHARED_MAX, d->ordinal),
                            "shared memory of the GPU", err));
     SKV_REQUIRE(shared >= (int)SKV_CUDA_SHARED_MAX, err, SKV_UNSUPPORTED,
                 "%s: %d bytes of shared memory a block, at least %d", d->name, shared,
                 (int)SKV_CUDA_SHARED_MAX);
-    for (int i = 0; i < SKV_CUDA_KERNEL_COUNT; i++) {
-        skv_cu_function *f = &d->functions[i];
-        SKV_TRY(skv_cuda_check(api, api->module_function(f, d->module, kernels[i].name),
-                               kernels[i].name, err));
-        SKV_TRY(skv_cuda_check(api,
-                               api->function_set(*f, SKV_CU_KERNEL_SHARED, SKV_CUDA_SHARED_MAX),
-                               kernels[i].name, err));
-    }
-    SKV_TRY(skv_cuda_check(api, api->function_get(&ptx, SKV_CU_KERNEL_PTX, d->functions[0]),
-                           kernels[0].name, err));
-    d->chained = ptx >= 90;
-    return SKV_OK;
-}
-
-static skv_status read_capability(skv_cuda_device *d, skv_error *err)
-{
-    const skv_cuda_api *api = &d->api;
-    int major = 0, minor = 0;
     SKV_TRY(
         skv_cuda_check(api, api->device_attribute(&major, SKV_CU_MAJOR, d->ordinal), d->name, err));
     SKV_TRY(
         skv_cuda_check(api, api->device_attribute(&minor, SKV_CU_MINOR, d->ordinal), d->name, err));
     (void)snprintf(d->capability, sizeof d->capability, "%d.%d", major, minor);
+    d->wgmma = major == 9 && minor == 0 && shared >= (int)SKV_CUDA_WGMMA_SHARED_MAX;
+    for (int i = 0; i < SKV_CUDA_KERNEL_COUNT; i++) {
+        skv_cu_function *f = &d->functions[i];
+        const uint32_t most =
+            d->wgmma ? skv_cuda_shared_most((skv_cuda_kernel)i) : (uint32_t)SKV_CUDA_SHARED_MAX;
+        SKV_TRY(skv_cuda_check(api, api->module_function(f, d->module, kernels[i].name),
+                               kernels[i].name, err));
+        SKV_TRY(skv_cuda_check(api, api->function_set(*f, SKV_CU_KERNEL_SHARED, (int)most),
+                               kernels[i].name, err));
+    }
+    SKV_TRY(skv_cuda_check(api, api->function_get(&ptx, SKV_CU_KERNEL_PTX, d->functions[0]),
+                           kernels[0].name, err));
+    d->chained = ptx >= 90;
     return SKV_OK;
 }
 
@@ -66,7 +61,6 @@ static skv_status open_all(skv_cuda_device *d, const void *image, skv_error *err
     SKV_TRY(skv_cuda_api_open(&d->api, err));
     SKV_TRY(skv_cuda_check(api, api->device_count(&n), "the GPUs", err));
     SKV_REQUIRE(d->ordinal < n, err, SKV_UNSUPPORTED, "%s: this machine has %d", d->name, n);
-    SKV_TRY(read_capability(d, err));
     SKV_TRY(skv_cuda_check(api, api->context_retain(&d->context, d->ordinal), d->name, err));
     SKV_TRY(skv_cuda_check(api, api->context_set(d->context), d->name, err));
     SKV_TRY(skv_cuda_check(api, api->stream_create(&d->stream, SKV_CU_OWN_STREAM), d->name, err));

@@ -24,6 +24,7 @@ typedef struct skv_cuda_device {
     skv_cu_stream stream;
     skv_cu_module module;
     skv_cu_function functions[SKV_CUDA_KERNEL_COUNT];
+    bool wgmma;              /* kernels with wgmma run: those of other cards end with a trap */
     bool chained;            /* kernels wait for the one before (gpu.inc) */
     skv_cuda_graphs *graphs; /* owned; NULL: launches go into the stream at once */
     skv_status failed;       /* SKV_OK: nothing has */

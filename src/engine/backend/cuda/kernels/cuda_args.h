@@ -427,6 +427,12 @@ typedef struct skv_cuda_turn_args {
     X(skv_attention_decode_##Dh##_fp8, skv_cuda_attention_args, 128)                               \
     X(skv_attention_decode_##Dh##_int8, skv_cuda_attention_args, 128)
 
+/* Those of sizes that wgmma has, on cards that have it. */
+#define SKV_CUDA_ATTENTION_WGMMA(X, Dh)                                                            \
+    X(skv_attention_wgmma_##Dh##_bf16, skv_cuda_attention_args, SKV_CUDA_WGMMA_THREADS)            \
+    X(skv_attention_wgmma_##Dh##_fp8, skv_cuda_attention_args, SKV_CUDA_WGMMA_THREADS)             \
+    X(skv_attention_wgmma_##Dh##_int8, skv_cuda_attention_args, SKV_CUDA_WGMMA_THREADS)
+
 /* X(name, struct, threads of a block). Sizes of heads ascend. */
 #define SKV_CUDA_KERNELS(X)                                                                        \
     X(skv_norm_rows, skv_cuda_norm_args, 256)                                                      \
@@ -455,6 +461,9 @@ typedef struct skv_cuda_turn_args {
     X(skv_vote_sums, skv_cuda_votes_args, 64)                                                      \
     X(skv_compact_rows, skv_cuda_compact_args, 128)                                                \
     X(skv_turn_rows, skv_cuda_turn_args, 32)                                                       \
+    SKV_CUDA_ATTENTION_WGMMA(X, 64)                                                                \
+    SKV_CUDA_ATTENTION_WGMMA(X, 128)                                                               \
+    SKV_CUDA_ATTENTION_WGMMA(X, 256)                                                               \
     SKV_CUDA_ATTENTION(X, 16)                                                                      \
     SKV_CUDA_ATTENTION(X, 32)                                                                      \
     SKV_CUDA_ATTENTION(X, 64)                                                                      \
@@ -484,7 +493,11 @@ enum {
     SKV_CUDA_FEW_SHARED = 64 + 4 * SKV_CUDA_FEW * SKV_CUDA_FEW_COLUMNS * 4,
     SKV_CUDA_UNPACK_SHARED = 64,
     SKV_CUDA_EXPERTS_FEW_SHARED = SKV_CUDA_FEW_SHARED + 64,
-    SKV_CUDA_SHARED_MAX = 99 * 1024 /* what a block may have on every card from sm_86 on */
+    SKV_CUDA_SHARED_MAX = 99 * 1024,        /* what a block may have on every card from sm_86 on */
+    SKV_CUDA_WGMMA_SHARED_MAX = 227 * 1024, /* and on those with wgmma */
+    SKV_CUDA_WGMMA_THREADS = 384,           /* two warpgroups compute and one brings tiles */
+    SKV_CUDA_WGMMA_ROWS = 128,              /* pairs of a block of attention_wgmma */
+    SKV_CUDA_WGMMA_STAGES = 2
 };
 
 /* Rows of tiles have whole groups of 8 chunks of 16 bytes, so that they can be swizzled. */
@@ -492,6 +505,8 @@ enum {
 /* Pairs of a block of attention_prompt, and cached rows of its tiles: long heads take half. */
 #define SKV_CUDA_PROMPT_ROWS(Dh) ((Dh) > 128 ? 64 : 128)
 #define SKV_CUDA_PROMPT_KEYS(Dh) ((Dh) > 128 ? 32 : 64)
+/* Cached rows of a tile of attention_wgmma: whole pages. */
+#define SKV_CUDA_WGMMA_KEYS(Dh) ((Dh) > 128 ? 64 : 128)
 /* Tiles that a warp of attention_decode has under way or in use. */
 #define SKV_CUDA_DECODE_STAGES(Dh) ((Dh) > 128 ? 1 : 3)
 
@@ -501,6 +516,26 @@ static inline uint32_t skv_cuda_prompt_shared(uint32_t head_dim, uint32_t type)
     const uint32_t q = SKV_CUDA_PROMPT_ROWS(head_dim) * row, tile = 2 * keys * row;
     if (type == SKV_CUDA_KV_BF16) return q + 2 * tile;
     return q + tile + 2 * (2 * keys * head_dim + 2 * keys) + 2 * keys * 4;
+}
+
+/* Queries, tiles of keys and of values, scales, barriers. */
+static inline uint32_t skv_cuda_wgmma_shared(uint32_t head_dim, uint32_t type)
+{
+    const uint32_t keys = SKV_CUDA_WGMMA_KEYS(head_dim), stages = SKV_CUDA_WGMMA_STAGES;
+    const uint32_t scales = type == SKV_CUDA_KV_BF16 ? 0 : stages * 2 * keys * 4;
+    return (SKV_CUDA_WGMMA_ROWS + stages * 2 * keys) * head_dim * 2 + scales + (1 + 4 * stages) * 8;
+}
+
+static inline int skv_cuda_needs_wgmma(skv_cuda_kernel kernel)
+{
+    return kernel >= SKV_CUDA_skv_attention_wgmma_64_bf16 &&
+           kernel <= SKV_CUDA_skv_attention_wgmma_256_int8;
+}
+
+/* Bytes of shared memory that a block of a kernel has at most. */
+static inline uint32_t skv_cuda_shared_most(skv_cuda_kernel kernel)
+{
+    return skv_cuda_needs_wgmma(kernel) ? SKV_CUDA_WGMMA_SHARED_MAX : SKV_CUDA_SHARED_MAX;
 }
 
 static inline uint32_t skv_cuda_decode_shared(uint32_t head_dim, uint32_t type)

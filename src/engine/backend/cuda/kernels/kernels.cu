@@ -1,4 +1,6 @@
 /* The kernels, for nvcc. */
 #include "gpu.inc"
 
+#include "gpu_wgmma.inc"
+
 #include "all_kernels.inc"
