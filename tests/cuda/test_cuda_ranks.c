@@ -157,16 +157,16 @@ static void compare_sums(const summing *ranks, size_t i)
 }
 
 /* Ranks that have added up, on the heap. */
-static summing *run_ranks(summing as)
+static summing *run_ranks(skv_sums how, bool fails, size_t fails_at)
 {
     summing *ranks = calloc(RANKS, sizeof *ranks);
     hub h;
     assert_non_null(ranks);
     open_hub(&h, RANKS);
     for (size_t r = 0; r < RANKS; r++) {
-        ranks[r].how = as.how;
-        ranks[r].fails = as.fails;
-        ranks[r].fails_at = as.fails_at;
+        ranks[r].how = how;
+        ranks[r].fails = fails;
+        ranks[r].fails_at = fails_at;
         ranks[r].team = join_hub(&h, &ranks[r].member, r);
         for (size_t k = 0; k < MOST; k++) {
             ranks[r].x[k] = sinf((float)(k * RANKS + r + 1)) * (float)(1 + k % 7);
@@ -185,7 +185,7 @@ static summing *run_ranks(summing as)
 
 static void check_sums(skv_sums how, const char *by)
 {
-    summing *ranks = run_ranks((summing){.how = how});
+    summing *ranks = run_ranks(how, false, 0);
     for (size_t r = 0; r < RANKS; r++) {
         assert_string_equal(ranks[r].by, by);
         assert_int_equal(ranks[r].failed, SKV_OK);
@@ -208,9 +208,9 @@ static void their_sums_are_right(void **state)
 }
 
 /* Sums before the failure are right, and every rank has its error. */
-static void check_failure(summing as, const char *of_rank_1)
+static void check_failure(skv_sums how, size_t fails_at, const char *of_rank_1)
 {
-    summing *ranks = run_ranks(as);
+    summing *ranks = run_ranks(how, true, fails_at);
     char of_others[160];
     (void)snprintf(of_others, sizeof of_others, "device cuda: that of rank 1 has failed: %s",
                    of_rank_1);
@@ -218,7 +218,7 @@ static void check_failure(summing as, const char *of_rank_1)
         assert_int_equal(ranks[r].failed, SKV_IO);
         assert_string_equal(ranks[r].failure.text, r == 1 ? of_rank_1 : of_others);
     }
-    for (size_t i = 0; i < as.fails_at && i + 1 < CASES; i++) compare_sums(ranks, i);
+    for (size_t i = 0; i < fails_at && i + 1 < CASES; i++) compare_sums(ranks, i);
     free(ranks);
 }
 
@@ -226,13 +226,11 @@ static void a_rank_that_fails_ends_the_others(void **state)
 {
     (void)state;
     for (skv_sums how = SKV_SUMS_NCCL; how <= SKV_SUMS_COPIES; how++) {
-        check_failure((summing){.how = how, .fails = true, .fails_at = 2}, "a fault of rank 1");
-        check_failure((summing){.how = how, .fails = true, .fails_at = CASES - 1},
-                      "a fault of rank 1");
+        check_failure(how, 2, "a fault of rank 1");
+        check_failure(how, CASES - 1, "a fault of rank 1");
     }
     assert_int_equal(setenv("SKV_FAKE_NCCL_FAILS", "1:4", 1), 0); /* in its last sum */
-    check_failure((summing){.how = SKV_SUMS_NCCL, .fails = true, .fails_at = CASES},
-                  "ncclAllReduce of 70 floats: failed (3)");
+    check_failure(SKV_SUMS_NCCL, CASES, "ncclAllReduce of 70 floats: failed (3)");
     assert_int_equal(unsetenv("SKV_FAKE_NCCL_FAILS"), 0);
 }
 
