@@ -73,7 +73,7 @@ struct skv_sequence {
     skv_drafter *drafter; /* owned; NULL: no drafts */
 };
 
-/** Returns what a model's files contain. A preset (source NULL) contains everything. */
+/** Returns the contents of a model's files. A preset (source NULL) contains everything. */
 skv_model_traits skv_model_traits_of(const skv_config *config, const skv_source *source);
 
 /** The name of "preset:NAME"; NULL for a path. */

@@ -25,7 +25,7 @@ SKV_MUST_CHECK skv_status skv_engine_check_room(const skv_engine *engine,
                                                 const skv_engine_bytes *bytes, skv_bytes total,
                                                 skv_error *err);
 
-/** What an engine takes that has been prepared; of *total as of count_memory. */
+/** Counts the memory of a prepared engine; *total as in count_memory. */
 SKV_MUST_CHECK skv_status skv_engine_count(const skv_engine *engine, skv_engine_bytes *bytes,
                                            skv_bytes *total, skv_error *err);
 

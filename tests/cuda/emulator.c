@@ -415,8 +415,7 @@ static uint32_t version_of(uint64_t matrix, unsigned n, bool by_rows)
 /* Of all operands in shared memory. */
 static uint32_t versions_of(const product *p)
 {
-    return version_of(p->b_at, 2 * p->n, p->a) +
-           (p->a ? 0 : version_of(p->a_at, 64, false));
+    return version_of(p->b_at, 2 * p->n, p->a) + (p->a ? 0 : version_of(p->a_at, 64, false));
 }
 
 /* The 16 rows of a warp of the left matrix. */

@@ -247,11 +247,11 @@ skv_cu_result cuDeviceGetAttribute(int *value, int attribute, skv_cu_device i)
 {
     const int capability = capability_of(i);
     const bool wgmma = capability == 90;
-    *value = attribute == SKV_CU_MAJOR        ? capability / 10
-             : attribute == SKV_CU_MINOR      ? capability % 10
-             : attribute == SKV_CU_SHARED_MAX ? (int)(wgmma ? SKV_CUDA_WGMMA_SHARED_MAX
-                                                            : SKV_CUDA_SHARED_MAX)
-                                              : 0;
+    *value = attribute == SKV_CU_MAJOR   ? capability / 10
+             : attribute == SKV_CU_MINOR ? capability % 10
+             : attribute == SKV_CU_SHARED_MAX
+                 ? (int)(wgmma ? SKV_CUDA_WGMMA_SHARED_MAX : SKV_CUDA_SHARED_MAX)
+                 : 0;
     return is_gpu(i) ? SUCCESS : INVALID_VALUE;
 }
 
@@ -587,7 +587,8 @@ static bool is_launch(const skv_cu_launch *l, const emu_kernel *kernel)
     for (unsigned i = 0; known && i < l->n_attributes; i++) {
         known = l->attributes[i].id == SKV_CU_LAUNCH_CHAINED && l->attributes[i].value[0] == 1;
     }
-    return grid && threads && known && l->shared <= skv_cuda_shared_most((skv_cuda_kernel)(kernel - emu_kernels));
+    const uint32_t most = skv_cuda_shared_most((skv_cuda_kernel)(kernel - emu_kernels));
+    return grid && threads && known && l->shared <= most;
 }
 
 skv_cu_result cuLaunchKernelEx(const skv_cu_launch *how, skv_cu_function function, void **args,

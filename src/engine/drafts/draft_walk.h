@@ -1,7 +1,7 @@
 /*
  * The walk of drafts that a model makes: one pass after another, each with the next row of every
  * draft that goes on. A source says what a row is, how a pass runs, and whether the draft goes on
- * behind its row (draft_self.c, draft_model.c, draft_mtp.c).
+ * after its row (draft_self.c, draft_model.c, draft_mtp.c).
  */
 #ifndef SKV_ENGINE_DRAFT_WALK_H
 #define SKV_ENGINE_DRAFT_WALK_H

@@ -91,7 +91,7 @@ skv_status skv_tell_open(skv_engine *e, const char *path, bool preset, skv_error
     return skv_ranks_check(e->ranks, err);
 }
 
-/* What ranks compute with, which has to be the same on all, in words. */
+/* The properties in which all ranks must agree, in words. */
 enum { FACTS = 6, FACT_ROOM = 24 };
 
 typedef struct facts {

@@ -153,7 +153,7 @@ static void list_blocks(skv_cuda_backend *be, const skv_backend_step *step, skv_
     skv_cuda_put_first(&be->device, be->blocks, be->host_blocks, n * sizeof *be->blocks);
 }
 
-/* Pages of the longest item, or a few more: steps behind one another have the same number. */
+/* Pages of the longest item, or a few more: successive steps have the same number. */
 static size_t most_pages(const skv_cuda_set *set)
 {
     size_t n_rows = 0, unit = 1;
@@ -207,7 +207,7 @@ static void launch_exact(skv_cuda_backend *be, skv_cuda_attention_args *args, si
     skv_cuda_launch(&be->device, SKV_CUDA_skv_attention_exact, grid, args);
 }
 
-/* The blocks of prompts, `offset` kernels behind the first of their size of heads. */
+/* The blocks of prompts, `offset` kernels after the first of their size of heads. */
 static void launch_prompts(skv_cuda_backend *be, skv_cuda_attention_args *args, size_t n_kv_heads,
                            int offset)
 {

@@ -10,8 +10,9 @@
 #include "base/mem.h"
 #include "base/system.h"
 
-/* UNPACKED: numbers of a matrix of codes that are bf16 at a time, 16 MiB. NCCL_BYTES: what NCCL
- * takes of a card, an estimate: 24 channels with buffers of up to 10 MiB to each of two others. */
+/* UNPACKED: numbers of a matrix of codes that are bf16 at a time, 16 MiB. NCCL_BYTES: memory that
+ * NCCL takes of a card, an estimate: 24 channels with buffers of up to 10 MiB to each of two
+ * others. */
 enum { ALIGNMENT = 256, UNPACKED = 8 * 1024 * 1024, NCCL_BYTES = 512 * 1024 * 1024 };
 
 /* ---- shapes ---- */

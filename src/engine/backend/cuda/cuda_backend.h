@@ -40,7 +40,7 @@ typedef struct skv_cuda_sums {
     skv_cu_event written, read;
     bool reaches;         /* the others' devices */
     skv_nccl_comm comm;   /* owned; NULL: sums are by copies */
-    skv_nccl_comm *comms; /* [ranks] of rank 0: owned, but not what they point to */
+    skv_nccl_comm *comms; /* [ranks] of rank 0: owned; the communicators are not */
     int refused;          /* NCCL's reason why there are none */
 } skv_cuda_sums;
 

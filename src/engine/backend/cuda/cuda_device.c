@@ -96,7 +96,7 @@ static bool is_ready(skv_cuda_device *d)
     return d->failed == SKV_OK && d->api.context_set(d->context) == 0;
 }
 
-/* The same, for work behind all launches so far. */
+/* The same, for work after all launches so far. */
 static bool begin(skv_cuda_device *d)
 {
     skv_cuda_graphs_end(d);

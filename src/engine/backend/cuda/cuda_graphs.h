@@ -42,7 +42,7 @@ void skv_cuda_graphs_close(skv_cuda_device *device);
 
 /** From here on launches are listed, until skv_cuda_graphs_end or other work of the stream. */
 void skv_cuda_graphs_begin(skv_cuda_device *device);
-/** Puts what is listed into the stream. Nothing happens where nothing is listed. */
+/** Puts the listed work into the stream; does nothing if the list is empty. */
 void skv_cuda_graphs_end(skv_cuda_device *device);
 /** Of the list that launches go to, from 1 on; 0: they are not listed. */
 uint64_t skv_cuda_graphs_number(const skv_cuda_device *device);

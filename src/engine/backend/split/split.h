@@ -11,7 +11,7 @@
 
 #include "backend/backend.h"
 
-/* What was copied between the two since the back end was created. */
+/* Copies between the two since the back end was created. */
 typedef struct skv_split_counts {
     size_t n_down, n_up;             /* copies to the second and to the first back end */
     size_t numbers_down, numbers_up; /* of areas, in these */

@@ -1,5 +1,5 @@
 /*
- * Areas of two back ends, which know whose memory has the contents. They are copied where the other
+ * Areas of two back ends, which know which memory has the contents. They are copied where the other
  * one reads them, and never otherwise.
  */
 #include <assert.h>

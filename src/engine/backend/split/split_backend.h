@@ -8,7 +8,7 @@ enum { SKV_SPLIT_FIRST, SKV_SPLIT_SECOND, SKV_SPLIT_SIDES, SKV_SPLIT_MAPPINGS = 
 
 struct skv_area {
     skv_area *of[SKV_SPLIT_SIDES];
-    unsigned valid; /* bits: whose memory has the contents */
+    unsigned valid; /* bits: the sides that have the contents */
     size_t end;     /* elements before it may have been written; of others both have the same */
     bool lasts;
     skv_area *next;                    /* of all areas */
@@ -109,7 +109,7 @@ static inline unsigned skv_split_side(const skv_split_backend *be, size_t layer)
 
 /* ---- split_areas.c ---- */
 
-/** The memory of `side` gets what the area has. */
+/** Copies the contents of the area to the memory of `side`. */
 void skv_split_bring(skv_split_backend *be, skv_area *area, unsigned side);
 /** An operation of `side` uses rows as `access` says, which become those of its back end: all that
  * are read come before those that are written. */

@@ -97,7 +97,7 @@ static void copy_rows(skv_backend *base, skv_rows to, skv_rows from, size_t n_ro
         skv_rows here = to, there = from;
         if (!((sides ? sides : only) & skv_split_bit(s))) continue;
         skv_split_use(be, s, &there, 0, 0, SKV_MAP_READ);
-        if (written) { /* what the other has is what this side gets now */
+        if (written) { /* this side gets the other's contents */
             here.area = to.area->of[s];
         } else {
             skv_split_use(be, s, &here, n_rows, n, SKV_MAP_WRITE);

@@ -1,4 +1,4 @@
-/* Steps of two back ends: both get the whole description, and what is picked is picked where the
+/* Steps of two back ends: both get the whole description, and tokens are picked where the
  * logits are. */
 #include <assert.h>
 

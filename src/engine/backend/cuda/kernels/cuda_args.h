@@ -493,7 +493,7 @@ enum {
     SKV_CUDA_FEW_SHARED = 64 + 4 * SKV_CUDA_FEW * SKV_CUDA_FEW_COLUMNS * 4,
     SKV_CUDA_UNPACK_SHARED = 64,
     SKV_CUDA_EXPERTS_FEW_SHARED = SKV_CUDA_FEW_SHARED + 64,
-    SKV_CUDA_SHARED_MAX = 99 * 1024,        /* what a block may have on every card from sm_86 on */
+    SKV_CUDA_SHARED_MAX = 99 * 1024,        /* of a block, on every card from sm_86 on */
     SKV_CUDA_WGMMA_SHARED_MAX = 227 * 1024, /* and on those with wgmma */
     SKV_CUDA_WGMMA_THREADS = 384,           /* two warpgroups compute and one brings tiles */
     SKV_CUDA_WGMMA_ROWS = 128,              /* pairs of a block of attention_wgmma */
