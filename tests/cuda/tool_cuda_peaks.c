@@ -281,8 +281,8 @@ static void measure_attention(bench *b, skv_kv_type type, form of, size_t n_seqs
     };
     attention a = {
         .grid = {.x = (uint32_t)l.n_blocks, .y = KV_HEADS, .z = 1},
-        .args = {.out = {memory[5], HEADS * HEAD_DIM, SKV_CUDA_BF16, 1},
-                 .q = {memory[6], HEADS * HEAD_DIM, SKV_CUDA_BF16, 1},
+        .args = {.out = {memory[5], HEADS * HEAD_DIM, SKV_CUDA_BF16, 1, 0},
+                 .q = {memory[6], HEADS * HEAD_DIM, SKV_CUDA_BF16, 1, 0},
                  .items = memory[1],
                  .blocks = memory[2],
                  .kv = {memory[4], memory[3], (uint32_t)(KV_HEADS * head_bytes), (uint32_t)type},
