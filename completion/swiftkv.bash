@@ -7,21 +7,22 @@ _swiftkv_options() {
     info) echo '--kv-layers --group --context --available --threads --as-papers --kv --state --device
         --gpu-layers --json --download --help' ;;
     similarity) echo '--text --threads --weights --kv --state --prefill --prune --ffn-skip --early-exit --lora
-        --ctx --device --gpus --gpu-layers --cpu --chunk --evict --snapkv --svg --json --download --help' ;;
+        --ctx --device --gpus --gpu-layers --sums --cpu --chunk --evict --snapkv --svg --json --download
+        --help' ;;
     transform) echo '--text --kv-layers --group --keep-layers --exit-words --init --tokens --ridge --ridge-to
         --seq --threads --weights --lora --cpu --download --help' ;;
     quantize) echo '--weights --group --text --method --threads --download --help' ;;
     generate) echo '-p --file --ids-file --parse-special -n --temp --top-k --top-p --min-p --repeat-penalty
         --presence-penalty --frequency-penalty --repeat-last-n --seed --stop --ignore-eos --json-object
         --json-schema --regex --grammar --kv-tokens --threads --weights --kv --state --prefill --prune
-        --ffn-skip --early-exit --lora --ctx --device --gpus --gpu-layers --cpu --chunk --evict --speculate
-        --draft --snapkv --dump-kept --json --download --help' ;;
+        --ffn-skip --early-exit --lora --ctx --device --gpus --gpu-layers --sums --cpu --chunk --evict
+        --speculate --draft --snapkv --dump-kept --json --download --help' ;;
     chat) echo '--system --allow-special-text --template --raw -n --temp --top-k --top-p --min-p
         --repeat-penalty --presence-penalty --frequency-penalty --repeat-last-n --seed --stop --threads
         --weights --kv --state --prefill --prune --ffn-skip --early-exit --lora --ctx --device --gpus
-        --gpu-layers --cpu --chunk --evict --speculate --draft --snapkv --download --help' ;;
+        --gpu-layers --sums --cpu --chunk --evict --speculate --draft --snapkv --download --help' ;;
     score) echo '-p --file --ids-file --threads --weights --kv --state --prefill --prune --ffn-skip
-        --early-exit --lora --ctx --device --gpus --gpu-layers --cpu --chunk --evict --snapkv --json
+        --early-exit --lora --ctx --device --gpus --gpu-layers --sums --cpu --chunk --evict --snapkv --json
         --download --help' ;;
     tokenize) echo '-p --file --ids-file --decode --add-special --parse-special --json --download --help' ;;
     render) echo '--messages --tools --vars --add-generation-prompt --download --help' ;;
@@ -39,21 +40,22 @@ _swiftkv_options() {
         --connections-per-ip --max-body --memory --request-memory --request-work --request-seconds
         --connection-stack --header-timeout --body-timeout --stall-timeout --ping-interval --shutdown-timeout
         --watchdog --threads --weights --kv --state --prefill --prune --ffn-skip --early-exit --lora --ctx
-        --device --gpus --gpu-layers --cpu --chunk --evict --speculate --draft --snapkv --download --help' ;;
+        --device --gpus --gpu-layers --sums --cpu --chunk --evict --speculate --draft --snapkv --download
+        --help' ;;
     load) echo '--chat --model --api-key-file --prompt --gen --ignore-eos --text --vocab --rate --arrivals
         --trace --time-scale --length-scale --clients --requests --duration --warmup --timeout --cancel
         --cancel-within --goodput --methods --extra-body --seed --log --out --svg --json --help' ;;
     bench) echo '--kv-layers --group --exit-words --preset --prompt --gen --batch --repeat --compare --peak
         --costs --replay --threads --weights --kv --state --prefill --prune --ffn-skip --early-exit --lora
-        --ctx --device --gpus --gpu-layers --cpu --chunk --evict --speculate --draft --snapkv --json
+        --ctx --device --gpus --gpu-layers --sums --cpu --chunk --evict --speculate --draft --snapkv --json
         --download --help' ;;
     compare) echo '-p --file -n --seed --prose --task --lengths --count --threads --weights --kv --state
-        --prefill --prune --ffn-skip --early-exit --lora --ctx --device --gpus --gpu-layers --cpu --chunk
-        --evict --speculate --draft --snapkv --json --download --help' ;;
+        --prefill --prune --ffn-skip --early-exit --lora --ctx --device --gpus --gpu-layers --sums --cpu
+        --chunk --evict --speculate --draft --snapkv --json --download --help' ;;
     eval) echo '--task --lengths --count --depths --scored -n --seed --prose --primer --no-template
         --reference --log --resume --threads --weights --kv --state --prefill --prune --ffn-skip --early-exit
-        --lora --ctx --device --gpus --gpu-layers --cpu --chunk --evict --speculate --draft --snapkv --svg
-        --json --download --help' ;;
+        --lora --ctx --device --gpus --gpu-layers --sums --cpu --chunk --evict --speculate --draft --snapkv
+        --svg --json --download --help' ;;
     tune) echo '--task --lengths --count --scored -n --seed --prose --primer --no-template --log --resume
         --floor --text --cost --also --work --prompt --gen --repeat --threads --weights --kv --state --ctx
         --device --gpu-layers --cpu --chunk --speculate --json --download --help' ;;

@@ -355,7 +355,7 @@ static skv_status count_memory(const skv_engine *e, skv_bytes weights, skv_engin
     return SKV_OK;
 }
 
-skv_status skv_engine_count(const skv_engine *e, skv_engine_bytes *bytes, skv_bytes *total,
+static skv_status count_all(const skv_engine *e, skv_engine_bytes *bytes, skv_bytes *total,
                             skv_error *err)
 {
     skv_bytes weights;
@@ -367,7 +367,7 @@ static skv_status check_memory(skv_engine *e, skv_error *err)
 {
     skv_engine_bytes bytes;
     skv_bytes total;
-    SKV_TRY(skv_engine_count(e, &bytes, &total, err));
+    SKV_TRY(count_all(e, &bytes, &total, err));
     const skv_engine_room room = skv_engine_room_of(e, 0);
     e->workspace_bytes = skv_bytes_sum(bytes.workspace);
     if (e->options.memory_needed) *e->options.memory_needed = skv_room_main(&room, total);
@@ -681,7 +681,8 @@ static skv_status plan_memory(skv_engine *e, size_t available, skv_memory_plan *
     /* Of the engine's own weights: a second model's are counted each time. */
     SKV_TRY(find_most(e, out->context, weights, &room, &out->kv_tokens_max, err));
     SKV_TRY(find_most(e, 0, weights, &room, &out->context_max, err));
-    if (!out->fits && room.is_own) out->device_layers_max = skv_engine_most_layers(e, &room);
+    if (!out->fits && room.is_own)
+        out->device_layers_max = skv_engine_most_layers(e, &room, count_all);
     return SKV_OK;
 }
 

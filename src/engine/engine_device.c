@@ -71,11 +71,18 @@ static size_t layers_there(const skv_engine_options *o, size_t n_layers)
     return o->by_layer ? skv_min_size(o->device_layers, n_layers) : n_layers;
 }
 
+/* The promises of a kind of back end of this build; all of them for NULL and unknown names. */
+static unsigned promises_of(const char *name)
+{
+    const skv_backend_kind *kind;
+    return skv_backend_kind_of(name, &kind, NULL) == SKV_OK ? kind->promises : SKV_PROMISE_ALL;
+}
+
 unsigned skv_device_value_of(const skv_engine_options *o, size_t n_layers)
 {
     const size_t n = layers_there(o, n_layers);
     if (is_processor(o->device) || n == 0) return 0;
-    return n < n_layers ? 2 : skv_device_value(skv_device_promises(o->device));
+    return n < n_layers ? 2 : skv_device_value(promises_of(o->device));
 }
 
 unsigned skv_backend_value(const skv_backend *be)
@@ -124,16 +131,18 @@ skv_status skv_engine_divide_plans(skv_engine *e, skv_error *err)
 }
 
 /* Whether an engine with so many layers on the device fits. */
-static bool fits_with(skv_engine *e, const skv_engine_room *room, size_t n)
+static bool fits_with(skv_engine *e, const skv_engine_room *room, skv_engine_count_fn *count,
+                      size_t n)
 {
     skv_engine_bytes bytes;
     skv_bytes total;
     skv_split_move(e->be, n);
-    return skv_engine_divide_plans(e, NULL) == SKV_OK &&
-           skv_engine_count(e, &bytes, &total, NULL) == SKV_OK && skv_room_has(room, total);
+    return skv_engine_divide_plans(e, NULL) == SKV_OK && count(e, &bytes, &total, NULL) == SKV_OK &&
+           skv_room_has(room, total);
 }
 
-size_t skv_engine_most_layers(skv_engine *e, const skv_engine_room *room)
+size_t skv_engine_most_layers(skv_engine *e, const skv_engine_room *room,
+                              skv_engine_count_fn *count)
 {
     const skv_backend_options on_cpu = {
         .threads = e->pool, .level = e->level, .form = e->form, .untimed = true};
@@ -149,19 +158,13 @@ size_t skv_engine_most_layers(skv_engine *e, const skv_engine_room *room)
     size_t low = 0, high = e->config->n_layers - 1; /* low fits, or is 0 */
     while (low < high) {
         const size_t n = low + (high - low + 1) / 2;
-        if (fits_with(e, room, n)) {
+        if (fits_with(e, room, count, n)) {
             low = n;
         } else {
             high = n - 1;
         }
     }
     return low;
-}
-
-unsigned skv_device_promises(const char *name)
-{
-    const skv_backend_kind *kind;
-    return skv_backend_kind_of(name, &kind, NULL) == SKV_OK ? kind->promises : SKV_PROMISE_ALL;
 }
 
 skv_status skv_device_check(const char *name, skv_error *err)

@@ -25,9 +25,10 @@ SKV_MUST_CHECK skv_status skv_engine_check_room(const skv_engine *engine,
                                                 const skv_engine_bytes *bytes, skv_bytes total,
                                                 skv_error *err);
 
-/** Counts the memory of a prepared engine; *total as in count_memory. */
-SKV_MUST_CHECK skv_status skv_engine_count(const skv_engine *engine, skv_engine_bytes *bytes,
-                                           skv_bytes *total, skv_error *err);
+/** Counts the memory of a prepared engine. *total has SIZE_MAX where that is more than can be
+ * counted. */
+typedef skv_status skv_engine_count_fn(const skv_engine *engine, skv_engine_bytes *bytes,
+                                       skv_bytes *total, skv_error *err);
 
 /* ---- devices that have the first layers alone ---- */
 
@@ -37,15 +38,14 @@ SKV_MUST_CHECK skv_status skv_engine_create_backend(skv_engine *engine, skv_erro
 SKV_MUST_CHECK skv_status skv_engine_divide_plans(skv_engine *engine, skv_error *err);
 /** The most of the first layers that would fit; 0: none, or the device has to have all. The engine
  * is then of no use but to be closed. */
-size_t skv_engine_most_layers(skv_engine *engine, const skv_engine_room *room);
+size_t skv_engine_most_layers(skv_engine *engine, const skv_engine_room *room,
+                              skv_engine_count_fn *count);
 
 /** The value on SKV_AXIS_DEVICE of one with these promises. */
 unsigned skv_device_value(unsigned promises);
 /** The same of options, for a model of n_layers layers, and of a back end. */
 unsigned skv_device_value_of(const skv_engine_options *options, size_t n_layers);
 unsigned skv_backend_value(const skv_backend *be);
-/** The promises of a kind of back end of this build; all of them for NULL and unknown names. */
-unsigned skv_device_promises(const char *name);
 
 /** The ranks of an engine, for its back end; none without a team. */
 skv_backend_ranks skv_engine_backend_ranks(const skv_engine *engine);

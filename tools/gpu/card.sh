@@ -9,7 +9,7 @@
 # has shapes for an emulated card.
 set -eu
 pieces='checks peaks prompts combined torch server sanitizer'
-programs='cuda_driver test_cuda_backend test_cuda_experts test_cuda_graphs tool_cuda_peaks'
+programs=(cuda_driver test_cuda_backend test_cuda_experts test_cuda_graphs tool_cuda_peaks)
 
 usage() { sed -n 2,9p "$0" >&2; exit 2; }
 
@@ -19,14 +19,14 @@ prepare() {
     local dir=$1 work; work=$(mktemp -d); mkdir -p "$dir" "$work/lib" "$work/tests/data" "$work/models/mini"
     if command -v ninja > /dev/null; then export CMAKE_GENERATOR=Ninja; fi
     cmake --preset release -B build-gpu -DSKV_CUDA=ON -DSKV_TESTS=ON -DSKV_MPI=OFF -DSKV_TEST_DATA=tests/data > /dev/null
-    cmake --build build-gpu -j "$(nproc)" --target swiftkv cuda_kernels $programs > /dev/null
+    cmake --build build-gpu -j "$(nproc)" --target swiftkv cuda_kernels "${programs[@]}" > /dev/null
     cp build-gpu/swiftkv build-gpu/cuda_kernels.fatbin "$work/"
-    for program in $programs; do cp "build-gpu/tests/$program" "$work/"; done
+    for program in "${programs[@]}"; do cp "build-gpu/tests/$program" "$work/"; done
     cp -r tests/data/models tests/data/lora "$work/tests/data/"; cp -r models/mini/base models/mini/kvpred "$work/models/mini/"
     cp bench/peers/torch_gpu.py "$work/"; git describe --always --dirty > "$work/commit"
-    for program in swiftkv $programs; do ldd "$work/$program"; done |
+    for program in swiftkv "${programs[@]}"; do ldd "$work/$program"; done |
         awk '/=> \//{print $3}' | grep -v -E '/(libc|libm|ld-linux)[.-]' | sort -u | xargs -I{} cp -L {} "$work/lib/"
-    (cd "$work" && strip swiftkv $programs)
+    (cd "$work" && strip swiftkv "${programs[@]}")
     tar -C "$work" -cf - . | xz -T0 -3 > "$dir/card.tar.xz"; cp "$0" "$dir/"; rm -rf "$work"; ls -la "$dir"
 }
 

@@ -93,20 +93,6 @@ const skv_tensor *skv_source_at(const skv_source *s, size_t i)
     return &s->tensors[i];
 }
 
-size_t skv_source_stored_count(const skv_source *s)
-{
-    return s->safetensors ? skv_safetensors_count(s->safetensors) : 0;
-}
-
-const skv_tensor *skv_source_stored_at(const skv_source *s, size_t i, char *buffer, size_t size,
-                                       const char **name)
-{
-    const skv_tensor *t = skv_safetensors_at(s->safetensors, i);
-    const bool has_images = skv_config_has_images(&s->config);
-    *name = skv_text_part_name(t->name, has_images, buffer, size);
-    return t;
-}
-
 bool skv_source_has_mtp(const skv_source *s)
 {
     return s->has_mtp && skv_config_may_predict(&s->config);

@@ -696,3 +696,17 @@ void skv_source_close(skv_source *s)
     skv_free(s->path);
     skv_free(s);
 }
+
+size_t skv_source_stored_count(const skv_source *s)
+{
+    return s->safetensors ? skv_safetensors_count(s->safetensors) : 0;
+}
+
+const skv_tensor *skv_source_stored_at(const skv_source *s, size_t i, char *buffer, size_t size,
+                                       const char **name)
+{
+    const skv_tensor *t = skv_safetensors_at(s->safetensors, i);
+    const bool has_images = skv_config_has_images(&s->config);
+    *name = skv_text_part_name(t->name, has_images, buffer, size);
+    return t;
+}

@@ -78,9 +78,8 @@ size_t skv_kv_layout_node(const skv_kv_layout *layout, size_t bundle, size_t i);
 bool skv_kv_layout_slots_apart(const skv_kv_layout *layout);
 /** Pages that a cache takes for n_rows rows, at most. */
 size_t skv_kv_layout_pages(const skv_kv_layout *layout, size_t n_rows);
-/** The same for n_rows rows of at most n_caches caches together; 0: of any number. */
-size_t skv_kv_layout_all_pages(const skv_kv_layout *layout, size_t n_rows, size_t n_caches);
-/** Adds these to a number for each range. */
+/** Adds the pages for n_rows rows of at most n_caches caches together (0: of any number) to a
+ * number for each range. */
 void skv_kv_layout_add_pages(const skv_kv_layout *layout, size_t n_rows, size_t n_caches,
                              size_t n_pages[SKV_PAGE_RANGES]);
 

@@ -189,14 +189,9 @@ void skv_kv_layout_add_pages(const skv_kv_layout *layout, size_t n_rows, size_t 
     }
 }
 
-size_t skv_kv_layout_all_pages(const skv_kv_layout *layout, size_t n_rows, size_t n_caches)
-{
-    size_t n[SKV_PAGE_RANGES] = {0};
-    skv_kv_layout_add_pages(layout, n_rows, n_caches, n);
-    return n[SKV_PAGES_FIRST] + n[SKV_PAGES_BOTH] + n[SKV_PAGES_SECOND];
-}
-
 size_t skv_kv_layout_pages(const skv_kv_layout *layout, size_t n_rows)
 {
-    return skv_kv_layout_all_pages(layout, n_rows, 1);
+    size_t n[SKV_PAGE_RANGES] = {0};
+    skv_kv_layout_add_pages(layout, n_rows, 1, n);
+    return n[SKV_PAGES_FIRST] + n[SKV_PAGES_BOTH] + n[SKV_PAGES_SECOND];
 }

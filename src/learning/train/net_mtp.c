@@ -54,7 +54,9 @@ static skv_status open_base(const skv_net *net, skv_net **out, skv_error *err)
                                      .student = c->swiftkv && c->kv_layers < c->n_layers,
                                      .loss = SKV_LOSS_LM,
                                      .plan = own->plan};
-    return skv_net_create(own->mtp.model, own->mtp.source, &options, out, err);
+    SKV_TRY(skv_net_open(own->mtp.model, &options, out, err));
+    SKV_TRY(skv_net_fill(*out, own->mtp.source, err));
+    return skv_net_finish(*out, err);
 }
 
 static skv_param *add_norm(skv_net *net, const char *name)
@@ -89,7 +91,7 @@ skv_status skv_net_mtp_create(skv_net *net, skv_error *err)
 void skv_net_mtp_free(skv_net_mtp *m)
 {
     if (!m) return;
-    skv_net_free(m->base);
+    skv_net_close(m->base);
     if (m->memory) skv_unmap(m->memory, m->n_memory * sizeof(float));
     skv_free(m->ids);
     skv_free(m->targets);

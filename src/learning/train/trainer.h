@@ -175,10 +175,12 @@ SKV_MUST_CHECK skv_status skv_train_mtp_export(const skv_trainer *trainer, skv_e
 SKV_MUST_CHECK skv_status skv_trainer_check_folder(const skv_train_options *options, uint64_t least,
                                                    skv_error *err);
 
-/* ---- train_export.c ---- */
+/* ---- train_copy.c ---- */
 
 /** A tensor that is written as it is, or as bf16 if it is quantised; its name is the tensor's. */
 skv_tensor_out skv_trainer_copied(const skv_tensor *tensor);
+
+/* ---- train_export.c ---- */
 
 /** Whether the result can be written as the options want it; options->out exists. */
 SKV_MUST_CHECK skv_status skv_trainer_check_export(const skv_trainer *trainer, skv_error *err);

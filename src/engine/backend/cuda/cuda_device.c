@@ -7,15 +7,6 @@
 #include "backend/cuda/cuda_graphs.h"
 #include "base/size.h"
 
-static const struct {
-    const char *name;
-    unsigned threads;
-} kernels[SKV_CUDA_KERNEL_COUNT] = {
-#define X(name, args, n_threads) {#name, n_threads},
-    SKV_CUDA_KERNELS(X)
-#undef X
-};
-
 static skv_cu_address address(const void *at)
 {
     return (skv_cu_address)(uintptr_t)at;
@@ -40,16 +31,16 @@ static skv_status load_kernels(skv_cuda_device *d, const void *image, skv_error 
     (void)snprintf(d->capability, sizeof d->capability, "%d.%d", major, minor);
     d->wgmma = major == 9 && minor == 0 && shared >= (int)SKV_CUDA_WGMMA_SHARED_MAX;
     for (int i = 0; i < SKV_CUDA_KERNEL_COUNT; i++) {
+        const char *name = skv_cuda_kernel_name((skv_cuda_kernel)i);
         skv_cu_function *f = &d->functions[i];
         const uint32_t most =
             d->wgmma ? skv_cuda_shared_most((skv_cuda_kernel)i) : (uint32_t)SKV_CUDA_SHARED_MAX;
-        SKV_TRY(skv_cuda_check(api, api->module_function(f, d->module, kernels[i].name),
-                               kernels[i].name, err));
-        SKV_TRY(skv_cuda_check(api, api->function_set(*f, SKV_CU_KERNEL_SHARED, (int)most),
-                               kernels[i].name, err));
+        SKV_TRY(skv_cuda_check(api, api->module_function(f, d->module, name), name, err));
+        SKV_TRY(
+            skv_cuda_check(api, api->function_set(*f, SKV_CU_KERNEL_SHARED, (int)most), name, err));
     }
     SKV_TRY(skv_cuda_check(api, api->function_get(&ptx, SKV_CU_KERNEL_PTX, d->functions[0]),
-                           kernels[0].name, err));
+                           d->name, err));
     d->chained = ptx >= 90;
     return SKV_OK;
 }
@@ -237,23 +228,8 @@ void skv_cuda_copy_from(skv_cuda_device *d, void *to, skv_cu_context other, cons
 void skv_cuda_launch(skv_cuda_device *d, skv_cuda_kernel kernel, skv_cuda_grid grid,
                      const void *args)
 {
-    void *argument = (void *)(uintptr_t)args;
-    static_assert(sizeof(skv_cu_launch_attribute) == 72 && sizeof(skv_cu_launch) == 56,
-                  "as the driver has them");
     if (d->failed != SKV_OK || skv_cuda_graphs_launch(d, kernel, grid, args)) return;
-    if (!is_ready(d)) return;
-    skv_cu_launch_attribute chained = {.id = SKV_CU_LAUNCH_CHAINED, .value = {1}};
-    const skv_cu_launch launch = {.x = grid.x ? grid.x : 1,
-                                  .y = grid.y ? grid.y : 1,
-                                  .z = grid.z ? grid.z : 1,
-                                  .threads = kernels[kernel].threads,
-                                  .threads_y = 1,
-                                  .threads_z = 1,
-                                  .shared = grid.shared,
-                                  .stream = d->stream,
-                                  .attributes = &chained,
-                                  .n_attributes = d->chained ? 1 : 0};
-    keep(d, d->api.launch(&launch, d->functions[kernel], &argument, NULL), kernels[kernel].name);
+    if (is_ready(d)) skv_cuda_issue(d, kernel, grid, args);
 }
 
 skv_status skv_cuda_product(skv_cuda_device *d, skv_cuda_product_shape shape,

@@ -152,7 +152,7 @@ static void issue(skv_cuda_device *d, const skv_cuda_graphs *g)
         listed l;
         memcpy(&l, g->list + at, sizeof l);
         if (l.kernel < PRODUCT) {
-            skv_cuda_launch(d, (skv_cuda_kernel)l.kernel, l.grid, args);
+            skv_cuda_issue(d, (skv_cuda_kernel)l.kernel, l.grid, args);
         } else {
             const listed_product *p = (const void *)args;
             d->failed = skv_cuda_multiply(&d->blas, p->shape, &p->operands, d->stream, &d->error);

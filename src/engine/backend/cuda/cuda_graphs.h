@@ -40,6 +40,15 @@ SKV_MUST_CHECK skv_status skv_cuda_graphs_open(skv_cuda_device *device, skv_erro
 /** Waits. Also where there are none. */
 void skv_cuda_graphs_close(skv_cuda_device *device);
 
+/* ---- cuda_launch.c: launches that are not listed ---- */
+
+const char *skv_cuda_kernel_name(skv_cuda_kernel kernel);
+/** Puts a kernel into the stream of a device that has not failed; the thread has its context. */
+void skv_cuda_issue(skv_cuda_device *device, skv_cuda_kernel kernel, skv_cuda_grid grid,
+                    const void *args);
+
+/* ---- cuda_graphs.c ---- */
+
 /** From here on launches are listed, until skv_cuda_graphs_end or other work of the stream. */
 void skv_cuda_graphs_begin(skv_cuda_device *device);
 /** Puts the listed work into the stream; does nothing if the list is empty. */
