@@ -7,6 +7,7 @@
 
 #include "base/system.h"
 #include "base/system_posix.h"
+#include "base/system_sockets.h"
 
 void skv_system_quiet_socket(int fd)
 {

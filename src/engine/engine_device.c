@@ -110,7 +110,7 @@ skv_status skv_engine_create_backend(skv_engine *e, skv_error *err)
     use_nodes(e);
     const skv_backend_options backend = {.device = n > 0 ? o->device : NULL,
                                          .ordinal = o->team ? o->team->device : 0,
-                                         .several = e->ranks && o->team->one_memory,
+                                         .several = e->ranks && o->team && o->team->one_memory,
                                          .sums = o->sums,
                                          .threads = e->pool,
                                          .level = e->level,

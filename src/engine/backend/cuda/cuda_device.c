@@ -1,6 +1,5 @@
 #include "backend/cuda/cuda_device.h"
 
-#include <assert.h>
 #include <limits.h>
 #include <stdio.h>
 
