@@ -419,13 +419,12 @@ bool __wrap_skv_pages_place(void *at, size_t n_bytes, unsigned node)
     return true;
 }
 
-/* The node that a page was placed on. */
-static unsigned node_of(skv_kv_store *store, uint32_t page)
+/* The node that a page of the store was placed on, whose first page was placed first. */
+static unsigned node_of(uint32_t page)
 {
-    const void *at = skv_kv_page_map(store, page);
+    const uintptr_t at = placed[0].first + (uintptr_t)page * PAGE_BYTES;
     for (size_t i = 0; i < n_placed; i++) {
-        if (placed[i].first <= (uintptr_t)at && (uintptr_t)at < placed[i].end)
-            return placed[i].node;
+        if (placed[i].first <= at && at < placed[i].end) return placed[i].node;
     }
     fail_msg("page %u was not placed", page);
     return 0;
@@ -433,15 +432,15 @@ static unsigned node_of(skv_kv_store *store, uint32_t page)
 
 /* Every page that a cache has is on its head's node: fresh ones, used ones, copies of shared ones.
  */
-static void check_nodes(skv_kv_store *store, const skv_kv_cache *cache)
+static void check_nodes(const skv_kv_cache *cache)
 {
     static const unsigned expected[] = {5, 5, 7, 7}; /* of the first slot's heads */
     for (size_t p = 0; p * SKV_PAGE_ROWS < cache->n_rows; p++) {
         for (size_t t = 0; t < 4; t++) {
-            assert_int_equal(node_of(store, skv_kv_cache_page(cache, t, p)), expected[t]);
+            assert_int_equal(node_of(skv_kv_cache_page(cache, t, p)), expected[t]);
         }
         /* The one head of the second slot has pages on both in turns. */
-        assert_int_equal(node_of(store, skv_kv_cache_page(cache, 4, p)), p % 2 == 0 ? 5 : 7);
+        assert_int_equal(node_of(skv_kv_cache_page(cache, 4, p)), p % 2 == 0 ? 5 : 7);
     }
 }
 
@@ -471,18 +470,18 @@ static void test_pages_lie_on_nodes(void **state)
     assert_int_equal(skv_kv_cache_init(&a, &f.layout, NULL), SKV_OK);
     assert_int_equal(skv_kv_cache_init(&b, &f.layout, NULL), SKV_OK);
     assert_int_equal(skv_kv_cache_grow(&a, ROWS, NULL), SKV_OK);
-    check_nodes(f.store, &a);
+    check_nodes(&a);
     assert_int_equal(skv_kv_cache_share(&b, &a, ROWS, NULL), SKV_OK);
     assert_int_equal(skv_kv_cache_grow(&b, ROWS + 50, NULL), SKV_OK);
     skv_kv_cache_truncate(&a, 2 * SKV_PAGE_ROWS + 1);
     assert_int_equal(skv_kv_cache_grow(&a, 2 * ROWS, NULL), SKV_OK);
-    check_nodes(f.store, &a);
-    check_nodes(f.store, &b);
+    check_nodes(&a);
+    check_nodes(&b);
     /* Where a node has none left, the other one's are taken, to the last. */
     size_t n = skv_kv_store_free_pages(f.store), n_first = 0;
     for (size_t i = 0; i < n; i++) {
         const uint32_t page = skv_kv_page_take_on(f.store, 0);
-        if (node_of(f.store, page) == 5) assert_int_equal(n_first++, i);
+        if (node_of(page) == 5) assert_int_equal(n_first++, i);
     }
     assert_true(n_first > 0 && n_first < n);
     assert_int_equal(skv_kv_page_take_on(f.store, 0), SKV_KV_NO_PAGE);
