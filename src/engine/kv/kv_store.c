@@ -57,21 +57,26 @@ skv_bytes skv_kv_store_bytes(const skv_backend *be, size_t page_bytes,
                              : be->pool_bytes(be, page_bytes, sum_of(n_pages));
 }
 
-/* The end of part i. */
-static size_t part_end(const skv_kv_store *store, const size_t n_pages[SKV_PAGE_RANGES], size_t i)
+/* Part i has the pages [first, end). */
+static void add_part(skv_kv_store *store, size_t i, size_t first, size_t end)
 {
-    if (!store->apart) return skv_node_pages(store->n_pages, i + 1, store->n_parts);
-    return (i > 0 ? store->parts[i - 1].end : 0) + n_pages[i];
+    const size_t word0 = store->n_words;
+    store->parts[i] =
+        (part){.first = first, .end = end, .word0 = word0, .free_word = word0, .n_fresh = first};
+    store->n_words += skv_ceil_div(end - first, WORD_BITS);
 }
 
 static void lay_out_parts(skv_kv_store *store, const size_t n_pages[SKV_PAGE_RANGES])
 {
-    for (size_t i = 0; i < store->n_parts; i++) {
-        const size_t first = i > 0 ? store->parts[i - 1].end : 0;
-        const size_t end = part_end(store, n_pages, i), word0 = store->n_words;
-        store->parts[i] = (part){
-            .first = first, .end = end, .word0 = word0, .free_word = word0, .n_fresh = first};
-        store->n_words += skv_ceil_div(end - first, WORD_BITS);
+    size_t first = 0;
+    for (size_t i = 0; store->apart && i < SKV_PAGE_RANGES; i++) {
+        add_part(store, i, first, first + n_pages[i]);
+        first += n_pages[i];
+    }
+    for (size_t i = 0; !store->apart && i < store->n_parts; i++) {
+        const size_t end = skv_node_pages(store->n_pages, i + 1, store->n_parts);
+        add_part(store, i, first, end);
+        first = end;
     }
 }
 

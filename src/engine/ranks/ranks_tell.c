@@ -139,8 +139,8 @@ static skv_status agree_on_facts(const skv_engine *e, skv_error *err)
     skv_status status =
         all ? SKV_OK : skv_fail(err, SKV_MEMORY, "ranks: no memory for %zu", team->size);
     status = skv_team_agree(team, status, err);
-    if (status == SKV_OK) status = team->gather(team->ctx, &mine, all, sizeof mine, err);
-    if (status == SKV_OK) status = compare_facts(all, team->size, err);
+    if (all && status == SKV_OK) status = team->gather(team->ctx, &mine, all, sizeof mine, err);
+    if (all && status == SKV_OK) status = compare_facts(all, team->size, err);
     skv_free(all);
     return status;
 }
