@@ -72,6 +72,11 @@ static void add_row(void *user, size_t i_span, size_t i_token, const float *logi
     a->rows[a->n++] = hash;
 }
 
+static skv_cuda_device *device_of(const skv_engine *engine)
+{
+    return &skv_cuda_of(engine->be)->device;
+}
+
 static skv_engine *open_engine(const char *model, const char *eviction, skv_kv kv)
 {
     skv_engine_options options = skv_engine_options_default();
@@ -83,12 +88,9 @@ static skv_engine *open_engine(const char *model, const char *eviction, skv_kv k
     options.context = CONTEXT;
     options.kv_tokens = (size_t)2 * SEQUENCES * CONTEXT;
     if (eviction) assert_int_equal(skv_eviction_parse(eviction, &options.eviction, &err), SKV_OK);
-    return open_or_fail(model, &options);
-}
-
-static skv_cuda_device *device_of(const skv_engine *engine)
-{
-    return &skv_cuda_of(engine->be)->device;
+    skv_engine *engine = open_or_fail(model, &options);
+    device_of(engine)->graphs->off = false;
+    return engine;
 }
 
 static skv_sequence *start(skv_engine *engine, size_t i, size_t n, answers *out)
