@@ -91,7 +91,7 @@ run() {
     row "# $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $all processors"; row ''
     try ./checkkernels && row "checkkernels: $(tail -n 1 "$out/last.txt")"
     try ./swiftkv doctor && row "memory nodes: $(grep '^memory nodes' "$out/last.txt" || echo one)"
-    try ./swiftkv doctor --report --quick && row "forms: $(grep -o 'form of products that an engine takes.*' "$out/last.txt" || echo one)"
+    try ./swiftkv doctor --report --quick && row "forms: $(grep 'is the form of products that an engine takes' "$out/last.txt" || echo one)"
     steps "$all"
     row ''; row '| threads | form | weights | product | rate (median) |'; row '|--:|---|---|---|--:|'
     products "$all"
