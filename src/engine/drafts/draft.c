@@ -6,39 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const skv_draft_method text_self = {.name = "text+self",
-                                           .form = "[K,P]",
-                                           .about = "text where it has something to say, else self",
-                                           .id = SKV_DRAFT_TEXT_SELF,
-                                           .most = 12,
-                                           .sure = 0.4,
-                                           .first = &skv_draft_text,
-                                           .then = &skv_draft_self};
-static const skv_draft_method text_aux = {.name = "text+aux",
-                                          .form = "[K,P]",
-                                          .about = "text where it has something to say, else aux",
-                                          .id = SKV_DRAFT_TEXT_AUX,
-                                          .most = 12,
-                                          .sure = 0.4,
-                                          .first = &skv_draft_text,
-                                          .then = &skv_draft_aux};
-static const skv_draft_method text_model = {.name = "text+model",
-                                            .form = "[K,P]",
-                                            .about =
-                                                "text where it has something to say, else model",
-                                            .id = SKV_DRAFT_TEXT_MODEL,
-                                            .most = 12,
-                                            .sure = 0.4,
-                                            .first = &skv_draft_text,
-                                            .then = &skv_draft_model};
-static const skv_draft_method text_mtp = {.name = "text+mtp",
-                                          .form = "[K,P]",
-                                          .about = "text where it has something to say, else mtp",
-                                          .id = SKV_DRAFT_TEXT_MTP,
-                                          .most = 12,
-                                          .sure = 0.4,
-                                          .first = &skv_draft_text,
-                                          .then = &skv_draft_mtp};
+/* Text first, and another source where it is silent. */
+#define TEXT_AND(other, number)                                                                    \
+    {                                                                                              \
+        .name = "text+" #other, .form = "[K,P]",                                                   \
+        .about = "text where it has something to say, else " #other, .id = (number), .most = 12,   \
+        .sure = 0.4, .first = &skv_draft_text, .then = &skv_draft_##other                          \
+    }
+static const skv_draft_method text_self = TEXT_AND(self, SKV_DRAFT_TEXT_SELF);
+static const skv_draft_method text_aux = TEXT_AND(aux, SKV_DRAFT_TEXT_AUX);
+static const skv_draft_method text_model = TEXT_AND(model, SKV_DRAFT_TEXT_MODEL);
+static const skv_draft_method text_mtp = TEXT_AND(mtp, SKV_DRAFT_TEXT_MTP);
 /* A sequence gets one of the others: drafter.c. */
 static const skv_draft_method automatic = {
     .name = "auto",
