@@ -164,7 +164,7 @@ static void its_steps_have_the_same_bits(void **state)
 
 /* ---- whatever steps are made of ---- */
 
-enum { LIVE = 6, ROUNDS = 7, REPEATS = 3, JOINS = 24, EVICTED = 44, ROOM = 24 };
+enum { LIVE = 4, ROUNDS = 7, REPEATS = 3, JOINS = 12, EVICTED = 44, ROOM = 24 };
 
 /* Sequences that come, branch off, go back and leave, by numbers of `rng`. Their tokens do not
  * depend on results. */
@@ -173,6 +173,7 @@ typedef struct mixed {
     bool evicts; /* prompts come alone, and lose rows */
     skv_sequence *at[LIVE];
     size_t n_joins[LIVE]; /* tokens of a prompt for the next step; 0: it has been read */
+    size_t n_begun, n_branches, n_back, n_left;
     skv_rng rng;
     int32_t ids[IDS];
     answers *out;
@@ -219,9 +220,11 @@ static void begin_sequence(mixed *m, size_t i)
 {
     const size_t from = below(m, LIVE);
     skv_error err;
+    m->n_begun++;
     if (m->at[from] && m->n_joins[from] == 0) {
         const size_t n = skv_sequence_length(m->at[from]);
         m->at[i] = new_sequence(m->engine);
+        m->n_branches++;
         if (skv_sequence_share(m->at[i], m->at[from], n, &err) != SKV_OK) fail_msg("%s", err.text);
     } else if (m->evicts) {
         m->at[i] = start(m->engine, i, EVICTED + below(m, 8), m->out);
@@ -234,7 +237,7 @@ static void begin_sequence(mixed *m, size_t i)
 /* One sequence comes, branches off another, goes back, or leaves. */
 static void change(mixed *m)
 {
-    const size_t i = below(m, LIVE), how = below(m, 4);
+    const size_t i = below(m, LIVE), how = below(m, 3);
     if (!m->at[i]) {
         begin_sequence(m, i);
         return;
@@ -243,8 +246,10 @@ static void change(mixed *m)
     if (how == 0 || n + ROOM > CONTEXT) {
         skv_sequence_free(m->at[i]);
         m->at[i] = NULL;
-    } else if (how == 1 && n > 4 && !m->evicts) {
-        (void)skv_sequence_truncate(m->at[i], n - 1 - below(m, 3));
+        m->n_left++;
+    } else if (n > 4 && !m->evicts) {
+        assert_true(skv_sequence_truncate(m->at[i], n - 1 - below(m, 3)) > 0);
+        m->n_back++;
     }
 }
 
@@ -262,8 +267,8 @@ static void step_some(mixed *m, bool draws)
             if (!m->at[i] || (i == rests && m->n_joins[i] == 0)) continue;
             const size_t n_new = m->n_joins[i] > 0 ? m->n_joins[i] : i == drafts ? 3 : 1;
             const int32_t *ids = m->ids + 7 * i + k;
-            spans[n++] = (skv_span){m->at[i], ids, n_new,
-                                    m->n_joins[i] == 0 ? SKV_WANT_ALL : SKV_WANT_LAST};
+            spans[n++] =
+                (skv_span){m->at[i], ids, n_new, m->n_joins[i] == 0 ? SKV_WANT_ALL : SKV_WANT_LAST};
             m->n_joins[i] = 0;
         }
         if (n == 0) return;
@@ -284,6 +289,10 @@ static void run_mixed(skv_engine *engine, bool evicts, uint64_t seed, answers *o
         step_some(&m, i % 3 < 2);
     }
     for (size_t i = 0; i < LIVE; i++) skv_sequence_free(m.at[i]);
+    print_message("%zu begun, %zu of them branches, %zu went back, %zu left\n", m.n_begun,
+                  m.n_branches, m.n_back, m.n_left);
+    assert_true(m.n_branches > 0 && m.n_begun > m.n_branches && m.n_left > 0);
+    assert_true(m.n_back > 0 || evicts);
 }
 
 static void mixed_steps_have_the_same_bits(void **state)
@@ -297,7 +306,8 @@ static void mixed_steps_have_the_same_bits(void **state)
         run_mixed(engine, i > 0, 7 + i, &with);
         const uint64_t n_played = graphs->n_played;
         print_message("%-14s %zu rows and picks; %zu of %zu lists were played\n",
-                      i ? evictions[i] : "mixed", with.n, (size_t)n_played, (size_t)graphs->n_lists);
+                      i ? evictions[i] : "mixed", with.n, (size_t)n_played,
+                      (size_t)graphs->n_lists);
         graphs->off = true;
         run_mixed(engine, i > 0, 7 + i, &without);
         assert_int_equal(graphs->n_played, n_played);
@@ -310,7 +320,7 @@ static void mixed_steps_have_the_same_bits(void **state)
 
 /* ---- what the bits of a row depend on ---- */
 
-enum { SHORT = 40, LONGER = 130, OTHERS = 4 };
+enum { SHORT = 40, LONGER = 130, OTHERS = 2 };
 
 /* A prompt of n tokens, read in one step, or in a piece of `first` tokens and the rest. */
 static skv_sequence *read_in_two(skv_engine *engine, size_t n, size_t first, answers *out)
