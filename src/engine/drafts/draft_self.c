@@ -13,7 +13,6 @@
  * those; where another one comes, the draft is wrong and checking says so.
  */
 #include <assert.h>
-#include <string.h>
 
 #include "drafts/draft_walk.h"
 #include "engine/engine.h"
