@@ -154,8 +154,10 @@ static void read_still_layers(skv_json_reader *r, const skv_family *f, skv_confi
         skv_json_refuse(r, "no_rope_layers", list, "one entry a layer");
         return;
     }
-    if (!list && !period)
+    if (!list && !period) {
         skv_json_fail(r, SKV_RANGE, "no_rope_layer_interval: 0, expected 1 or more");
+        return;
+    }
     for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
         bool still = list ? !skv_json_size_of(r, json_array_get(list, i), "no_rope_layers", 1)
                           : (i + 1) % period == 0;
