@@ -23,12 +23,12 @@ INLINE ints dot4(ints dot, ints w, ints x)
  * values (24, 25), of codes or of scales (26, 27), a mask (28), the table (30) and a code of X
  * (31); with minimums, whose levels are even, these (29, 30). gcc 12 would keep half of the sums in
  * memory. The starts of the integer sums and the scales are made before, since VPMULLD takes the
- * place of a VPDPBUSD.
+ * place of a VPDPBUSD. Scales that have minimums are made in the loop, beside the products: apart
+ * from them they would take longer than they save.
  */
 enum {
     SPAN_GROUPS = SKV_KC512 / SKV_QUANT_GROUP,
-    MIN_GROUPS = SPAN_GROUPS / 4, /* whose scales and minimums are made at a time: few, so that all
-                                   * operands stay in the first-level cache */
+    SPAN_PIECES = 16, /* pieces that have one scale of X: of 4 groups, or of narrow products */
     PADDED = 8,
     STRIP_VECS = 2
 };
@@ -36,9 +36,14 @@ enum {
 /* The initial integer sums of groups, and their factors. */
 typedef struct span_ends {
     int32_t starts[SPAN_GROUPS][PADDED]; /* [MR], -bias times the sums of X */
-    float sums[SPAN_GROUPS][PADDED];     /* [MR], the sums of X, where there are minimums */
-    vec scales[SPAN_GROUPS][STRIP_VECS]; /* of a strip; with minimums each group's after it */
+    float sums[SPAN_GROUPS][PADDED];     /* [MR], the sums of X */
+    vec scales[SPAN_GROUPS][STRIP_VECS]; /* of a strip */
+    vec ds[SPAN_PIECES][2 * STRIP_VECS]; /* d and dmin of a strip */
 } span_ends;
+
+static_assert((int)SPAN_PIECES * SKV_I8_GROUP == SKV_KC512 &&
+                  (int)SPAN_PIECES * SKV_I8_GROUP_NARROW == SKV_NARROW_K,
+              "room for all pieces");
 
 /* The text of the assembly is longer than C99 demands of compilers. */
 #pragma GCC diagnostic ignored "-Woverlength-strings"
@@ -81,13 +86,18 @@ typedef struct span_ends {
     LINES("vpshufb %%zmm24, %%zmm30, %%zmm24", "vpshufb %%zmm25, %%zmm30, %%zmm25")
 #define SCALES_F32 LINES("vmovaps (%[scales]), %%zmm26", "vmovaps 64(%[scales]), %%zmm27")
 #define SCALES_F16 LINES("vcvtph2ps (%[scales]), %%zmm26", "vcvtph2ps 32(%[scales]), %%zmm27")
-/* Scales, then the minimums times the sums of X. */
-#define SCALES_MINS                                                                                \
-    SCALES_F32 LINES("vmovaps 128(%[scales]), %%zmm29", "vmovaps 192(%[scales]), %%zmm30")
-#define END_MIN(i, d0, d1, s0, s1, more)                                                           \
+/* Fine scales times d, and fine minimums times dmin, which are subtracted. */
+#define SCALES_FINE                                                                                \
+    LINES("vpmovsxbd (%[scales]), %%zmm26", "vpmovsxbd 16(%[scales]), %%zmm27")                    \
+    LINES("vpmovzxbd 64(%[scales]), %%zmm29", "vpmovzxbd 80(%[scales]), %%zmm30")                  \
+    LINES("vcvtdq2ps %%zmm26, %%zmm26", "vcvtdq2ps %%zmm27, %%zmm27")                              \
+    LINES("vcvtdq2ps %%zmm29, %%zmm29", "vcvtdq2ps %%zmm30, %%zmm30")                              \
+    LINES("vmulps (%[ds]), %%zmm26, %%zmm26", "vmulps 64(%[ds]), %%zmm27, %%zmm27")                \
+    LINES("vmulps 128(%[ds]), %%zmm29, %%zmm29", "vmulps 192(%[ds]), %%zmm30, %%zmm30")
+#define END_FINE(i, d0, d1, s0, s1, more)                                                          \
     END(i, d0, d1, s0, s1, more)                                                                   \
     "vbroadcastss 4*" #i "+%c[sums_at](%[starts]), %%zmm31\n\t" LINES(                             \
-        "vfmadd231ps %%zmm31, %%zmm29, %%zmm" #s0, "vfmadd231ps %%zmm31, %%zmm30, %%zmm" #s1)
+        "vfnmadd231ps %%zmm31, %%zmm29, %%zmm" #s0, "vfnmadd231ps %%zmm31, %%zmm30, %%zmm" #s1)
 #define GROUP(LOOK_UP, SCALES, ENDING, BETWEEN)                                                    \
     ROWS(START, )                                                                                  \
     UNITS(0, 0, 1, LOOK_UP)                                                                        \
@@ -104,8 +114,9 @@ typedef struct span_ends {
     LINES("sub %[k], %[n]", "add $24, %[x]")                                                       \
     GROUP(LOOK_UP, SCALES, ENDING, ROWS(SCALE, ) ROWS(ZERO, ) "lea -24(%[x]), %[x_scales]\n\t")    \
     LINES("dec %[k]", "jz 3f")                                                                     \
-    "2:\n\t" GROUP(LOOK_UP, SCALES, ENDING, "") LINES("dec %[k]", "jnz 2b")                        \
-        LINES("3: test %[n], %[n]", "jnz 1b") ROWS(SCALE, )
+    "2:\n\t" GROUP(LOOK_UP, SCALES, ENDING, "")                                                    \
+        LINES("dec %[k]", "jnz 2b") "3: add $256, %[ds]\n\t" LINES("test %[n], %[n]", "jnz 1b")    \
+            ROWS(SCALE, )
 
 #define END_WIDE(i, d0, d1, s0, s1, more)                                                          \
     "vbroadcastss 4*" #i "(%[x_scales]), %%zmm31\n\t" LINES("vcvtdq2ps %%zmm" #d0 ", %%zmm" #d0,   \
@@ -135,7 +146,7 @@ typedef struct span_ends {
 #define RUN_GROUPS(STRIP_OF, LOOK_UP, SCALES, ENDING)                                              \
     __asm__ volatile(STRIP_OF(LOOK_UP, SCALES, ENDING)                                             \
                      : [starts] "+r"(starts), [scales] "+r"(scales), [x] "+r"(x), [w] "+r"(w),     \
-                       [n] "+r"(n), [k] "=&r"(k), [x_scales] "=&r"(x_scales)                       \
+                       [n] "+r"(n), [k] "=&r"(k), [x_scales] "=&r"(x_scales), [ds] "+r"(ds)        \
                      : [sum] "r"(sum), [step] "r"(step), [scales_step] "m"(scales_step),           \
                        [n_piece] "m"(n_piece), [table] "m"(table), [mask] "m"(mask),               \
                        [sums_at] "i"(offsetof(span_ends, sums))                                    \
@@ -209,6 +220,7 @@ static void strip_span(span_ends *e, const tile_args *t, size_t n, size_t n_piec
     const void *scales = f16 ? (const void *)(w + 2 * t->column0) : (const void *)e->scales[0];
     const size_t scales_step = f16 ? step : sizeof e->scales[0];
     size_t k;
+    const vec *ds = e->ds[0];
     static_assert((int)MR == 6 && (int)NR == 64, "registers and steps");
     for (size_t i = 0; i < MR; i++) sum[i][0] = sum[i][1] = vec_zero();
     if (!f16) make_scales(e, t, w, n, wide);
@@ -229,48 +241,41 @@ static void strip_span(span_ends *e, const tile_args *t, size_t n, size_t n_piec
     store_whole(t, sum);
 }
 
-/* Fills scales for n groups of W at w, each group's minimums behind its scales. */
-static void make_mins(span_ends *e, const tile_args *t, const unsigned char *w, size_t i_group,
-                      size_t n)
+/* Fills d and dmin for n groups, for each piece of them. */
+static void make_ds(span_ends *e, const tile_args *t, size_t n, size_t n_piece)
 {
-    const skv_quant_header h = *t->h;
-    vec *to = e->scales[0];
-    for (; n-- > 0; i_group++, w += skv_quant_group_bytes(&h, NR), to += 2 * STRIP_VECS) {
-        const part_args a = group_args(t->h, w, t->x, i_group, t->column0, MR);
-        vec factor[COLUMNS];
-        load_scales(factor, &h, a.scales, a.span, STRIP_VECS);
-        for (size_t j = 0; j < STRIP_VECS; j++) to[j] = factor[j];
-        load_mins(factor, &h, a.scales, a.span, STRIP_VECS);
-        for (size_t j = 0; j < STRIP_VECS; j++) to[STRIP_VECS + j] = factor[j];
+    vec *to = e->ds[0];
+    for (size_t g = 0; g < n; g += n_piece, to += 2 * STRIP_VECS) {
+        const uint16_t *span = skv_quant_span(t->h, NR, t->group0 + g) + t->column0;
+        for (size_t j = 0; j < STRIP_VECS; j++) {
+            to[j] = load_16(span + LANES * j, t->h->bf16);
+            to[STRIP_VECS + j] = load_16(span + NR + LANES * j, t->h->bf16);
+        }
     }
 }
 
-/* A strip of n_groups with minimums. */
-static void strip_mins(span_ends *e, const tile_args *t, size_t n_groups, size_t n_piece)
+/* A strip of n groups with fine scales and minimums. */
+static void strip_fine(span_ends *e, const tile_args *t, size_t n, size_t n_piece)
 {
     vec sum[MR][STRIP_VECS];
     const ints table = _mm512_setzero_si512(), mask = _mm512_set1_epi8(15);
-    const size_t step = skv_quant_group_bytes(t->h, NR);
-    const size_t scales_step = 2 * sizeof e->scales[0];
-    const size_t scales_bytes = skv_quant_scale_bytes(t->h, NR) + 4 * t->column0;
+    const size_t step = skv_quant_group_bytes(t->h, NR), scales_step = step;
     const unsigned char *w = skv_quant_group(t->h, NR, t->K, t->group0), *x = t->x, *x_scales;
+    const unsigned char *scales = w + t->column0;
     const int32_t *starts = e->starts[0];
-    static_assert(2 * MIN_GROUPS <= SPAN_GROUPS, "room of scales");
+    const vec *ds = e->ds[0];
+    size_t k;
+    make_ds(e, t, n, n_piece);
     for (size_t i = 0; i < MR; i++) sum[i][0] = sum[i][1] = vec_zero();
-    for (size_t g = 0; g < n_groups; g += MIN_GROUPS, w -= scales_bytes) {
-        size_t n = skv_min_size(MIN_GROUPS, n_groups - g), k;
-        const void *scales = e->scales[0];
-        make_mins(e, t, w, t->group0 + g, n);
-        w += scales_bytes;
-        RUN_GROUPS(STRIP_GROUPS, "", SCALES_MINS, END_MIN);
-    }
+    w += skv_quant_scale_bytes(t->h, NR) + 4 * t->column0;
+    RUN_GROUPS(STRIP_GROUPS, "", SCALES_FINE, END_FINE);
     store_whole(t, sum);
 }
 
-/* 4 bits, one scale for a group, and a panel that is in a cache. */
+/* 4 bits, one scale for a group, minimums only with fine scales, and a panel that is in a cache. */
 INLINE bool has_whole(const tile_args *t, const size_t m, const code_kind kind)
 {
-    const bool takes_mins = kind == CODES_EVEN || !t->h->has_min;
+    const bool takes_mins = (kind == CODES_EVEN && t->h->fine) || !t->h->has_min;
     return m == MR && has_nibbles(kind) && !t->prefetch && t->h->n_parts == 1 && takes_mins;
 }
 
@@ -283,8 +288,8 @@ INLINE void tile_whole(tile_args t, const size_t m, const code_kind kind)
         size_t n = skv_min_size(SPAN_GROUPS, t.group1 - t.group0);
         make_starts(&e, t.h->bias, t.x, n, n_piece, has_wide_sums(&t));
         for (t.column0 = 0; t.column0 < NR; t.column0 += STRIP_VECS * LANES) {
-            if (kind == CODES_EVEN && t.h->has_min) {
-                strip_mins(&e, &t, n, n_piece);
+            if (kind == CODES_EVEN && t.h->has_min) { /* fine */
+                strip_fine(&e, &t, n, n_piece);
             } else {
                 strip_span(&e, &t, n, n_piece, kind);
             }
