@@ -41,10 +41,6 @@ typedef struct span_ends {
     vec ds[SPAN_PIECES][2 * STRIP_VECS]; /* d and dmin of a strip */
 } span_ends;
 
-static_assert((int)SPAN_PIECES * SKV_I8_GROUP == SKV_KC512 &&
-                  (int)SPAN_PIECES * SKV_I8_GROUP_NARROW == SKV_NARROW_K,
-              "room for all pieces");
-
 /* The text of the assembly is longer than C99 demands of compilers. */
 #pragma GCC diagnostic ignored "-Woverlength-strings"
 
@@ -245,6 +241,8 @@ static void strip_span(span_ends *e, const tile_args *t, size_t n, size_t n_piec
 static void make_ds(span_ends *e, const tile_args *t, size_t n, size_t n_piece)
 {
     vec *to = e->ds[0];
+    static_assert((int)SPAN_PIECES * SKV_I8_GROUP == SKV_KC512, "pieces of a span");
+    static_assert((int)SPAN_PIECES * SKV_I8_GROUP_NARROW == SKV_NARROW_K, "or of all of K");
     for (size_t g = 0; g < n; g += n_piece, to += 2 * STRIP_VECS) {
         const uint16_t *span = skv_quant_span(t->h, NR, t->group0 + g) + t->column0;
         for (size_t j = 0; j < STRIP_VECS; j++) {
