@@ -552,7 +552,7 @@ static const cli_option rows[] = {
                    "the bits of the processor's sum; auto: nccl where it is installed"),
     OPTION(RUNS | ON(TUNE) | ON(TRANSFORM), "--cpu",
            "best|ref|avx2|avxvnni|avx512|amx|amx-strided|amx-paired|amx-few|amx-whole|"
-           "amx-attention|amx-q|neon",
+           "amx-attention|amx-q|amx-q-once|neon",
            WORD, cpu, .help = "instruction set, and the form of its kernels"),
     OPTION(RUNS | ON(TUNE), "--chunk", "N", SIZE, step_tokens, 1, 1 << 20,
            .help = "most tokens of a step (" SKV_TEXT_OF(SKV_STEP_TOKENS_DEFAULT) ")"),

@@ -138,7 +138,7 @@ _swiftkv_values() {
     *:--sums) echo 'auto nccl copies' ;;
     *:--reasoning-format) echo 'auto none think' ;;
     *:--reranker) echo 'auto yes no' ;;
-    *:--cpu) echo 'best ref avx2 avxvnni avx512 amx amx-strided amx-paired amx-few amx-whole amx-attention amx-q neon' ;;
+    *:--cpu) echo 'best ref avx2 avxvnni avx512 amx amx-strided amx-paired amx-few amx-whole amx-attention amx-q amx-q-once neon' ;;
     *:--schedule) echo 'constant linear cosine' ;;
     *:--init) echo 'copy ridge' ;;
     *:--ridge-to) echo 'copy zero' ;;

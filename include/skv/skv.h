@@ -116,8 +116,9 @@ typedef struct skv_engine_options {
      * that is AMX, take the fastest of the first three when the engine opens, which give the same
      * results. The last one has one int8 scale for a row, so it rounds differently. So does
      * "amx-attention", which computes the attention of prompts with AMX too. "amx-q" computes
-     * products of quantised weights with AMX, to the same results as without; "amx" does so where
-     * that is faster. */
+     * products of quantised weights with AMX, to the same results as without, and so does
+     * "amx-q-once", which unpacks weights once for all rows of a task; "amx" does so where that is
+     * faster. */
     const char *cpu;
     /* Where it computes: a name that skv_device_describe tells (skv/tools.h). NULL: "cpu". */
     const char *device;

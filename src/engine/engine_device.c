@@ -144,8 +144,7 @@ static bool fits_with(skv_engine *e, const skv_engine_room *room, skv_engine_cou
 size_t skv_engine_most_layers(skv_engine *e, const skv_engine_room *room,
                               skv_engine_count_fn *count)
 {
-    const skv_backend_options on_cpu = {
-        .threads = e->pool, .level = e->level, .form = e->form, .untimed = true};
+    const skv_backend_options on_cpu = {.threads = e->pool, .level = e->level, .form = e->form};
     skv_backend *second = NULL, *first = e->be;
     if (!room->is_own || e->ranks || e->kvpred.on || e->options.weights == SKV_WEIGHTS_FP8) {
         return 0;

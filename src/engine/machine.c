@@ -212,26 +212,26 @@ void skv_machine_describe(skv_machine *out)
  * now. */
 static void check_forms(skv_cpu_level level, unsigned features, skv_product_check *out)
 {
-    size_t n, used = 0;
+    size_t n, n_plain = 0, used = 0;
+    double q_ratios[SKV_FORMS_MAX];
     skv_kernels k;
     const skv_matmul_form *forms = skv_matmul_forms(level, &n);
     skv_form_times times;
     if (n == 0) return;
     skv_kernels_init(&k, level, features);
     const skv_form_clock clock = skv_form_clock_start();
-    skv_forms_time(forms, n, &clock, &times);
-    (void)snprintf(out->form, sizeof out->form, "%s",
-                   forms[skv_forms_choose(forms, skv_forms_timed(forms, n), &times)].name);
+    /* Those behind them have the products of one of these. */
+    while (n_plain < n && !forms[n_plain].attention && !forms[n_plain].q) n_plain++;
+    skv_forms_time(forms, n_plain, &clock, &times);
+    const size_t i_form = skv_forms_choose(forms, skv_forms_timed(forms, n), &times);
+    const size_t i_q = skv_forms_choose_q(forms, n, &k.q, &clock, q_ratios);
+    (void)snprintf(out->form, sizeof out->form, "%s, %s", forms[i_form].name,
+                   i_q < n ? forms[i_q].name : "without amx-q");
     for (size_t i = 0; i < n && used < sizeof out->forms; i++) {
         if (forms[i].attention) continue; /* which is not timed */
-        const double ratio =
-            forms[i].q ? skv_form_q_ratio(&k.q, forms[i].q, &clock) : skv_form_ratio(&times, i);
+        const double ratio = forms[i].q ? q_ratios[i] : skv_form_ratio(&times, i);
         used += (size_t)snprintf(out->forms + used, sizeof out->forms - used, "%s%s %.2f",
                                  i > 0 ? ", " : "", forms[i].name, ratio);
-        if (!forms[i].q) continue;
-        const size_t end = strlen(out->form);
-        (void)snprintf(out->form + end, sizeof out->form - end, ", %s%s",
-                       skv_form_gains(ratio) ? "" : "without ", forms[i].name);
     }
 }
 

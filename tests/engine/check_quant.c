@@ -1,7 +1,7 @@
 /*
  * Checks of the products with quantised weights: every form at every level, random codes and
  * scales, heap blocks of the exact size, canaries around the result, whole products and products
- * split along K.
+ * split along K, weights unpacked ahead where a product has that.
  *
  * The oracle multiplies in double: the values of the codes, as skv_quant_row_to_f32 gives them,
  * with what x is rounded to in groups of skv_i8_group (scale amax / 127). That a panel holds these
@@ -215,6 +215,32 @@ static void check_alone(struct run *run, const struct problem *p, const unsigned
     skv_free(block);
 }
 
+/* Weights that are unpacked ahead, all of K at once, give the bits of those in the panel. */
+static void check_ahead(struct run *run, const struct problem *p, const unsigned char *block,
+                        const unsigned char *panel)
+{
+    const skv_matmul *mm = p->mm;
+    const size_t n_c = (p->m - 1) * p->ldc + mm->nr;
+    unsigned mode = SKV_TILE_UNPACKED | (p->add ? SKV_TILE_ADD : 0U);
+    if (!mm->unpack || p->m < mm->mr / 2) return;
+    float *c = skv_alloc(n_c, sizeof *c);
+    unsigned char *w = skv_alloc_aligned(1, mm->unpacked_bytes(p->K, p->K));
+    if (c && w) {
+        memcpy(c, p->c_old, n_c * sizeof *c);
+        memset(w, 0xff, mm->unpacked_bytes(p->K, p->K));
+        mm->unpack(w, panel, p->K, 0, p->K, p->fetch ? SKV_TILE_PREFETCH : 0U);
+        if (p->split) mm->tile(c, p->ldc, block, w, p->m, p->K, 0, p->split, mode);
+        if (p->split) mode |= SKV_TILE_ADD;
+        mm->tile(c, p->ldc, block, w + mm->unpacked_bytes(p->K, p->split), p->m, p->K, p->split,
+                 p->K, mode);
+        if (memcmp(c, p->c, n_c * sizeof *c) != 0) report(run, p, "unpacked ahead", 0, 0);
+    } else {
+        report(run, p, "memory", 0, 0);
+    }
+    skv_free(c);
+    skv_free(w);
+}
+
 static bool multiply(struct run *run, const struct problem *p)
 {
     const skv_matmul *mm = p->mm;
@@ -229,6 +255,7 @@ static bool multiply(struct run *run, const struct problem *p)
         check_panel(run, p, panel);
         mm->pack_x(block, p->x, p->ldx, p->m, p->K);
         tile_all_k(p, p->c, p->ldc, block, panel, p->m);
+        check_ahead(run, p, block, panel);
         check_alone(run, p, panel);
         skv_matmul_finish(mm);
     }
@@ -520,13 +547,13 @@ static void check_level(struct run *run, skv_cpu_level level, unsigned features,
  * below where this machine has it. And the products themselves, where it has AMX. */
 static void check_amx(struct run *run, unsigned features, bool bench)
 {
-    const skv_matmul model = AMX_MATMUL_Q;
+    const skv_matmul model = AMX_MATMUL_Q_ONCE;
     run->level = "a model of amx-q";
     check_forms(run, &model, true, false);
 #if defined(__x86_64__)
     run->level = "amx-q";
     if (skv_cpu_level_runs(SKV_CPU_LEVEL_AMX, features)) {
-        check_forms(run, &skv_matmul_q_amx, false, bench);
+        check_forms(run, &skv_matmul_q_amx_once, false, bench);
     }
 #else
     (void)features;

@@ -311,6 +311,29 @@ static void tile_q_other(float *c, size_t ldc, const void *block, const void *pa
     if (K < 2048 && fake_cost[2][ONE]) c[0] += 1.0f; /* a wrong one */
 }
 
+/* Unpacked weights are where the panel stands. */
+static size_t fake_bytes(size_t K, size_t n)
+{
+    (void)K;
+    return n > 0 ? sizeof(void *) : 0;
+}
+
+static void tile_q_once(float *c, size_t ldc, const void *block, const void *panel, size_t m,
+                        size_t K, size_t k0, size_t k1, unsigned mode)
+{
+    fake_now += fake_cost[1][mode & SKV_TILE_UNPACKED ? ONE : MANY];
+    if (mode & SKV_TILE_UNPACKED) memcpy(&panel, panel, sizeof panel);
+    if (K < 2048) skv_matmul_q_ref.tile(c, ldc, block, panel, m, K, k0, k1, mode);
+}
+
+static bool takes_other(const skv_matmul *usual, const skv_matmul *other,
+                        const skv_form_clock *clock)
+{
+    const skv_matmul_form forms[] = {{.name = "usual"}, {.q = other}};
+    double ratios[2];
+    return skv_forms_choose_q(forms, 2, usual, clock, ratios) == 1;
+}
+
 /* Products of quantised weights change where they gain 5 %, and only to equal ones. */
 static void test_faster_product_of_codes_is_taken(void **state)
 {
@@ -324,21 +347,59 @@ static void test_faster_product_of_codes_is_taken(void **state)
     fake_cost[1][MANY] = 800;
     const double ratio = skv_form_q_ratio(&usual, &other, &clock);
     assert_true(ratio > 0.79 && ratio < 0.81);
-    assert_true(skv_form_q_gains(&usual, &other, &clock));
+    assert_true(takes_other(&usual, &other, &clock));
     fake_cost[2][ONE] = 1;
-    assert_false(skv_form_q_gains(&usual, &other, &clock));
+    assert_false(takes_other(&usual, &other, &clock));
     fake_cost[2][ONE] = 0;
     fake_cost[1][MANY] = 970;
-    assert_false(skv_form_q_gains(&usual, &other, &clock));
+    assert_false(takes_other(&usual, &other, &clock));
     const skv_form_clock ended = {.now = read_fake, .end = fake_now + 1000};
     assert_true(skv_form_q_ratio(&usual, &other, &ended) == 0);
-    assert_false(skv_form_q_gains(&usual, &other, &ended));
+    assert_false(takes_other(&usual, &other, &ended));
 #if defined(__x86_64__)
-    const skv_matmul model = AMX_MATMUL_Q;
+    const skv_matmul model = AMX_MATMUL_Q, once = AMX_MATMUL_Q_ONCE;
     if (amx_model_has_few()) {
         assert_true(skv_matmul_q_agrees(&model, &skv_matmul_q_avx512vnni));
+        assert_true(skv_matmul_q_agrees(&once, &skv_matmul_q_avx512vnni));
     }
 #endif
+}
+
+static void unpack_fake(void *to, const void *panel, size_t K, size_t k0, size_t k1, unsigned mode)
+{
+    fake_now += fake_cost[2][MANY];
+    memcpy(to, &panel, sizeof panel);
+    (void)K;
+    (void)k0;
+    (void)k1;
+    (void)mode;
+}
+
+/* A later form has to be faster than those before it, and what unpacking takes counts. */
+static void test_fastest_product_of_codes_is_taken(void **state)
+{
+    (void)state;
+    const skv_form_clock clock = {.now = read_fake, .end = UINT64_MAX};
+    skv_matmul usual = skv_matmul_q_ref, other = skv_matmul_q_ref, once = skv_matmul_q_ref;
+    usual.tile = tile_q_usual;
+    other.tile = tile_q_other;
+    once.tile = tile_q_once;
+    once.unpack = unpack_fake;
+    once.unpacked_bytes = fake_bytes;
+    const skv_matmul_form forms[] = {{.name = "usual"}, {.q = &other}, {.q = &once}};
+    double ratios[3];
+    memset(fake_cost, 0, sizeof fake_cost);
+    fake_cost[0][MANY] = 1000;
+    fake_cost[1][MANY] = 800;
+    fake_cost[1][ONE] = 780; /* of a tile whose weights are unpacked */
+    assert_int_equal(skv_forms_choose_q(forms, 3, &usual, &clock, ratios), 1);
+    assert_true(ratios[0] == 0 && ratios[1] > 0.79 && ratios[2] > 0.77 && ratios[2] < 0.79);
+    fake_cost[1][ONE] = 700;
+    assert_int_equal(skv_forms_choose_q(forms, 3, &usual, &clock, ratios), 2);
+    fake_cost[2][MANY] = 100000; /* of each panel */
+    assert_int_equal(skv_forms_choose_q(forms, 3, &usual, &clock, ratios), 1);
+    fake_cost[1][MANY] = 990;
+    assert_int_equal(skv_forms_choose_q(forms, 3, &usual, &clock, ratios), 3);
 }
 
 /* Half panels take fake_cost[1][ONE] for each half. */
@@ -408,6 +469,7 @@ static void test_all_timing_ends(void **state)
         fake_now = last_look = longest_look = 0;
         skv_forms_time(f.forms, 3, &clock, &times);
         (void)skv_form_q_ratio(&usual, &other, &clock);
+        (void)skv_form_q_ratio(&usual, &other, &clock);
         (void)skv_form_halves_ratio(&halves, pool, &clock);
         if (longest_look > 5 * ms) break;
         assert_true(fake_now < 30 * ms);
@@ -467,6 +529,7 @@ int main(void)
         cmocka_unit_test(test_timing_ends),
         cmocka_unit_test(test_forms_of_one_name_agree),
         cmocka_unit_test(test_faster_product_of_codes_is_taken),
+        cmocka_unit_test(test_fastest_product_of_codes_is_taken),
         cmocka_unit_test(test_halves_are_timed),
         cmocka_unit_test(test_all_timing_ends),
         cmocka_unit_test(test_form_names),

@@ -87,7 +87,7 @@ run() {
     export LD_LIBRARY_PATH=$PWD/lib
     local all; all=$(nproc); lscpu >> "$out/log.txt"
     forms=best; codes=best; attention=avx512
-    if grep -q amx_tile /proc/cpuinfo; then forms='amx-strided amx-paired amx-few amx-whole amx-attention'; codes='amx-strided amx-q'; attention='avx512 amx-attention'; else log "skipped: forms of AMX, which is not here"; fi
+    if grep -q amx_tile /proc/cpuinfo; then forms='amx-strided amx-paired amx-few amx-whole amx-attention'; codes='amx-strided amx-q amx-q-once'; attention='avx512 amx-attention'; else log "skipped: forms of AMX, which is not here"; fi
     row "# $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $all processors"; row ''
     try ./checkkernels && row "checkkernels: $(tail -n 1 "$out/last.txt")"
     try ./swiftkv doctor && row "memory nodes: $(grep '^memory nodes' "$out/last.txt" || echo one)"

@@ -30,7 +30,6 @@ typedef struct skv_backend_options {
     bool several;                       /* with others of this program it holds one model */
     skv_sums sums;                      /* how these add up */
     bool f32;                           /* keys and values are: activations are too */
-    bool untimed;                       /* NULL: the level's usual one */
     size_t first_layers; /* only layers before it are the device's, and others the processor's; 0:
                           * all are the device's */
 } skv_backend_options;

@@ -66,7 +66,8 @@ enum {
     SKV_TILE_PREFETCH = 2, /* the panel is in memory, not in a cache, and so are the bytes after
                             * it, which are read next: prefetching them pays */
     SKV_TILE_LEFT = 4,     /* columns [0, nr / 2) alone, and */
-    SKV_TILE_RIGHT = 8     /* [nr / 2, nr) alone, to the same bits, where there are `halves` */
+    SKV_TILE_RIGHT = 8,    /* [nr / 2, nr) alone, to the same bits, where there are `halves` */
+    SKV_TILE_UNPACKED = 16 /* `panel` is what `unpack` wrote */
 };
 
 typedef struct skv_matmul {
@@ -97,6 +98,16 @@ typedef struct skv_matmul {
     /* A thread calls this after its last `tile`; or NULL: gives back state that the processor
      * keeps for the next one. */
     void (*finish)(void);
+    /*
+     * NULL, or a way to unpack weights once for many blocks of rows: writes elements [k0, k1) of a
+     * panel to `to`, which is aligned to 64 bytes, and of whose modes only SKV_TILE_PREFETCH
+     * counts. A `tile` with SKV_TILE_UNPACKED reads them there instead of in the panel, to the same
+     * bits, if its block has at least mr / 2 rows. k0 and k1 are as for `tile`; a tile that begins
+     * at a later k reads from unpacked_bytes(K, k - k0) on.
+     */
+    void (*unpack)(void *to, const void *panel, size_t K, size_t k0, size_t k1, unsigned mode);
+    /* Bytes of n elements along K of an unpacked panel. */
+    size_t (*unpacked_bytes)(size_t K, size_t n);
 } skv_matmul;
 
 /** Ends a thread's calls of `tile`. */

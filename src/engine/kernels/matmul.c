@@ -64,6 +64,8 @@ static const skv_matmul_form amx_forms[] = {
      skv_attention_init_amx, NULL},
     {"amx-q", "amx", &skv_matmul_bf16_amx_paired, &skv_matmul_i8_amx_paired, NULL,
      &skv_matmul_q_amx},
+    {"amx-q-once", "amx", &skv_matmul_bf16_amx_paired, &skv_matmul_i8_amx_paired, NULL,
+     &skv_matmul_q_amx_once},
 };
 
 #elif defined(__aarch64__)

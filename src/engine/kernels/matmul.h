@@ -24,7 +24,8 @@ extern const skv_matmul skv_matmul_q_avx512vnni;
 extern const skv_matmul skv_matmul_bf16_amx, skv_matmul_i8_amx;
 extern const skv_matmul skv_matmul_bf16_amx_paired, skv_matmul_i8_amx_paired;
 extern const skv_matmul skv_matmul_bf16_amx_few, skv_matmul_i8_amx_few;
-extern const skv_matmul skv_matmul_i8_amx_whole, skv_matmul_q_amx;
+extern const skv_matmul skv_matmul_i8_amx_whole;
+extern const skv_matmul skv_matmul_q_amx, skv_matmul_q_amx_once;
 skv_round_int4_fn skv_round_int4_avx2;
 
 /* AArch64 builds only. */

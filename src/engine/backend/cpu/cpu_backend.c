@@ -1,6 +1,7 @@
 /* The CPU back end: its life, its workspace and its table of operations. */
 #include "backend/cpu/cpu_backend.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -171,25 +172,23 @@ static void take_form(skv_cpu_backend *be, const skv_matmul_form *form, const sk
 {
     size_t n;
     const skv_matmul_form *forms = skv_matmul_forms(be->kernels.level, &n);
-    const bool timed = !form && clock;
+    const bool timed = !form;
     if (!forms) return;
+    assert(n <= SKV_FORMS_MAX);
     if (timed) {
         skv_form_times times;
         const size_t n_timed = skv_forms_timed(forms, n);
         skv_forms_time(forms, n_timed, clock, &times);
         form = &forms[skv_forms_choose(forms, n_timed, &times)];
     }
-    if (!form) form = forms;
     skv_form_use(&be->kernels, form);
     be->base.level = form->level;
     tell_choice(be, form->name);
-    for (size_t i = 0; timed && i < n; i++) {
-        const skv_matmul *q = forms[i].q;
-        if (!q) continue;
-        const bool gains = skv_form_q_gains(&be->kernels.q, q, clock);
-        if (gains) be->kernels.q = *q;
-        tell_choice(be, gains ? forms[i].name : "without amx-q");
-    }
+    if (!timed) return;
+    double ratios[SKV_FORMS_MAX];
+    const size_t i_q = skv_forms_choose_q(forms, n, &be->kernels.q, clock, ratios);
+    if (i_q < n) be->kernels.q = *forms[i_q].q;
+    tell_choice(be, i_q < n ? forms[i_q].name : "without amx-q");
 }
 
 /* Half panels, where there are threads enough to cut products so. */
@@ -197,20 +196,19 @@ static void take_halves(skv_cpu_backend *be, const skv_form_clock *clock)
 {
     const skv_matmul *mm = be->kernels.i8.halves ? &be->kernels.i8 : &be->kernels.bf16;
     be->halves = true;
-    if (!mm->halves || !clock || skv_pool_threads(be->pool) < SKV_CUT_HALVES_FROM) return;
+    if (!mm->halves || skv_pool_threads(be->pool) < SKV_CUT_HALVES_FROM) return;
     be->halves = skv_form_gains(skv_form_halves_ratio(mm, be->pool, clock));
     if (!be->base.form) tell_choice(be, be->base.level);
     tell_choice(be, be->halves ? "half panels" : "whole panels");
 }
 
 /* All that several forms give to the same bits is timed, unless the options say which. */
-static void take_forms(skv_cpu_backend *be, const skv_backend_options *options)
+static void take_forms(skv_cpu_backend *be, const skv_matmul_form *form)
 {
-    const skv_form_clock started = skv_form_clock_start();
-    const skv_form_clock *clock = options->untimed ? NULL : &started;
+    const skv_form_clock clock = skv_form_clock_start();
     be->base.level = skv_cpu_level_name(be->kernels.level);
-    take_form(be, options->form, clock);
-    take_halves(be, clock);
+    take_form(be, form, &clock);
+    take_halves(be, &clock);
 }
 
 skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backend **out,
@@ -278,7 +276,7 @@ skv_status skv_backend_cpu_create(const skv_backend_options *options, skv_backen
     be->base.pages_turn = skv_cpu_pages_turn;
     skv_cpu_add_steps(&be->base);
     skv_kernels_init(&be->kernels, level, features);
-    take_forms(be, options);
+    take_forms(be, options->form);
     *out = &be->base;
     return SKV_OK;
 }

@@ -35,11 +35,13 @@ void skv_cpu_pages_turn(skv_backend *base, skv_page_pool *pool, skv_kv_type type
 /** Its functions of steps and angles. */
 void skv_cpu_add_steps(skv_backend *base);
 
-/* cpu_linear.c */
+/* cpu_weights.c */
 skv_bytes skv_cpu_linear_bytes(const skv_backend *base, const skv_linear_spec *spec);
 skv_status skv_cpu_linear_create(skv_backend *base, const skv_linear_spec *spec, skv_linear **out,
                                  skv_error *err);
 void skv_cpu_linear_free(skv_backend *base, skv_linear *w);
+
+/* cpu_linear.c */
 void skv_cpu_linear(skv_backend *base, const skv_linear_args *args);
 void skv_cpu_experts_linear(skv_backend *base, const skv_experts_args *args);
 /** Bytes that each product keeps while it runs. */

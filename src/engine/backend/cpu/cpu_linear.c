@@ -1,74 +1,44 @@
 /*
- * Matrix products on the CPU: packing weights once, and the loops around the kernels' tiles.
+ * Matrix products on the CPU: the loops around the kernels' tiles.
  *
  * A panel is nr rows of W. Threads take strips of neighbouring panels one by one, each for all rows
  * or, where these are many, for the thread's own. Within a strip K is cut into pieces of kc
  * columns: the strip's piece stays in the second-level cache while every block of rows of X passes
- * by, and the block's piece in the first while it meets one panel after the other. Rows of X are
- * normed and packed beforehand, by all threads.
+ * by, and the block's piece in the first while it meets one panel after the other. Where the
+ * kernel can unpack weights ahead, a piece that meets several blocks is unpacked first, once for
+ * all of them. Rows of X are normed and packed beforehand, by all threads.
  *
  * Each part starts a new panel, so that any range of parts is a range of panels. Parts of a
  * quantised matrix may have forms of their own, and panels of other sizes. The panels of a paired
  * matrix are numbered in turns, one of gate and one of up.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/cpu_cut.h"
-#include "base/mem.h"
+#include "backend/cpu/cpu_weights.h"
 #include "base/size.h"
-#include "kernels/quant_panel.h"
 
 enum {
-    PARTS_MAX = 4 * 512,  /* a K and a V for every layer, and to spare */
-    NR_MAX = 64,          /* widest panel of any kernel */
-    PAIRS_MAX = 4,        /* pairs of panels that share a piece of a block */
-    MR_MAX = 32,          /* tallest block of any kernel */
-    SMALL_WORK = 1 << 17, /* multiply-adds below which threads are not worth waking */
-    PACK_ROWS = 24,       /* rows of X that one task norms and packs, about: fewer where few of
-                           * them would leave threads without work */
-    PACKS_A_THREAD = 4,   /* tasks of packing for each thread, about */
+    NR_MAX = 64,             /* widest panel of any kernel */
+    PAIRS_MAX = 4,           /* pairs of panels that share a piece of a block */
+    MR_MAX = 32,             /* tallest block of any kernel */
+    TILES = 2 * PAIRS_MAX,   /* tiles of a thread's scratch */
+    SMALL_WORK = 1 << 17,    /* multiply-adds below which threads are not worth waking */
+    PACK_ROWS = 24,          /* rows of X that one task norms and packs, about: fewer where few of
+                              * them would leave threads without work */
+    PACKS_A_THREAD = 4,      /* tasks of packing for each thread, about */
+    UNPACKED_MAX = 25 << 16, /* bytes of a thread's unpacked weights: they stay in the second-level
+                              * cache of processors that gain by them */
     STRIP_MAX = SKV_CUT_STRIP_MAX
 };
 
-typedef struct linear_part {
-    size_t n_rows;      /* N of this part */
-    size_t panel0;      /* its first panel */
-    size_t column0;     /* its first column in the whole product */
-    size_t offset;      /* bytes before its first panel */
-    size_t panel_bytes; /* from one to the next */
-} linear_part;
-
-struct skv_linear {
-    skv_weight_type type;
-    size_t K, N; /* N counts the columns of y: half the rows when paired */
-    size_t n_panels;
-    bool paired;
-    size_t n_parts;
-    linear_part *parts;    /* owned, [n_parts] */
-    float *bias;           /* owned, [sum of n_rows] or NULL */
-    unsigned char *panels; /* those of each part in a row, of the back end's weights */
-};
-
-static const skv_matmul *matmul_of(const skv_cpu_backend *be, skv_weight_type type, size_t K)
-{
-    switch (type) {
-    case SKV_WEIGHT_F32: return &be->kernels.f32;
-    case SKV_WEIGHT_BF16: return K <= SKV_NARROW_K ? &be->kernels.wide : &be->kernels.bf16;
-    case SKV_WEIGHT_QUANT: return &be->kernels.q;
-    case SKV_WEIGHT_QUANT_F32: return &be->kernels.q_wide;
-    case SKV_WEIGHT_I8:
-    case SKV_WEIGHT_FP8: break; /* cpu_fits refuses FP8 */
-    }
-    return &be->kernels.i8;
-}
-
 size_t skv_cpu_linear_scratch(const skv_cpu_backend *be, size_t max_K)
 {
-    (void)be;
     size_t rows = skv_round_up(MR_MAX * max_K * sizeof(float), SKV_ALIGN);
-    size_t tiles = 2 * PAIRS_MAX * MR_MAX * NR_MAX * sizeof(float);
-    return rows + tiles;
+    size_t tiles = TILES * MR_MAX * NR_MAX * sizeof(float);
+    return tiles + skv_max_size(rows, be->kernels.q.unpack ? UNPACKED_MAX : 0);
 }
 
 size_t skv_cpu_packed_bytes(const skv_cpu_backend *be, const skv_backend_limits *limits)
@@ -85,241 +55,6 @@ size_t skv_cpu_packed_bytes(const skv_cpu_backend *be, const skv_backend_limits 
     }
     return most;
 }
-
-/* ---- preparing weights ---- */
-
-static const skv_quant_form *form_of(const skv_row_source *source)
-{
-    return source->form ? source->form : skv_quant_form_int4();
-}
-
-/* Bytes from one panel of a part to the next. */
-static size_t panel_bytes(const skv_matmul *mm, const skv_linear_spec *spec, size_t i_part)
-{
-    size_t n_bytes = skv_weight_is_quant(spec->type)
-                         ? skv_quant_panel_bytes(form_of(&spec->parts[i_part]), mm->nr, spec->K)
-                         : mm->w_bytes(spec->K);
-    return skv_round_up(n_bytes, SKV_ALIGN);
-}
-
-skv_bytes skv_cpu_linear_bytes(const skv_backend *base, const skv_linear_spec *spec)
-{
-    const skv_cpu_backend *be = (const skv_cpu_backend *)base;
-    const skv_matmul *mm = matmul_of(be, spec->type, spec->K);
-    size_t n_bytes = 0;
-    for (size_t i = 0; i < spec->n_parts; i++) {
-        n_bytes += skv_ceil_div(spec->parts[i].n_rows, mm->nr) * panel_bytes(mm, spec, i);
-    }
-    return (skv_bytes){.host = n_bytes};
-}
-
-/* A scale, or a weight, that is no number: the first that a thread met. */
-typedef struct pack_fault {
-    size_t i_part, row;
-    float value; /* 0: none */
-} pack_fault;
-
-typedef struct pack_job {
-    skv_cpu_backend *be;
-    const skv_matmul *mm;
-    const skv_linear_spec *spec;
-    skv_linear *w;
-    unsigned char *scratch;            /* [n_threads][scratch_bytes] */
-    size_t scratch_bytes, float_bytes; /* rows as floats [nr, K], then as codes */
-    pack_fault *faults;                /* [n_threads] */
-} pack_job;
-
-/* Which part and which rows of it stand in a panel; by_pairs: in turns, where W is paired. */
-static size_t panel_part(const skv_linear *w, bool by_pairs, size_t i_panel, size_t nr,
-                         size_t *row0)
-{
-    if (by_pairs) {
-        *row0 = i_panel / 2 * nr;
-        return i_panel % 2;
-    }
-    size_t i = 0;
-    while (i + 1 < w->n_parts && w->parts[i + 1].panel0 <= i_panel) i++;
-    *row0 = (i_panel - w->parts[i].panel0) * nr;
-    return i;
-}
-
-static unsigned char *panel_at(const skv_linear *w, size_t i_panel, size_t nr)
-{
-    size_t row0;
-    const linear_part *part = &w->parts[panel_part(w, w->paired, i_panel, nr, &row0)];
-    return w->panels + part->offset + row0 / nr * part->panel_bytes;
-}
-
-/* out [n, K] = rows [row0, row0 + n) of a source. Returns the first weight of a quantised one that
- * is no number, in row *row, or 0. */
-static float read_floats(const skv_row_source *source, size_t row0, size_t n, size_t K, float *out,
-                         size_t *row)
-{
-    source->read(source->ctx, row0, n, out);
-    for (size_t i = 0; source->quantised && i < n; i++) {
-        const float fault = skv_quant_fault(out + i * K, K);
-        *row = row0 + i;
-        if (fault != 0.0F) return fault;
-    }
-    return 0.0F;
-}
-
-/* Rows [row0, row0 + n) of a source as codes: the file's, or rounded here. Returns the first scale
- * of the file that is no number, as *row says, or 0. */
-static float pack_codes(const pack_job *job, void *panel, const skv_row_source *source, size_t row0,
-                        size_t n, unsigned char *scratch, size_t *row)
-{
-    float fault = 0.0F;
-    const skv_quant_form *form = form_of(source);
-    size_t K = job->w->K;
-    float *floats = (float *)(void *)scratch;
-    skv_quant_rows rows;
-    skv_quant_rows_init(&rows, form, n, K, scratch + job->float_bytes);
-    if (source->form) {
-        source->read_codes(source->ctx, row0, n, &rows);
-        for (size_t i = 0; source->quantised && i < n && fault == 0.0F; i++) {
-            fault = skv_quant_row_fault(&rows, form, i);
-            *row = row0 + i;
-        }
-    } else {
-        fault = read_floats(source, row0, n, K, floats, row);
-        for (size_t i = 0; i < n; i++) {
-            const skv_quant_row out = skv_quant_row_at(&rows, form, i);
-            job->be->kernels.round_int4(out.codes, out.scales, floats + i * K, K);
-        }
-    }
-    skv_quant_pack(panel, job->mm->nr, form, &rows);
-    return fault;
-}
-
-static void pack_panel(void *arg, size_t i_panel, size_t i_thread)
-{
-    pack_job *job = arg;
-    size_t nr = job->mm->nr, K = job->w->K, row0;
-    size_t i_part = panel_part(job->w, job->w->paired, i_panel, nr, &row0);
-    const skv_row_source *source = &job->spec->parts[i_part];
-    size_t n = skv_min_size(nr, source->n_rows - row0);
-    unsigned char *scratch = job->scratch + i_thread * job->scratch_bytes;
-    unsigned char *panel = panel_at(job->w, i_panel, nr);
-    pack_fault *known = &job->faults[i_thread], fault = {.i_part = i_part, .row = row0};
-    if (skv_weight_is_quant(job->spec->type)) {
-        fault.value = pack_codes(job, panel, source, row0, n, scratch, &fault.row);
-    } else {
-        float *rows = (float *)(void *)scratch;
-        fault.value = read_floats(source, row0, n, K, rows, &fault.row);
-        job->mm->pack_w(panel, rows, K, n, K);
-    }
-    if (fault.value != 0.0F && known->value == 0.0F) *known = fault;
-}
-
-/* Lays out parts and columns, copies biases. */
-static skv_status describe_parts(skv_linear *w, const skv_linear_spec *spec, const skv_matmul *mm,
-                                 skv_error *err)
-{
-    size_t n_rows = 0, panel = 0, offset = 0;
-    bool biased = false;
-    for (size_t i = 0; i < spec->n_parts; i++) {
-        size_t n_panels = skv_ceil_div(spec->parts[i].n_rows, mm->nr);
-        size_t n_bytes = panel_bytes(mm, spec, i);
-        w->parts[i] = (linear_part){spec->parts[i].n_rows, panel, n_rows, offset, n_bytes};
-        panel += n_panels;
-        offset += n_panels * n_bytes;
-        n_rows += spec->parts[i].n_rows;
-        biased = biased || spec->parts[i].bias;
-    }
-    w->n_panels = panel;
-    w->N = spec->paired ? n_rows / 2 : n_rows;
-    if (!biased) return SKV_OK;
-    w->bias = skv_alloc_zero(n_rows, sizeof *w->bias);
-    SKV_REQUIRE(w->bias, err, SKV_MEMORY, "weights: no memory for a bias of %zu", n_rows);
-    for (size_t i = 0; i < spec->n_parts; i++) {
-        const float *bias = spec->parts[i].bias;
-        if (bias) memcpy(w->bias + w->parts[i].column0, bias, w->parts[i].n_rows * sizeof *bias);
-    }
-    return SKV_OK;
-}
-
-/* Of one thread: rows of a panel as floats, and as codes in the largest of the forms. */
-static void count_scratch(pack_job *job)
-{
-    size_t nr = job->mm->nr, K = job->w->K, codes = 0;
-    job->float_bytes = skv_round_up(nr * K * sizeof(float), SKV_ALIGN);
-    for (size_t i = 0; skv_weight_is_quant(job->spec->type) && i < job->spec->n_parts; i++) {
-        codes = skv_max_size(codes, skv_quant_rows_bytes(form_of(&job->spec->parts[i]), nr, K));
-    }
-    job->scratch_bytes = job->float_bytes + codes;
-}
-
-static skv_status check_faults(const pack_job *job, skv_error *err)
-{
-    for (size_t i = 0; i < skv_pool_threads(job->be->pool); i++) {
-        const pack_fault *f = &job->faults[i];
-        SKV_REQUIRE(f->value == 0.0F, err, SKV_FORMAT, "%s: row %zu: %g, expected finite weights",
-                    job->spec->parts[f->i_part].quantised, f->row, (double)f->value);
-    }
-    return SKV_OK;
-}
-
-static skv_status fill_panels(skv_cpu_backend *be, skv_linear *w, const skv_linear_spec *spec,
-                              skv_error *err)
-{
-    pack_job job = {.be = be, .mm = matmul_of(be, spec->type, spec->K), .spec = spec, .w = w};
-    const size_t n_bytes = skv_cpu_linear_bytes(&be->base, spec).host;
-    w->panels = skv_cpu_take_weights(be, n_bytes);
-    SKV_REQUIRE(w->panels, err, SKV_MEMORY, "weights: no memory for %zu panels, %zu bytes",
-                w->n_panels, n_bytes);
-    count_scratch(&job);
-    job.scratch = skv_alloc_aligned(skv_pool_threads(be->pool), job.scratch_bytes);
-    job.faults = skv_alloc_zero(skv_pool_threads(be->pool), sizeof *job.faults);
-    skv_status status = SKV_OK;
-    if (job.scratch && job.faults) {
-        /* A thread packs the panels that it begins with in products, about: where memory has
-         * several nodes, pages lie on that of the thread that writes them first. */
-        skv_pool_run_stretches(be->pool, w->n_panels, pack_panel, &job);
-        status = check_faults(&job, err);
-    } else {
-        status = skv_fail(err, SKV_MEMORY, "weights: no memory to pack rows of %zu", w->K);
-    }
-    skv_free(job.scratch);
-    skv_free(job.faults);
-    return status;
-}
-
-skv_status skv_cpu_linear_create(skv_backend *base, const skv_linear_spec *spec, skv_linear **out,
-                                 skv_error *err)
-{
-    skv_cpu_backend *be = (skv_cpu_backend *)base;
-    const skv_matmul *mm = matmul_of(be, spec->type, spec->K);
-    SKV_REQUIRE(spec->n_parts >= 1 && spec->n_parts <= PARTS_MAX, err, SKV_ARGUMENT,
-                "weights: %zu parts", spec->n_parts);
-    skv_linear *w = skv_alloc_zero(1, sizeof *w);
-    SKV_REQUIRE(w, err, SKV_MEMORY, "weights: no memory");
-    w->type = spec->type;
-    w->K = spec->K;
-    w->paired = spec->paired;
-    w->n_parts = spec->n_parts;
-    w->parts = skv_alloc_zero(spec->n_parts, sizeof *w->parts);
-    skv_status status = w->parts ? describe_parts(w, spec, mm, err)
-                                 : skv_fail(err, SKV_MEMORY, "weights: no memory");
-    if (status == SKV_OK) status = fill_panels(be, w, spec, err);
-    if (status != SKV_OK) {
-        skv_cpu_linear_free(base, w);
-        return status;
-    }
-    *out = w;
-    return SKV_OK;
-}
-
-void skv_cpu_linear_free(skv_backend *base, skv_linear *w)
-{
-    (void)base;
-    if (!w) return;
-    skv_free(w->parts);
-    skv_free(w->bias);
-    skv_free(w);
-}
-
-/* ---- computing ---- */
 
 /* One of those that run at once. */
 typedef struct skv_cpu_product {
@@ -434,13 +169,42 @@ static unsigned tile_mode(bool first, bool add)
     return (first ? SKV_TILE_PREFETCH : 0U) | (add ? SKV_TILE_ADD : 0U);
 }
 
+/* Panels of which a task unpacks n elements along K at a time, for all of its blocks; 0: none,
+ * since nothing is gained, or there is no room for `least`. */
+static size_t count_unpacked(const product *p, block_range blocks, size_t n, size_t least)
+{
+    if (!p->mm->unpack || blocks.last - blocks.first < 2) return 0;
+    const size_t most = UNPACKED_MAX / p->mm->unpacked_bytes(p->w->K, n);
+    return most < least ? 0 : most;
+}
+
+/* Elements [k0, k1) of a panel, unpacked in a thread's scratch: place i there. */
+static const unsigned char *unpack(const product *p, const unsigned char *panel, size_t k0,
+                                   size_t k1, float *tiles, size_t i)
+{
+    unsigned char *room = (unsigned char *)(tiles + (size_t)TILES * MR_MAX * NR_MAX);
+    const size_t n_bytes = p->mm->unpacked_bytes(p->w->K, k1 - k0);
+    unsigned char *to = room + i * n_bytes;
+    assert((i + 1) * n_bytes <= UNPACKED_MAX);
+    p->mm->unpack(to, panel, p->w->K, k0, k1, SKV_TILE_PREFETCH);
+    return to;
+}
+
+/* What a tile reads from k on of a panel, all of which may be unpacked. */
+static const unsigned char *panel_from(const product *p, const unsigned char *panel, size_t k,
+                                       unsigned how)
+{
+    return how & SKV_TILE_UNPACKED ? panel + p->mm->unpacked_bytes(p->w->K, k) : panel;
+}
+
 static void tile_all_k(const product *p, float *c, size_t b, const unsigned char *panel,
-                       unsigned half, bool first)
+                       unsigned how, bool first)
 {
     size_t K = p->w->K;
     for (size_t k0 = 0; k0 < K; k0 += p->mm->kc) {
-        p->mm->tile(c, p->mm->nr, p->packed + b * p->block_bytes, panel, block_rows(p, b), K, k0,
-                    skv_min_size(K, k0 + p->mm->kc), half | tile_mode(first, k0 > 0));
+        p->mm->tile(c, p->mm->nr, p->packed + b * p->block_bytes, panel_from(p, panel, k0, how),
+                    block_rows(p, b), K, k0, skv_min_size(K, k0 + p->mm->kc),
+                    how | tile_mode(first, k0 > 0));
     }
 }
 
@@ -449,20 +213,20 @@ static void tile_all_k(const product *p, float *c, size_t b, const unsigned char
 typedef struct panel_of_strip {
     const unsigned char *at;
     size_t column, n, first, end;
-    unsigned half; /* a mode of a tile */
+    unsigned how; /* modes of a tile: a half, or unpacked */
 } panel_of_strip;
 
 static panel_of_strip find_panel(const product *p, size_t i_panel, unsigned half)
 {
     size_t nr = p->mm->nr, row0;
-    const linear_part *part = &p->w->parts[panel_part(p->w, false, i_panel, nr, &row0)];
+    const skv_linear_part *part = &p->w->parts[skv_cpu_panel_part(p->w, false, i_panel, nr, &row0)];
     const size_t n = skv_min_size(nr, part->n_rows - row0);
     return (panel_of_strip){.at = p->w->panels + part->offset + row0 / nr * part->panel_bytes,
                             .column = part->column0 + row0,
                             .n = n,
                             .first = half & SKV_TILE_RIGHT ? skv_min_size(n, nr / 2) : 0,
                             .end = half & SKV_TILE_LEFT ? skv_min_size(n, nr / 2) : n,
-                            .half = half};
+                            .how = half};
 }
 
 /* The end of the sums of m rows of n columns: biases, and the epilogue where it is one of them
@@ -485,9 +249,13 @@ static void panel_partial(const product *p, block_range blocks, panel_of_strip p
 {
     const skv_linear_args *a = &p->args;
     const size_t column = panel.column + panel.first, n = panel.end - panel.first;
+    if (n > 0 && count_unpacked(p, blocks, p->w->K, 1) > 0) {
+        panel.at = unpack(p, panel.at, 0, p->w->K, tile, 0);
+        panel.how |= SKV_TILE_UNPACKED;
+    }
     for (size_t b = blocks.first; n > 0 && b < blocks.last; b++) {
         size_t m = block_rows(p, b);
-        tile_all_k(p, tile, b, panel.at, panel.half, b == blocks.first);
+        tile_all_k(p, tile, b, panel.at, panel.how, b == blocks.first);
         finish_tile(p, tile + panel.first, p->mm->nr, m, column, n);
         for (size_t i = 0; i < m; i++) {
             float *y = p->y + (block_row(p, b) + i) * a->y.ld + (column - p->column0);
@@ -501,28 +269,47 @@ static void panel_partial(const product *p, block_range blocks, panel_of_strip p
     }
 }
 
-/* Whole panels straight into y: K in pieces, all blocks of rows for each piece, and all panels for
- * each block. */
-static void strip_direct(const product *p, block_range blocks, const panel_of_strip *panels,
-                         size_t n_panels)
+/* Elements [k0, k1) of whole panels: all blocks of rows, and all panels for each block. */
+static void strip_piece(const product *p, block_range blocks, const panel_of_strip *panels,
+                        size_t n_panels, size_t k0)
 {
     const skv_linear_args *a = &p->args;
-    size_t K = p->w->K;
-    for (size_t k0 = 0; k0 < K; k0 += p->mm->kc) {
-        size_t k1 = skv_min_size(K, k0 + p->mm->kc);
-        bool add = k0 > 0 || a->epilogue == SKV_EPILOGUE_ADD;
-        for (size_t b = blocks.first; b < blocks.last; b++) {
-            const unsigned char *block = p->packed + b * p->block_bytes;
-            size_t m = block_rows(p, b);
-            float *y = p->y + block_row(p, b) * a->y.ld;
-            unsigned mode = tile_mode(b == blocks.first, add);
-            for (size_t i = 0; i < n_panels; i++) {
-                const panel_of_strip *s = &panels[i];
-                float *c = y + (s->column - p->column0);
-                p->mm->tile(c, a->y.ld, block, s->at, m, K, k0, k1, s->half | mode);
-                if (k1 < K) continue;
-                finish_tile(p, c + s->first, a->y.ld, m, s->column + s->first, s->end - s->first);
+    const size_t K = p->w->K, k1 = skv_min_size(K, k0 + p->mm->kc);
+    const bool add = k0 > 0 || a->epilogue == SKV_EPILOGUE_ADD;
+    for (size_t b = blocks.first; b < blocks.last; b++) {
+        const unsigned char *block = p->packed + b * p->block_bytes;
+        size_t m = block_rows(p, b);
+        float *y = p->y + block_row(p, b) * a->y.ld;
+        unsigned mode = tile_mode(b == blocks.first, add);
+        for (size_t i = 0; i < n_panels; i++) {
+            const panel_of_strip *s = &panels[i];
+            float *c = y + (s->column - p->column0);
+            p->mm->tile(c, a->y.ld, block, s->at, m, K, k0, k1, s->how | mode);
+            if (k1 < K) continue;
+            finish_tile(p, c + s->first, a->y.ld, m, s->column + s->first, s->end - s->first);
+        }
+    }
+}
+
+/* Whole panels straight into y: K in pieces, for each all panels, or as many as are unpacked at a
+ * time. */
+static void strip_direct(const product *p, block_range blocks, const panel_of_strip *panels,
+                         size_t n_panels, float *tiles)
+{
+    const size_t K = p->w->K, kc = p->mm->kc;
+    const size_t n_unpacked = count_unpacked(p, blocks, skv_min_size(K, kc), 1);
+    const size_t width = n_unpacked > 0 ? skv_min_size(n_unpacked, STRIP_MAX) : STRIP_MAX;
+    for (size_t k0 = 0; k0 < K; k0 += kc) {
+        for (size_t first = 0; first < n_panels; first += width) {
+            panel_of_strip some[STRIP_MAX];
+            const size_t n = skv_min_size(width, n_panels - first);
+            for (size_t i = 0; i < n; i++) {
+                some[i] = panels[first + i];
+                if (n_unpacked == 0) continue;
+                some[i].at = unpack(p, some[i].at, k0, skv_min_size(K, k0 + kc), tiles, i);
+                some[i].how |= SKV_TILE_UNPACKED;
             }
+            strip_piece(p, blocks, some, n, k0);
         }
     }
 }
@@ -541,7 +328,7 @@ static void run_strip(const product *p, block_range blocks, size_t first, size_t
             panel_partial(p, blocks, panel, tile);
         }
     }
-    strip_direct(p, blocks, whole, n_whole);
+    strip_direct(p, blocks, whole, n_whole, tile);
 }
 
 /* Gate and up become what silu(gate) * up makes gpt-oss's product of: alpha g and (u + 1) / alpha.
@@ -593,39 +380,65 @@ static void prefetch_result(const product *p, size_t b, size_t i_pair)
     }
 }
 
-/* A block times panels of gate and the panels of up beside them, pairs [first, last): a piece of
- * the block along K meets all of them while it is in the cache. */
-static void block_pairs(const product *p, size_t b, size_t first, size_t last, unsigned how,
+/* Pairs of panels [first, last), or that half of them: gate and up in turns. */
+typedef struct some_pairs {
+    size_t first, last;
+    unsigned how;                               /* modes of a tile: a half, or unpacked */
+    const unsigned char *panels[2 * PAIRS_MAX]; /* of each */
+} some_pairs;
+
+/* A block times pairs: a piece of the block along K meets all of them while it is in the cache. */
+static void block_pairs(const product *p, size_t b, const some_pairs *pairs, bool first_block,
                         float *tiles)
 {
-    const unsigned half = how & (SKV_TILE_LEFT | SKV_TILE_RIGHT);
+    const unsigned half = pairs->how & (SKV_TILE_LEFT | SKV_TILE_RIGHT);
     const size_t nr = p->mm->nr, K = p->w->K, tile = MR_MAX * NR_MAX, m = block_rows(p, b);
+    const size_t n = pairs->last - pairs->first;
     const unsigned char *block = p->packed + b * p->block_bytes;
-    for (size_t i = first; i < last; i++) prefetch_result(p, b, i);
+    for (size_t i = 0; i < n; i++) prefetch_result(p, b, pairs->first + i);
     for (size_t k0 = 0; k0 < K; k0 += p->mm->kc) {
         const size_t k1 = skv_min_size(K, k0 + p->mm->kc);
-        const unsigned mode = how | tile_mode(false, k0 > 0);
-        for (size_t i = 2 * first; i < 2 * last; i++) {
-            float *c = tiles + (i - 2 * first) * tile;
-            p->mm->tile(c, nr, block, panel_at(p->w, i, nr), m, K, k0, k1, mode);
+        const unsigned mode = pairs->how | tile_mode(first_block, k0 > 0);
+        for (size_t i = 0; i < 2 * n; i++) {
+            p->mm->tile(tiles + i * tile, nr, block,
+                        panel_from(p, pairs->panels[i], k0, pairs->how), m, K, k0, k1, mode);
         }
     }
-    for (size_t i = first; i < last; i++) {
-        float *gate = tiles + 2 * (i - first) * tile;
-        finish_pair(p, b, i, half, gate, gate + tile);
+    for (size_t i = 0; i < n; i++) {
+        float *gate = tiles + 2 * i * tile;
+        finish_pair(p, b, pairs->first + i, half, gate, gate + tile);
     }
 }
 
-/* Pairs of panels [first, last), or that half of them. Where K is one piece, they gain nothing from
- * each other. */
+/* Pairs of panels [first, last), or that half of them, a few for each block. Where K is one piece,
+ * they gain nothing from each other. */
 static void run_pairs(const product *p, block_range blocks, size_t first, size_t last,
                       unsigned half, float *tiles)
 {
     const size_t n_pairs = p->w->K > p->mm->kc ? PAIRS_MAX : 1;
     for (size_t b = blocks.first; b < blocks.last; b++) {
         for (size_t i = first; i < last; i += n_pairs) {
-            block_pairs(p, b, i, skv_min_size(i + n_pairs, last),
-                        half | tile_mode(b == blocks.first, false), tiles);
+            some_pairs pairs = {i, skv_min_size(i + n_pairs, last), half, {NULL}};
+            for (size_t j = 2 * i; j < 2 * pairs.last; j++) {
+                pairs.panels[j - 2 * i] = skv_cpu_panel_at(p->w, j, p->mm->nr);
+            }
+            block_pairs(p, b, &pairs, b == blocks.first, tiles);
+        }
+    }
+}
+
+/* The same pairs, each unpacked once for all blocks. */
+static void run_unpacked_pairs(const product *p, block_range blocks, size_t first, size_t last,
+                               float *tiles)
+{
+    for (size_t i = first; i < last; i++) {
+        some_pairs pair = {i, i + 1, SKV_TILE_UNPACKED, {NULL}};
+        for (size_t j = 0; j < 2; j++) {
+            const unsigned char *panel = skv_cpu_panel_at(p->w, 2 * i + j, p->mm->nr);
+            pair.panels[j] = unpack(p, panel, 0, p->w->K, tiles, j);
+        }
+        for (size_t b = blocks.first; b < blocks.last; b++) {
+            block_pairs(p, b, &pair, b == blocks.first, tiles);
         }
     }
 }
@@ -642,7 +455,9 @@ static void run_task(void *arg, size_t i_task, size_t i_thread)
     const block_range blocks = {p->n_blocks * i_part / cut->n_row_parts,
                                 p->n_blocks * (i_part + 1) / cut->n_row_parts};
     float *tiles = skv_cpu_scratch(p->be, i_thread);
-    if (p->paired) {
+    if (p->paired && count_unpacked(p, blocks, p->w->K, 2) > 0) {
+        run_unpacked_pairs(p, blocks, first, last, tiles);
+    } else if (p->paired) {
         run_pairs(p, blocks, first, last, half, tiles);
     } else {
         run_strip(p, blocks, p->panel0 + first, p->panel0 + last, half, tiles);
@@ -652,7 +467,7 @@ static void run_task(void *arg, size_t i_task, size_t i_thread)
 
 static void deal_out(product *p, bool alone)
 {
-    const linear_part *part = &p->w->parts[p->args.part0];
+    const skv_linear_part *part = &p->w->parts[p->args.part0];
     /* A pair passes by with all of K, or with others. */
     const size_t piece = p->paired ? 2 * part->panel_bytes
                                    : part->panel_bytes * skv_min_size(p->mm->kc, p->w->K) / p->w->K;
@@ -693,7 +508,7 @@ static product plan_product(skv_cpu_backend *be, const skv_linear_args *args, co
                             unsigned char *packed, size_t *work)
 {
     const skv_linear *w = args->w;
-    const skv_matmul *mm = matmul_of(be, w->type, w->K);
+    const skv_matmul *mm = skv_cpu_matmul_of(be, w->type, w->K);
     size_t part1 = args->part1 ? args->part1 : w->n_parts;
     product p = {.be = be,
                  .mm = mm,

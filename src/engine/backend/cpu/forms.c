@@ -176,14 +176,16 @@ void skv_form_use(skv_kernels *k, const skv_matmul_form *form)
 
 /* ---- quantised weights ---- */
 
-/* Rows of a task: whole blocks of either product, of 6 or 32 rows. */
-enum { Q_ROWS = 96 };
+/* Rows of a task: whole blocks of each product, of 6 or 32 rows, and enough of them to repay
+ * weights that are unpacked once. */
+enum { Q_ROWS = 192, Q_PANELS = 2 };
 
 typedef struct q_memory {
-    unsigned char *panels; /* [MANY_PANELS][panel_bytes] */
-    unsigned char *blocks; /* of Q_ROWS rows */
-    float *c;              /* [MR_MAX, NR_MAX] */
-    size_t panel_bytes;
+    unsigned char *panels;   /* [Q_PANELS][panel_bytes] */
+    unsigned char *unpacked; /* [Q_PANELS][unpacked_bytes], of the other product; or NULL */
+    unsigned char *blocks;   /* of Q_ROWS rows */
+    float *c;                /* [MR_MAX, NR_MAX] */
+    size_t panel_bytes, unpacked_bytes;
 } q_memory;
 
 static size_t q_blocks_bytes(const skv_matmul *mm)
@@ -198,16 +200,21 @@ static bool take_q_memory(q_memory *at, const skv_matmul *usual, const skv_matmu
     const size_t nr = usual->nr, rows_bytes = skv_quant_rows_bytes(form, nr, TIMED_K);
     if (other->nr != nr || nr > NR_MAX || skv_max_size(usual->mr, other->mr) > MR_MAX) return false;
     at->panel_bytes = skv_round_up(skv_quant_panel_bytes(form, nr, TIMED_K), SKV_ALIGN);
-    at->panels = skv_alloc_aligned(MANY_PANELS, at->panel_bytes);
+    at->panels = skv_alloc_aligned(Q_PANELS, at->panel_bytes);
+    if (other->unpack) {
+        at->unpacked_bytes = skv_round_up(other->unpacked_bytes(TIMED_K, TIMED_K), SKV_ALIGN);
+        at->unpacked = skv_alloc_aligned(Q_PANELS, at->unpacked_bytes);
+    }
     at->blocks = skv_alloc_aligned(1, skv_max_size(q_blocks_bytes(usual), q_blocks_bytes(other)));
     at->c = skv_alloc(MR_MAX * NR_MAX, sizeof *at->c);
     void *memory = skv_alloc_aligned(1, rows_bytes);
-    const bool ready = at->panels && at->blocks && at->c && memory;
+    const bool ready =
+        at->panels && at->blocks && at->c && memory && (at->unpacked || !other->unpack);
     if (ready) {
         skv_quant_rows rows;
         memset(memory, 1, rows_bytes);
         skv_quant_rows_init(&rows, form, nr, TIMED_K, memory);
-        for (size_t i = 0; i < MANY_PANELS; i++) {
+        for (size_t i = 0; i < Q_PANELS; i++) {
             skv_quant_pack(at->panels + i * at->panel_bytes, nr, form, &rows);
         }
     }
@@ -226,9 +233,15 @@ static void pack_q(const skv_matmul *mm, const q_memory *at, const float *x)
 static void multiply_q(const skv_matmul *mm, const q_memory *at)
 {
     const size_t n_bytes = skv_round_up(mm->x_bytes(mm->mr, TIMED_K), SKV_ALIGN);
-    for (size_t i = 0; i < Q_ROWS / mm->mr * MANY_PANELS; i++) {
-        mm->tile(at->c, mm->nr, at->blocks + i / MANY_PANELS * n_bytes,
-                 at->panels + i % MANY_PANELS * at->panel_bytes, mm->mr, TIMED_K, 0, TIMED_K, 0);
+    const unsigned char *w = mm->unpack ? at->unpacked : at->panels;
+    const size_t w_bytes = mm->unpack ? at->unpacked_bytes : at->panel_bytes;
+    for (size_t i = 0; mm->unpack && i < Q_PANELS; i++) {
+        mm->unpack(at->unpacked + i * w_bytes, at->panels + i * at->panel_bytes, TIMED_K, 0,
+                   TIMED_K, 0);
+    }
+    for (size_t i = 0; i < Q_ROWS / mm->mr * Q_PANELS; i++) {
+        mm->tile(at->c, mm->nr, at->blocks + i / Q_PANELS * n_bytes, w + i % Q_PANELS * w_bytes,
+                 mm->mr, TIMED_K, 0, TIMED_K, mm->unpack ? SKV_TILE_UNPACKED : 0);
     }
     skv_matmul_finish(mm);
 }
@@ -261,13 +274,22 @@ double skv_form_q_ratio(const skv_matmul *usual, const skv_matmul *other,
     }
     skv_free(x);
     skv_free(at.panels);
+    skv_free(at.unpacked);
     skv_free(at.blocks);
     skv_free(at.c);
     return ratio;
 }
 
-bool skv_form_q_gains(const skv_matmul *usual, const skv_matmul *other, const skv_form_clock *clock)
+size_t skv_forms_choose_q(const skv_matmul_form *forms, size_t n, const skv_matmul *usual,
+                          const skv_form_clock *clock, double *ratios)
 {
-    const double ratio = skv_form_q_ratio(usual, other, clock);
-    return skv_form_gains(ratio) && skv_matmul_q_agrees(other, usual);
+    size_t best = n;
+    double least = 1;
+    for (size_t i = 0; i < n; i++) {
+        ratios[i] = forms[i].q ? skv_form_q_ratio(usual, forms[i].q, clock) : 0;
+        if (!skv_form_gains(ratios[i] / least)) continue;
+        best = i;
+        least = ratios[i];
+    }
+    return best < n && skv_matmul_q_agrees(forms[best].q, usual) ? best : n;
 }

@@ -14,7 +14,7 @@
 /* An engine that opens spends less than 30 ms on all measurements together: none begins when 24 are
  * over, and the longest takes 5. */
 enum {
-    SKV_FORMS_MAX = 6,
+    SKV_FORMS_MAX = 8,
     SKV_FORM_ALL_MS = 24,  /* after this no measurement begins, */
     SKV_FORM_LIMIT_MS = 14 /* and none of bf16 and int8 after this: the others need the rest */
 };
@@ -59,10 +59,12 @@ double skv_form_ratio(const skv_form_times *times, size_t i);
  * bits; 0 without memory, and where no measurement was made. */
 double skv_form_q_ratio(const skv_matmul *usual, const skv_matmul *other,
                         const skv_form_clock *clock);
-/** True where the other one is to be used: its time is below 0.95 of the usual one's, and its bits
- * are the same here. */
-bool skv_form_q_gains(const skv_matmul *usual, const skv_matmul *other,
-                      const skv_form_clock *clock);
+/** The index of the form whose products of quantised weights are to be used, or n for the usual
+ * ones: that of the least time, but a later form only below 0.95 of those before it, and only if
+ * its bits are the usual ones' here. ratios [n] become skv_form_q_ratio of each, 0 of forms without
+ * such products. */
+size_t skv_forms_choose_q(const skv_matmul_form *forms, size_t n, const skv_matmul *usual,
+                          const skv_form_clock *clock, double *ratios);
 /** The time of single rows whose panels are halved, so that twice as many threads read them, beside
  * that of whole panels: half as many as there are threads. 0 without memory or time. The bits are
  * the same. */

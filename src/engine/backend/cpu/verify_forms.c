@@ -35,6 +35,19 @@ static float next_float(uint32_t *state)
     return next_bits(state) % 61 == 0 ? x * 0x1p-127f : x;
 }
 
+/* A block of n rows; `unpacked` has room for weights that are unpacked ahead, or is NULL. */
+static void multiply_block(const skv_matmul *mm, const void *block, const void *panel,
+                           void *unpacked, size_t n, float *c)
+{
+    const bool ahead = unpacked && n >= mm->mr / 2;
+    for (size_t k = 0; k < AGREE_K; k += mm->kc) {
+        const size_t end = skv_min_size(AGREE_K, k + mm->kc);
+        if (ahead) mm->unpack(unpacked, panel, AGREE_K, k, end, 0);
+        mm->tile(c, mm->nr, block, ahead ? unpacked : panel, n, AGREE_K, k, end,
+                 (k > 0 ? SKV_TILE_ADD : 0U) | (ahead ? SKV_TILE_UNPACKED : 0U));
+    }
+}
+
 /* m rows of a product, packed anew, into c [m, nr]. */
 static bool multiply(const operands *o, const skv_matmul *mm, size_t m, float *c)
 {
@@ -42,7 +55,8 @@ static bool multiply(const operands *o, const skv_matmul *mm, size_t m, float *c
                                                 : mm->w_bytes(AGREE_K);
     void *panel = skv_alloc_aligned(1, n_panel);
     void *block = skv_alloc_aligned(1, mm->x_bytes(mm->mr, AGREE_K));
-    const bool ready = panel && block;
+    void *unpacked = mm->unpack ? skv_alloc_aligned(1, mm->unpacked_bytes(AGREE_K, AGREE_K)) : NULL;
+    const bool ready = panel && block && (unpacked || !mm->unpack);
     if (ready && o->form) {
         skv_quant_pack(panel, nr, o->form, &o->rows);
     } else if (ready) {
@@ -51,14 +65,12 @@ static bool multiply(const operands *o, const skv_matmul *mm, size_t m, float *c
     for (size_t i = 0; ready && i < m; i += mm->mr) {
         const size_t n = skv_min_size(mm->mr, m - i);
         mm->pack_x(block, o->x + i * AGREE_K, AGREE_K, n, AGREE_K);
-        for (size_t k = 0; k < AGREE_K; k += mm->kc) {
-            mm->tile(c + i * nr, nr, block, panel, n, AGREE_K, k, skv_min_size(AGREE_K, k + mm->kc),
-                     k > 0 ? SKV_TILE_ADD : 0);
-        }
+        multiply_block(mm, block, panel, unpacked, n, c + i * nr);
     }
     skv_matmul_finish(mm);
     skv_free(panel);
     skv_free(block);
+    skv_free(unpacked);
     return ready;
 }
 

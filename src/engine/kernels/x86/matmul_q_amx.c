@@ -1,4 +1,4 @@
-/* The product with quantised weights with AMX: see matmul_q_amx.inc. */
+/* The product with quantised weights with AMX, in two forms: see matmul_q_amx.inc. */
 #include "kernels/x86/amx.h"
 #include "kernels/x86/amx_rows.h"
 #include "kernels/x86/matmul_q_parts.h"
@@ -13,3 +13,4 @@
 #include "kernels/x86/matmul_q_amx.inc"
 
 const skv_matmul skv_matmul_q_amx = AMX_MATMUL_Q;
+const skv_matmul skv_matmul_q_amx_once = AMX_MATMUL_Q_ONCE;
