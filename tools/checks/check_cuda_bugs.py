@@ -340,7 +340,7 @@ def copy_of(folder):
         shutil.copytree(ROOT / part, folder / part)
     keep_sizes(folder)
     tests = sorted(p.name for p in (folder / "tests/cuda").glob("*.c"))
-    return [name for name in tests if not re.search("driver|blas|nccl|backend|graphs|layers|ranks|image|default|test_cuda_experts", name)]
+    return [name for name in tests if not re.search("driver|blas|nccl|backend|graphs|layers|ranks|image|default|peaks|test_cuda_experts", name)]
 
 
 def how_found(text):
