@@ -328,7 +328,8 @@ static void launch_scan(const mixer *m, skv_cuda_scan_args a, size_t n_spans, bo
 {
     const uint32_t x = (uint32_t)n_spans, y = a.n_value_heads, dv = a.value_dim;
     const uint32_t most = a.key_dim <= 128 ? 128 : SKV_CUDA_SCAN_KEYS;
-    const device_grid rows = {x, y, (uint32_t)skv_ceil_div(dv, 32), skv_cuda_scan_shared(a.key_dim)};
+    const device_grid rows = {x, y, (uint32_t)skv_ceil_div(dv, 32),
+                              skv_cuda_scan_shared(a.key_dim)};
     const device_grid wide = {x, y, (uint32_t)skv_ceil_div(dv, SKV_CUDA_SCAN_COLUMNS),
                               skv_cuda_chunks_shared(most)};
     if (chunks) {

@@ -244,8 +244,8 @@ static skv_cuda_scan_args scan_args_of(const skv_scan_args *a)
 static void scan_chunks(skv_cuda_backend *be, const skv_backend_step *step,
                         const skv_cuda_grid *rows, skv_cuda_scan_args *args)
 {
-    const bool is_exact = args->k.type == SKV_CUDA_BF16 &&
-                          (!args->q.at || args->q.type == SKV_CUDA_BF16);
+    const bool is_exact =
+        args->k.type == SKV_CUDA_BF16 && (!args->q.at || args->q.type == SKV_CUDA_BF16);
     const uint32_t key_most = args->key_dim <= 128 ? 128 : SKV_CUDA_SCAN_KEYS;
     const skv_cuda_kernel kernel =
         key_most == 128 ? SKV_CUDA_skv_scan_chunks_128 : SKV_CUDA_skv_scan_chunks_256;
