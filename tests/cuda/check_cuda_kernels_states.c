@@ -6,8 +6,8 @@
 #include "base/size.h"
 #include "cuda_case.h"
 
-enum { CASES = 5, STEPS = 4, SEQUENCES = 2, LONGEST = 48, STEP_ROWS = 10, MANY = 40 };
-enum { MOST_DIM = 128, MOST_VALUES = 40 };
+enum { CASES = 5, STEPS = 4, SEQUENCES = 2, STEP_ROWS = 10, MOST_DIM = 200, MOST_VALUES = 70 };
+enum { LONG_STEPS = 3, LONG_ROWS = 150, LONGEST = LONG_STEPS * LONG_ROWS, MANY = 2 * LONG_ROWS };
 
 /* What a sequence has read, [LONGEST] rows of each. */
 typedef struct sequence {
@@ -16,7 +16,7 @@ typedef struct sequence {
 } sequence;
 
 typedef struct mixer {
-    size_t n_key, n_value, key_dim, value_dim, max_undo, n_taps, n, state_floats;
+    size_t n_key, n_value, key_dim, value_dim, max_undo, n_taps, n, state_floats, step_rows;
     bool mamba2, tiled;
     size_t s, kept, ring; /* floats from a state's beginning */
     unsigned char *states;
@@ -50,12 +50,12 @@ static const float *numbers(cuda_case *c, size_t n, double mean, double size)
     return x;
 }
 
-static mixer new_mixer(cuda_case *c)
+/* Heads of the size dim. */
+static mixer new_mixer(cuda_case *c, const size_t *dim, size_t most_heads)
 {
-    static const size_t dims[][2] = {{1, 1}, {7, 12}, {33, 40}, {128, 33}};
-    const size_t *dim = dims[cuda_below(c, 4)];
-    mixer m = {.n_key = 1 + cuda_below(c, 3), .key_dim = dim[0], .value_dim = dim[1]};
-    m.n_value = m.n_key * (1 + cuda_below(c, 3));
+    mixer m = {.n_key = 1 + cuda_below(c, most_heads), .key_dim = dim[0], .value_dim = dim[1]};
+    m.n_value = m.n_key * (1 + cuda_below(c, most_heads));
+    m.step_rows = STEP_ROWS;
     m.mamba2 = cuda_one_in(c, 2);
     m.tiled = cuda_one_in(c, 2);
     m.max_undo = cuda_one_in(c, 3) ? 0 : 1 + cuda_below(c, 5);
@@ -89,7 +89,7 @@ static void next_step(cuda_case *c, mixer *m)
     m->n_rows = m->n_wanted = 0;
     m->all = cuda_one_in(c, 3);
     for (size_t i = 0; i < SEQUENCES; i++) {
-        const size_t which = (first + i) % SEQUENCES, n = 1 + cuda_below(c, STEP_ROWS);
+        const size_t which = (first + i) % SEQUENCES, n = 1 + cuda_below(c, m->step_rows);
         sequence *s = &m->seqs[which];
         s->n -= cuda_below(c, s->may_go + 1);
         if (cuda_one_in(c, 6)) s->n = s->settled = 0;
@@ -268,67 +268,105 @@ static void scan_head(mixer *m, const skv_cuda_span *span, size_t h, const float
     }
 }
 
-static void check_scan(cuda_case *c, mixer *m)
+/* Rows that a scan reads and writes. */
+typedef struct scan_case {
+    cuda_rows k, v, q, decay, write, out;
+} scan_case;
+
+/* gates: the deviation of their inputs. */
+static scan_case new_scan(cuda_case *c, const mixer *m, uint32_t type, uint32_t key_type,
+                          double gates)
+{
+    const bool even = cuda_one_in(c, 2);
+    const size_t nk = m->n_key * m->key_dim, nv = m->n_value * m->value_dim;
+    return (scan_case){
+        .k = cuda_random_rows(c, key_type, even, m->n_rows, nk, 1),
+        .v = cuda_random_rows(c, type, even, m->n_rows, nv, 1),
+        .q = cuda_random_rows(c, key_type, even, m->n_wanted, nk, 1),
+        .decay = cuda_random_rows(c, SKV_CUDA_F32, even, m->n_rows, m->n_value, gates),
+        .write = cuda_random_rows(c, SKV_CUDA_F32, even, m->n_rows, m->n_value, gates),
+        .out = cuda_new_rows(c, type, even, m->n_wanted, nv)};
+}
+
+static skv_cuda_scan_args scan_args(cuda_case *c, const mixer *m, const scan_case *s)
 {
     const size_t nk = m->n_key * m->key_dim, nv = m->n_value * m->value_dim;
-    const uint32_t type = type_of(c);
-    const bool even = cuda_one_in(c, 2);
-    const cuda_rows k = cuda_random_rows(c, type, even, m->n_rows, nk, 1);
-    const cuda_rows v = cuda_random_rows(c, type, even, m->n_rows, nv, 1);
-    const cuda_rows q = cuda_random_rows(c, type, even, m->n_wanted, nk, 1);
-    const cuda_rows a = cuda_random_rows(c, SKV_CUDA_F32, even, m->n_rows, m->n_value, 1);
-    const cuda_rows b = cuda_random_rows(c, SKV_CUDA_F32, even, m->n_rows, m->n_value, 1);
-    const cuda_rows out = cuda_new_rows(c, type, even, m->n_wanted, nv);
-    const skv_cuda_scan_args args = {.q = q.at,
-                                     .out = out.at,
-                                     .k = k.at,
-                                     .v = v.at,
-                                     .decay = a.at.at,
-                                     .write = m->mamba2 ? NULL : b.at.at,
-                                     .rate = cuda_upload(c, m->rate, m->n_value * 4),
-                                     .dt_bias = cuda_upload(c, m->dt_bias, m->n_value * 4),
-                                     .skip = m->skip ? cuda_upload(c, m->skip, m->n_value * 4) : 0,
-                                     .spans = m->d_spans,
-                                     .rows = m->d_wanted,
-                                     .states = m->states,
-                                     .state_bytes = m->state_floats * 4,
-                                     .s = m->s,
-                                     .kept = m->kept,
-                                     .kept_ld = (uint32_t)(nk + nv + 2 * m->n_value),
-                                     .max_undo = (uint32_t)m->max_undo,
-                                     .layer = 3,
-                                     .n_rows = (uint32_t)m->n_wanted,
-                                     .decay_ld = a.at.ld,
-                                     .write_ld = b.at.ld,
-                                     .n_key_heads = (uint32_t)m->n_key,
-                                     .n_value_heads = (uint32_t)m->n_value,
-                                     .key_dim = (uint32_t)m->key_dim,
-                                     .value_dim = (uint32_t)m->value_dim,
-                                     .tiled = m->tiled,
-                                     .mamba2 = m->mamba2,
-                                     .dt_min = 0.1F,
-                                     .dt_max = 1.5F,
-                                     .write_max = 2};
-    const device_grid grid = {SEQUENCES, (uint32_t)m->n_value,
-                              (uint32_t)skv_ceil_div(m->value_dim, 32),
-                              skv_cuda_scan_shared((uint32_t)m->key_dim)};
-    double *want = cuda_host(c, m->n_wanted * nv * sizeof *want + 8);
-    keep_rows(m, k.host, nk, offsetof(sequence, k));
-    keep_rows(m, v.host, nv, offsetof(sequence, v));
-    keep_rows(m, a.host, m->n_value, offsetof(sequence, decay));
-    keep_rows(m, b.host, m->n_value, offsetof(sequence, write));
-    device_launch(SKV_CUDA_skv_scan_rows, grid, &args);
-    device_launch(SKV_CUDA_skv_scan_keep,
-                  (device_grid){SEQUENCES, (uint32_t)skv_max_size(m->max_undo, 1), 1, 0}, &args);
-    for (size_t i = 0; i < SEQUENCES * m->n_value; i++) {
-        scan_head(m, &m->spans[i / m->n_value], i % m->n_value, q.host, want);
+    return (skv_cuda_scan_args){.q = s->q.at,
+                                .out = s->out.at,
+                                .k = s->k.at,
+                                .v = s->v.at,
+                                .decay = s->decay.at.at,
+                                .write = m->mamba2 ? NULL : s->write.at.at,
+                                .rate = cuda_upload(c, m->rate, m->n_value * 4),
+                                .dt_bias = cuda_upload(c, m->dt_bias, m->n_value * 4),
+                                .skip = m->skip ? cuda_upload(c, m->skip, m->n_value * 4) : 0,
+                                .spans = m->d_spans,
+                                .rows = m->d_wanted,
+                                .states = m->states,
+                                .state_bytes = m->state_floats * 4,
+                                .s = m->s,
+                                .kept = m->kept,
+                                .kept_ld = (uint32_t)(nk + nv + 2 * m->n_value),
+                                .max_undo = (uint32_t)m->max_undo,
+                                .layer = 3,
+                                .n_rows = (uint32_t)m->n_wanted,
+                                .decay_ld = s->decay.at.ld,
+                                .write_ld = s->write.at.ld,
+                                .n_key_heads = (uint32_t)m->n_key,
+                                .n_value_heads = (uint32_t)m->n_value,
+                                .key_dim = (uint32_t)m->key_dim,
+                                .value_dim = (uint32_t)m->value_dim,
+                                .tiled = m->tiled,
+                                .mamba2 = m->mamba2,
+                                .dt_min = 0.1F,
+                                .dt_max = 1.5F,
+                                .write_max = 2};
+}
+
+/* As cuda_states.c does. */
+static void launch_scan(const mixer *m, skv_cuda_scan_args a, size_t n_spans, bool chunks)
+{
+    const uint32_t x = (uint32_t)n_spans, y = a.n_value_heads, dv = a.value_dim;
+    const uint32_t most = a.key_dim <= 128 ? 128 : SKV_CUDA_SCAN_KEYS;
+    const device_grid rows = {x, y, (uint32_t)skv_ceil_div(dv, 32),
+                              skv_cuda_scan_shared(a.key_dim)};
+    const device_grid wide = {x, y, (uint32_t)skv_ceil_div(dv, SKV_CUDA_SCAN_COLUMNS),
+                              skv_cuda_chunks_shared(most)};
+    if (chunks) {
+        a.chunks = SKV_CUDA_SCAN_BEFORE;
+        device_launch(SKV_CUDA_skv_scan_rows, rows, &a);
+        a.chunks = SKV_CUDA_SCAN_BEHIND;
+        device_launch(most == 128 ? SKV_CUDA_skv_scan_chunks_128 : SKV_CUDA_skv_scan_chunks_256,
+                      wide, &a);
     }
-    cuda_near(c, cuda_fetch_rows(c, &out), want, m->n_wanted * nv, bound_of(type));
+    device_launch(SKV_CUDA_skv_scan_rows, rows, &a);
+    device_launch(SKV_CUDA_skv_scan_keep,
+                  (device_grid){x, (uint32_t)skv_max_size(m->max_undo, 1), 1, 0}, &a);
+}
+
+static void check_scan(cuda_case *c, mixer *m)
+{
+    const bool chunks = m->step_rows > STEP_ROWS;
+    const size_t nk = m->n_key * m->key_dim, nv = m->n_value * m->value_dim;
+    const uint32_t type = type_of(c), key_type = chunks ? SKV_CUDA_BF16 : type;
+    const double gates = chunks && cuda_one_in(c, 2) ? 40 : 1; /* which open and close */
+    const scan_case s = new_scan(c, m, type, key_type, gates);
+    double *want = cuda_host(c, m->n_wanted * nv * sizeof *want + 8);
+    keep_rows(m, s.k.host, nk, offsetof(sequence, k));
+    keep_rows(m, s.v.host, nv, offsetof(sequence, v));
+    keep_rows(m, s.decay.host, m->n_value, offsetof(sequence, decay));
+    keep_rows(m, s.write.host, m->n_value, offsetof(sequence, write));
+    launch_scan(m, scan_args(c, m, &s), SEQUENCES, chunks);
+    for (size_t i = 0; i < SEQUENCES * m->n_value; i++) {
+        scan_head(m, &m->spans[i / m->n_value], i % m->n_value, s.q.host, want);
+    }
+    cuda_near(c, cuda_fetch_rows(c, &s.out), want, m->n_wanted * nv, bound_of(type));
 }
 
 static void check_steps(cuda_case *c, void (*check)(cuda_case *, mixer *))
 {
-    mixer m = new_mixer(c);
+    static const size_t dims[][2] = {{1, 1}, {7, 12}, {33, 40}, {128, 33}};
+    mixer m = new_mixer(c, dims[cuda_below(c, 4)], 3);
     for (int i = 0; i < STEPS; i++) {
         next_step(c, &m);
         check(c, &m);
@@ -343,6 +381,46 @@ static void check_rows_of_conv(cuda_case *c)
 static void check_rows_of_scan(cuda_case *c)
 {
     check_steps(c, check_scan);
+}
+
+/* Steps with chunks of any number of rows from any row on. */
+static void check_chunks(cuda_case *c, const size_t *dim)
+{
+    static const double rates[] = {-0.5, -1e-4, -40}; /* of heads that forget slowly, and at once */
+    mixer m = new_mixer(c, dim, 2);
+    float *rate = cuda_host(c, m.n_value * sizeof *rate);
+    for (size_t h = 0; h < m.n_value; h++) rate[h] = (float)rates[cuda_below(c, 3)];
+    m.rate = rate;
+    m.step_rows = LONG_ROWS;
+    for (int i = 0; i < LONG_STEPS; i++) {
+        next_step(c, &m);
+        check_scan(c, &m);
+    }
+}
+
+/* A sequence at once, and cut where a chunk ends: rows and states are the same to the bit. */
+static void check_cut(cuda_case *c, const size_t *dim)
+{
+    static const skv_cuda_span spans[] = {
+        {0, 0, 140, 0, 0}, {1, 0, 64, 0, 0}, {1, 64, 64, 64, 0}, {1, 128, 12, 128, 0}};
+    mixer m = new_mixer(c, dim, 2);
+    m.n_rows = m.n_wanted = 140;
+    m.d_wanted = NULL;
+    m.d_spans = cuda_upload(c, spans, sizeof spans);
+    scan_case s = new_scan(c, &m, SKV_CUDA_F32, SKV_CUDA_BF16, 1);
+    launch_scan(&m, scan_args(c, &m, &s), 1, true);
+    const size_t n = m.n_rows * m.n_value * m.value_dim, n_s = m.kept - m.s;
+    const float *whole = cuda_fetch_rows(c, &s.out);
+    s.out = cuda_new_rows(c, SKV_CUDA_F32, true, m.n_rows, m.n_value * m.value_dim);
+    for (size_t i = 1; i < 4; i++) {
+        skv_cuda_scan_args a = scan_args(c, &m, &s);
+        a.spans += i;
+        launch_scan(&m, a, 1, true);
+    }
+    const float *states = cuda_download(c, m.states, 2 * m.state_floats * sizeof *states);
+    const float *cut = cuda_fetch_rows(c, &s.out), *other = states + m.state_floats;
+    cuda_none(c, "a cut changes rows", memcmp(cut, whole, n * sizeof *cut) != 0);
+    cuda_none(c, "a cut changes S", memcmp(other + m.s, states + m.s, n_s * sizeof *states) != 0);
 }
 
 /* ---- gated norms ---- */
@@ -388,11 +466,18 @@ void check_cuda_states(cuda_case *c)
     static void (*const checks[])(cuda_case *) = {check_rows_of_conv, check_rows_of_scan,
                                                   check_gated_norm};
     static const char *const names[] = {"conv", "scan", "gated norm"};
+    static const size_t dims[][2] = {{7, 12}, {128, 33}, {40, 70}, {200, 17}};
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
         for (int j = 0; j < CASES; j++) {
             c->what = names[i];
             checks[i](c);
             cuda_case_end(c);
         }
+    }
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
+        c->what = "scan by chunks";
+        check_chunks(c, dims[i]);
+        check_cut(c, dims[i]);
+        cuda_case_end(c);
     }
 }

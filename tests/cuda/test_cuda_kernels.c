@@ -71,6 +71,7 @@ static void test_states(void **state)
 {
     (void)state;
     assert_int_equal(cuda_run(check_cuda_states, 800), 0);
+    assert_int_equal(device_bank_conflicts(), 0);
 }
 
 int main(int argc, char **argv)

@@ -26,12 +26,12 @@ KERNELS = "src/engine/backend/cuda/kernels"
 PROMPT, DECODE, ATTENTION = "attention_prompt.inc", "attention_decode.inc", "attention.inc"
 ROWS, PLACE, VOTES, ARGS = "rows.inc", "place.inc", "votes.inc", "cuda_args.h"
 CODES, PAGES, EXPERTS, STATES = "codes.inc", "pages.inc", "experts.inc", "states.inc"
-PICK, WGMMA = "pick.inc", "attention_wgmma.inc"
+PICK, WGMMA, CHUNKS, BLOCKS = "pick.inc", "attention_wgmma.inc", "scan_chunks.inc", "scan_blocks.inc"
 SIZES = {"80", "256"}  # rows of tiles with room between them, and tiles of half a page
 ARRIVED = "skv_sync(); /* the tile is there, and the other stage is free */"
 TESTS = {PROMPT: "*attention*", DECODE: "*attention*", ATTENTION: "*attention*", WGMMA: "*attention*", ROWS: "*rows*",
          PLACE: "*place*", VOTES: "*votes*", CODES: "*codes*", PAGES: "*pages*", EXPERTS: "*experts*", STATES: "*states*",
-         PICK: "*picks*", ARGS: "*"}
+         PICK: "*picks*", CHUNKS: "*states*", BLOCKS: "*states*", ARGS: "*"}
 SCORES = "        skv_wgmma_wait(1); /* for the scores */\n"
 SUMS = "        skv_wgmma_wait(0); /* for the values */\n"
 HOLD_SCORES, HOLD_SUMS = "        skv_wgmma_hold(x.s, KEYS / 8);\n", "        skv_wgmma_hold(x.o, DH / 8);\n"
@@ -108,7 +108,7 @@ BUGS = [  # of kernels: (the fault, the file, what is replaced, by what)
     ("another swizzle when weights are read", EXPERTS, "2 * k + lane / 8 % 2", "2 * k + (lane / 8 + 1) % 2"),
     ("a convolution sees the sequence before", STATES, "back < a.n_taps && back <= span.n_past", "back < a.n_taps"),
     ("a convolution keeps a row too few", STATES, "left <= a.ring_rows", "left < a.ring_rows"),
-    ("S of the sequence before", STATES, "column < a->value_dim && v->span.n_past > 0", "column < a->value_dim"),
+    ("S of the sequence before", STATES, "column < a->value_dim && has_state(v)", "column < a->value_dim"),
     ("S has rows that may be taken back", STATES, "v.settles - v.span.n_undo : 0", "v.settles : 0"),
     ("keys are read before they are there", STATES, "skv_sync(); /* and these are there */", ""),
     ("keys are overwritten before they are read", STATES, "skv_sync(); /* the rows before have been read */", ""),
@@ -116,6 +116,29 @@ BUGS = [  # of kernels: (the fault, the file, what is replaced, by what)
     ("tiled heads by groups", STATES, "a->tiled ? h % a->n_key_heads : h / group", "h / group"),
     ("columns beyond a head's are written", STATES, "lane % 4 != 0 || column >= a->value_dim", "lane % 4 != 0"),
     ("shared memory of a scan is too small", ARGS, "(40 + 8) * 4 + 4 * 32", "(40 + 8) * 4 + 4 * 24"),
+    ("S before the chunks goes on behind them", STATES, " || (!v->is_before && v->chunks_end > v->begin)", ""),
+    ("S before the chunks is lost", STATES, "if (v.is_before || v.settles", "if (v.settles"),
+    ("chunks have rows that may be taken back", STATES, "end = v->settles;", "end = v->span.n_past + v->span.n;"),
+    ("a short end of a chunk is a part", STATES, "if (rest < SKV_CUDA_SCAN_FEW) end -= rest;", ""),
+    ("a chunk comes before the last one is read", CHUNKS, "skv_sync(); /* the chunk before has been read */", ""),
+    ("keys of a chunk are read too early", CHUNKS, "skv_sync(); /* keys and gates are there */", ""),
+    ("queries of a chunk are read too early", CHUNKS, "skv_sync(); /* and queries */", ""),
+    ("blocks of a chunk are read too early", CHUNKS, "skv_sync(); /* and blocks */", ""),
+    ("keys of the rows behind a chunk's last", CHUNKS, ": r < n;", ": 1;"),
+    ("S of the sequence before a chunk", CHUNKS, "there && v->span.n_past > 0", "there"),
+    ("columns of S beyond a head's", CHUNKS, "d < a->key_dim && own < a->value_dim", "d < a->key_dim"),
+    ("a chunk keeps S as it was", CHUNKS, "x->s[t][i] *= shrinks;", ";"),
+    ("rows that read nothing of their chunk", CHUNKS, "multiply_block(&y[2 * i], hi, lo, c->reads, block);", ";"),
+    ("errors of the block before alone", CHUNKS, "for (uint32_t i = b + 1; i < 4; i++) {", "for (uint32_t i = b + 1; i < b + 2; i++) {"),
+    ("alphas of a chunk without a barrier", BLOCKS, "g.beta;\n    skv_sync_warp();", "g.beta;"),
+    ("A is inverted before it is there", BLOCKS, "skv_sync_warp(); /* A is there */", ""),
+    ("the decay of blocks between is left", BLOCKS, "for (uint32_t b = j / 16 + 1; b < i / 16; b++) decay *= c->whole[b];", ""),
+    ("rows behind a chunk's last forget all", BLOCKS, "g.alpha = 1, g.beta = 0;", "g.alpha = 0, g.beta = 0;"),
+    ("S is multiplied as bf16", BLOCKS, "        skv_mma_bf16(c[t], lo, b[2 * t], b[2 * t + 1]);\n", ""),
+    ("blocks are multiplied as bf16", BLOCKS, "skv_mma_bf16(c[t], hi, b_lo[2 * t], b_lo[2 * t + 1]);", ";"),
+    ("a row does not read what it has written", BLOCKS, "j <= i ? decay_between", "j < i ? decay_between"),
+    ("rows of blocks meet in a bank", BLOCKS, "(c ^ (r >> 2 & 1))", "c"),
+    ("shared memory of chunks is too small", ARGS, "key_most * 2 + (uint32_t)sizeof", "key_most * 2 - 16 + (uint32_t)sizeof"),
     ("every group has a weight of its own", STATES, "a.per_group ? first : 0", "first"),
     ("sums of parts are read before they are there", PICK, "parts[threadIdx.x] = sum;\n    }\n    skv_sync();",
      "parts[threadIdx.x] = sum;\n    }"),
@@ -319,7 +342,7 @@ def copy_of(folder):
         shutil.copytree(ROOT / part, folder / part)
     keep_sizes(folder)
     tests = sorted(p.name for p in (folder / "tests/cuda").glob("*.c"))
-    return [name for name in tests if not re.search("driver|blas|nccl|backend|graphs|layers|ranks|image|default|test_cuda_experts", name)]
+    return [name for name in tests if not re.search("driver|blas|nccl|backend|graphs|layers|ranks|image|default|peaks|test_cuda_experts", name)]
 
 
 def how_found(text):

@@ -420,9 +420,9 @@ typedef struct skv_embed_gate_args {
  *       S <- alpha S + B (dt x)^T;  y = S^T C + skip x
  *       dt = clamp(softplus(a + dt_bias)), alpha = exp(rate dt)
  *
- * All of it is f32, but for S between blocks where it is kept in bfloat16. A row's results and
- * state have the same bits however the rows of its sequence are cut into steps and whatever is
- * computed beside it: docs/explanation/kernels.md says how.
+ * All of it is f32, but for S between blocks where it is kept in bfloat16. With SKV_PROMISE_CUTS a
+ * row's bits do not depend on how its sequence is cut into steps, nor on what is computed beside it
+ * (docs/explanation/kernels.md); without it that holds in spans of up to 15 rows alone.
  *
  * In front of it stands a causal convolution of each channel over the newest conv_taps rows, whose
  * inputs are kept too.

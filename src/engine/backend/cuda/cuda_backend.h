@@ -185,7 +185,7 @@ struct skv_backend_step {
     const skv_cuda_step_row *rows; /* of the device, [T] */
     const uint32_t *ids;           /* of the device, [T] */
     const skv_cuda_span *spans;    /* of the device, [n_spans] */
-    size_t n_spans;
+    size_t n_spans, longest_span;
     skv_cuda_set sets[SKV_SET_COUNT];
     skv_cuda_step_angles angles[SKV_STEP_ANGLES];
     size_t n_angles;

@@ -201,51 +201,77 @@ static void conv(skv_backend *base, const skv_conv_args *a)
     skv_cuda_launch(&skv_cuda_of(base)->device, SKV_CUDA_skv_conv_rows, grid, &args);
 }
 
-static void scan(skv_backend *base, const skv_scan_args *a)
+static skv_cuda_scan_args scan_args_of(const skv_scan_args *a)
 {
-    skv_cuda_device *device = &skv_cuda_of(base)->device;
     const state_place *p = &a->states->places[a->layer];
     const skv_state_layer *l = &p->layer;
     const skv_cuda_set *set = &a->step->sets[a->set];
     const skv_cuda_rows decay = skv_cuda_rows_of(a->decay), write = rows_or_none(a->write);
     const bool mamba2 = l->kind == SKV_SCAN_MAMBA2;
-    const skv_cuda_scan_args args = {.q = rows_or_none(a->q),
-                                     .out = rows_or_none(a->out),
-                                     .k = skv_cuda_rows_of(a->k),
-                                     .v = skv_cuda_rows_of(a->v),
-                                     .decay = decay.at,
-                                     .write = mamba2 ? NULL : write.at,
-                                     .rate = skv_cuda_floats_of(a->rate),
-                                     .dt_bias = skv_cuda_floats_of(a->dt_bias),
-                                     .skip = skv_cuda_floats_of(a->skip),
-                                     .spans = a->step->spans,
-                                     .rows = set->rows,
-                                     .states = a->states->at,
-                                     .state_bytes = a->states->n_bytes,
-                                     .s = p->s,
-                                     .kept = p->kept,
-                                     .kept_ld = (uint32_t)p->kept_ld,
-                                     .max_undo = (uint32_t)a->states->max_undo,
-                                     .layer = (uint32_t)a->layer,
-                                     .n_rows = (uint32_t)set->n_rows,
-                                     .decay_ld = decay.ld,
-                                     .write_ld = write.ld,
-                                     .n_key_heads = (uint32_t)l->n_key_heads,
-                                     .n_value_heads = (uint32_t)l->n_value_heads,
-                                     .key_dim = (uint32_t)l->key_dim,
-                                     .value_dim = (uint32_t)l->value_dim,
-                                     .tiled = l->tiled,
-                                     .mamba2 = mamba2,
-                                     .dt_min = a->dt_min,
-                                     .dt_max = a->dt_max,
-                                     .write_max = a->write_max};
-    const skv_cuda_grid grid = {.x = (uint32_t)a->step->n_spans,
+    return (skv_cuda_scan_args){.q = rows_or_none(a->q),
+                                .out = rows_or_none(a->out),
+                                .k = skv_cuda_rows_of(a->k),
+                                .v = skv_cuda_rows_of(a->v),
+                                .decay = decay.at,
+                                .write = mamba2 ? NULL : write.at,
+                                .rate = skv_cuda_floats_of(a->rate),
+                                .dt_bias = skv_cuda_floats_of(a->dt_bias),
+                                .skip = skv_cuda_floats_of(a->skip),
+                                .spans = a->step->spans,
+                                .rows = set->rows,
+                                .states = a->states->at,
+                                .state_bytes = a->states->n_bytes,
+                                .s = p->s,
+                                .kept = p->kept,
+                                .kept_ld = (uint32_t)p->kept_ld,
+                                .max_undo = (uint32_t)a->states->max_undo,
+                                .layer = (uint32_t)a->layer,
+                                .n_rows = (uint32_t)set->n_rows,
+                                .decay_ld = decay.ld,
+                                .write_ld = write.ld,
+                                .n_key_heads = (uint32_t)l->n_key_heads,
+                                .n_value_heads = (uint32_t)l->n_value_heads,
+                                .key_dim = (uint32_t)l->key_dim,
+                                .value_dim = (uint32_t)l->value_dim,
+                                .tiled = l->tiled,
+                                .mamba2 = mamba2,
+                                .dt_min = a->dt_min,
+                                .dt_max = a->dt_max,
+                                .write_max = a->write_max};
+}
+
+/* Rows before chunks of some span, and chunks. Products of f32 would not be exact. */
+static void scan_chunks(skv_cuda_backend *be, const skv_backend_step *step,
+                        const skv_cuda_grid *rows, skv_cuda_scan_args *args)
+{
+    const bool is_exact =
+        args->k.type == SKV_CUDA_BF16 && (!args->q.at || args->q.type == SKV_CUDA_BF16);
+    const uint32_t key_most = args->key_dim <= 128 ? 128 : SKV_CUDA_SCAN_KEYS;
+    const skv_cuda_kernel kernel =
+        key_most == 128 ? SKV_CUDA_skv_scan_chunks_128 : SKV_CUDA_skv_scan_chunks_256;
+    const skv_cuda_grid grid = {.x = rows->x,
+                                .y = rows->y,
+                                .z = (uint32_t)skv_ceil_div(args->value_dim, SKV_CUDA_SCAN_COLUMNS),
+                                .shared = skv_cuda_chunks_shared(key_most)};
+    if (step->longest_span < SKV_CUDA_SCAN_FEW || args->key_dim > key_most || !is_exact) return;
+    args->chunks = SKV_CUDA_SCAN_BEFORE;
+    skv_cuda_launch(&be->device, SKV_CUDA_skv_scan_rows, *rows, args);
+    args->chunks = SKV_CUDA_SCAN_BEHIND;
+    skv_cuda_launch(&be->device, kernel, grid, args);
+}
+
+static void scan(skv_backend *base, const skv_scan_args *a)
+{
+    skv_cuda_backend *be = skv_cuda_of(base);
+    skv_cuda_scan_args args = scan_args_of(a);
+    const skv_cuda_grid rows = {.x = (uint32_t)a->step->n_spans,
                                 .y = args.n_value_heads,
-                                .z = (uint32_t)skv_ceil_div(l->value_dim, 32),
+                                .z = (uint32_t)skv_ceil_div(args.value_dim, 32),
                                 .shared = skv_cuda_scan_shared(args.key_dim)};
-    const skv_cuda_grid keep = {.x = grid.x, .y = (uint32_t)skv_max_size(args.max_undo, 1)};
-    skv_cuda_launch(device, SKV_CUDA_skv_scan_rows, grid, &args);
-    skv_cuda_launch(device, SKV_CUDA_skv_scan_keep, keep, &args);
+    const skv_cuda_grid keep = {.x = rows.x, .y = (uint32_t)skv_max_size(args.max_undo, 1)};
+    scan_chunks(be, a->step, &rows, &args);
+    skv_cuda_launch(&be->device, SKV_CUDA_skv_scan_rows, rows, &args);
+    skv_cuda_launch(&be->device, SKV_CUDA_skv_scan_keep, keep, &args);
 }
 
 static void gated_norm(skv_backend *base, const skv_gated_norm_args *a)

@@ -231,8 +231,11 @@ static void describe(skv_cuda_backend *be, skv_backend_step *step,
                      const skv_backend_step_spec *spec)
 {
     step->serial = ++be->n_described;
-    step->n_rows = 0;
-    for (size_t s = 0; s < spec->n_spans; s++) step->n_rows += spec->spans[s].n;
+    step->n_rows = step->longest_span = 0;
+    for (size_t s = 0; s < spec->n_spans; s++) {
+        step->n_rows += spec->spans[s].n;
+        step->longest_span = skv_max_size(step->longest_span, spec->spans[s].n);
+    }
     assert(step->n_rows <= step->limits.max_rows);
     const layout l = lay_out(&step->limits, step->n_rows);
     list_rows(step, spec, &l);

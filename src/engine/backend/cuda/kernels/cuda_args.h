@@ -265,6 +265,18 @@ typedef struct skv_cuda_conv_args {
     uint32_t unused;
 } skv_cuda_conv_args;
 
+enum {
+    SKV_CUDA_SCAN_CHUNK = 64,   /* rows of a chunk, which ends at a multiple of as many */
+    SKV_CUDA_SCAN_BLOCK = 16,   /* and of a block of it */
+    SKV_CUDA_SCAN_BLOCKS = 10,  /* of a chunk's rows by its rows, on the diagonal and below */
+    SKV_CUDA_SCAN_FEW = 16,     /* a span, or a part of a chunk, of fewer rows takes scan_rows */
+    SKV_CUDA_SCAN_COLUMNS = 64, /* of S, of a block of threads of scan_chunks */
+    SKV_CUDA_SCAN_KEYS = 256    /* most numbers of a key that scan_chunks takes */
+};
+
+/* Of a scan: all rows are scan_rows', or it takes those before chunks, or those behind them. */
+enum { SKV_CUDA_SCAN_NO_CHUNKS, SKV_CUDA_SCAN_BEFORE, SKV_CUDA_SCAN_BEHIND };
+
 /* As skv_scan_args has it. */
 typedef struct skv_cuda_scan_args {
     skv_cuda_rows q, out;        /* rows `rows` */
@@ -282,8 +294,22 @@ typedef struct skv_cuda_scan_args {
     uint32_t n_key_heads, n_value_heads, key_dim, value_dim;
     uint32_t tiled, mamba2;
     float dt_min, dt_max, write_max;
-    uint32_t unused;
+    uint32_t chunks; /* SKV_CUDA_SCAN_NO_CHUNKS, ..; with chunks q and k are bf16 */
 } skv_cuda_scan_args;
+
+/* What the threads of a block of scan_chunks share of a chunk, beside its keys and queries. Blocks
+ * [16, 16] are bf16, in two parts whose sum they are; block (i, j) is number i (i + 1) / 2 + j. */
+typedef struct skv_cuda_scan_chunk {
+    unsigned char errors[2][SKV_CUDA_SCAN_BLOCKS][512]; /* -A; (I + A)^-1 on the diagonal */
+    unsigned char reads[2][SKV_CUDA_SCAN_BLOCKS][512];  /* of q from u */
+    float lower[4][16][17];                             /* A of the diagonal's blocks */
+    float within[64][17]; /* of row j: the decay behind it, up to row i of its block */
+    float first[64];      /* decay from a block's beginning up to a row, it included */
+    float rest[64];       /* and behind the row to the block's end */
+    float whole[4];       /* and of all of a block */
+    float alpha[64], beta[64], k_scale[64], q_scale[64];
+    uint32_t out[64]; /* rows of out */
+} skv_cuda_scan_chunk;
 
 /* As skv_gated_norm_args has it, in place. */
 typedef struct skv_cuda_gated_norm_args {
@@ -452,6 +478,8 @@ typedef struct skv_cuda_turn_args {
     X(skv_mix_rows, skv_cuda_mix_args, 128)                                                        \
     X(skv_conv_rows, skv_cuda_conv_args, 128)                                                      \
     X(skv_scan_rows, skv_cuda_scan_args, 128)                                                      \
+    X(skv_scan_chunks_128, skv_cuda_scan_args, 128)                                                \
+    X(skv_scan_chunks_256, skv_cuda_scan_args, 128)                                                \
     X(skv_scan_keep, skv_cuda_scan_args, 128)                                                      \
     X(skv_gated_norm_rows, skv_cuda_gated_norm_args, 256)                                          \
     X(skv_place_heads, skv_cuda_place_args, 128)                                                   \
@@ -563,6 +591,12 @@ static inline uint32_t skv_cuda_experts_shared(uint32_t m)
 static inline uint32_t skv_cuda_scan_shared(uint32_t key_dim)
 {
     return key_dim * (40 + 8) * 4 + 4 * 32;
+}
+
+/* Keys and queries of a chunk, of key_most numbers each, and the rest. */
+static inline uint32_t skv_cuda_chunks_shared(uint32_t key_most)
+{
+    return 2 * SKV_CUDA_SCAN_CHUNK * key_most * 2 + (uint32_t)sizeof(skv_cuda_scan_chunk);
 }
 
 /* A token's query heads of one KV head, as f32, and room for reductions. */
