@@ -1,0 +1,333 @@
+/*
+ * What a step asks of the emulated GPU, and in which order: operations on rows that join the norm
+ * behind them have the same bits as apart, and are so many launches; a server tells the tokens of a
+ * step while the device computes the next one, and its answers are the same as without that.
+ */
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/cuda_image.h"
+#include "device_driver.h"
+#include "engine/engine.h"
+#include "open_engine.h"
+#include "skv/serve.h"
+
+#define MODELS SKV_TEST_DATA "/models/"
+
+enum { CONTEXT = 160, PROMPT = 60, TOKENS = 3, VOCAB_MAX = 512, EVENTS = 1024 };
+
+static void *image;
+
+/* The fake driver has the kernels itself: any image will do. */
+const void *__wrap_skv_cuda_image(void);
+
+const void *__wrap_skv_cuda_image(void)
+{
+    return image;
+}
+
+static skv_cuda_device *device_of(const skv_engine *engine)
+{
+    return &skv_cuda_of(engine->be)->device;
+}
+
+static skv_engine *open_engine(const char *model, skv_weights weights)
+{
+    skv_engine_options options = skv_engine_options_default();
+    options.device = "cuda";
+    options.threads = 1;
+    options.weights = weights;
+    options.kv = SKV_KV_BF16;
+    options.context = CONTEXT;
+    options.kv_tokens = (size_t)8 * CONTEXT;
+    return open_or_fail(model, &options);
+}
+
+/* ---- what happens, in order ---- */
+
+enum { LAUNCH = 'l', PICK = 'p', WAIT = 'w', TOLD = 't' };
+
+static struct {
+    skv_cuda_api api;
+    skv_cu_function pick;
+    size_t n_launches, n;
+    char events[EVENTS]; /* [n]: PICK, WAIT and TOLD */
+} seen;
+
+static void note(char event)
+{
+    if (seen.n < EVENTS) seen.events[seen.n++] = event;
+}
+
+static skv_cu_result see_launch(const skv_cu_launch *how, skv_cu_function f, void **args,
+                                void **extra)
+{
+    seen.n_launches++;
+    if (f == seen.pick) note(PICK);
+    return seen.api.launch(how, f, args, extra);
+}
+
+static skv_cu_result see_wait(skv_cu_stream stream)
+{
+    note(WAIT);
+    return seen.api.stream_wait(stream);
+}
+
+static void see_told(void *user)
+{
+    (void)user;
+    note(TOLD);
+}
+
+static void watch(skv_cuda_device *device)
+{
+    seen.api = device->api;
+    seen.pick = device->functions[SKV_CUDA_skv_pick_rows];
+    device->api.launch = see_launch;
+    device->api.stream_wait = see_wait;
+}
+
+/* ---- launches that join ---- */
+
+typedef struct join_case {
+    const char *model;
+    skv_weights weights;
+    /* Launches of a prompt of PROMPT tokens, and of one more token; with each operation apart. */
+    size_t prompt, token, prompt_apart, token_apart;
+} join_case;
+
+static const join_case cases[] = {
+    {"llama3-v4", SKV_WEIGHTS_BF16, 0, 0, 0, 0},    {"gemma3-v4", SKV_WEIGHTS_BF16, 0, 0, 0, 0},
+    {"qwen2", SKV_WEIGHTS_BF16, 0, 0, 0, 0},        {"gpt-oss", SKV_WEIGHTS_BF16, 0, 0, 0, 0},
+    {"qwen3-moe-v4", SKV_WEIGHTS_BF16, 0, 0, 0, 0}, {"gemma4-moe", SKV_WEIGHTS_BF16, 0, 0, 0, 0},
+    {"llama3-v4", SKV_WEIGHTS_FP8, 0, 0, 0, 0},
+};
+
+typedef struct rows {
+    float logits[1 + TOKENS][VOCAB_MAX];
+    size_t n, vocab;
+    size_t n_launches[1 + TOKENS];
+} rows;
+
+static void add_row(void *user, size_t i_span, size_t i_token, const float *logits)
+{
+    rows *r = user;
+    (void)i_span, (void)i_token;
+    memcpy(r->logits[r->n++], logits, r->vocab * sizeof *logits);
+}
+
+static void run_steps(skv_engine *engine, rows *out)
+{
+    int32_t ids[PROMPT + TOKENS];
+    skv_error err;
+    skv_sequence *s = new_sequence(engine);
+    memset(out, 0, sizeof *out);
+    out->vocab = skv_engine_vocab(engine);
+    assert_true(out->vocab <= VOCAB_MAX);
+    make_repeating_ids(ids, PROMPT + TOKENS, out->vocab);
+    for (size_t i = 0; i <= TOKENS; i++) {
+        const skv_span span = {s, i == 0 ? ids : &ids[PROMPT + i - 1], i == 0 ? PROMPT : 1,
+                               SKV_WANT_LAST};
+        seen.n_launches = 0;
+        if (skv_step(engine, &span, 1, add_row, out, &err) != SKV_OK) fail_msg("%s", err.text);
+        out->n_launches[i] = seen.n_launches;
+    }
+    skv_sequence_free(s);
+}
+
+static void launches_that_join_have_the_same_bits(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const join_case *c = &cases[i];
+        static rows joined, apart;
+        char path[256];
+        (void)snprintf(path, sizeof path, MODELS "%s", c->model);
+        skv_engine *engine = open_engine(path, c->weights);
+        skv_cuda_device *device = device_of(engine);
+        watch(device);
+        run_steps(engine, &joined);
+        device->apart = true;
+        run_steps(engine, &apart);
+        print_message("%-14s %s: launches of a prompt %zu (apart %zu), of a token %zu (%zu)\n",
+                      c->model, c->weights == SKV_WEIGHTS_FP8 ? "fp8 " : "bf16",
+                      joined.n_launches[0], apart.n_launches[0], joined.n_launches[TOKENS],
+                      apart.n_launches[TOKENS]);
+        assert_memory_equal(joined.logits, apart.logits, sizeof joined.logits);
+        assert_int_equal(joined.n_launches[0], c->prompt);
+        assert_int_equal(apart.n_launches[0], c->prompt_apart);
+        assert_int_equal(joined.n_launches[TOKENS], c->token);
+        assert_int_equal(apart.n_launches[TOKENS], c->token_apart);
+        skv_engine_close(engine);
+    }
+}
+
+/* ---- a server ---- */
+
+enum { ANSWERS = 4, LENGTH = 12, TOP = 2 };
+
+typedef struct told {
+    int32_t ids[LENGTH];
+    double logprobs[LENGTH], top[LENGTH][TOP];
+    size_t n;
+    skv_finish finish;
+} told;
+
+static void rest(void)
+{
+    (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+/* A job whose reader holds the worker, so that the jobs behind it begin together. */
+static struct {
+    atomic_bool entered, open;
+} gate;
+
+static void hold_worker(void *user)
+{
+    (void)user;
+    atomic_store(&gate.entered, true);
+    while (!atomic_load(&gate.open)) rest();
+}
+
+static skv_job *submit_gate(skv_scheduler *s)
+{
+    const int32_t prompt[] = {1, 2};
+    skv_job_params p = skv_job_params_default();
+    skv_job *job = NULL;
+    atomic_store(&gate.entered, false);
+    atomic_store(&gate.open, false);
+    p.ids = prompt;
+    p.n_ids = 2;
+    p.max_tokens = 1;
+    p.ignore_eos = true;
+    p.notify = hold_worker;
+    assert_int_equal(skv_scheduler_submit(s, &p, &job, NULL), SKV_OK);
+    while (!atomic_load(&gate.entered)) rest();
+    return job;
+}
+
+/* Answer 0 is greedy and tells log-probabilities, 1 is drawn, 2 ends before a token that comes, and
+ * 3 is shorter. */
+static skv_job *submit(skv_scheduler *s, size_t i, const int32_t *stop, int32_t *prompt)
+{
+    skv_job_params p = skv_job_params_default();
+    skv_job *job = NULL;
+    for (size_t t = 0; t < 20; t++) prompt[t] = (int32_t)((t * 7 + i * 13) % 90);
+    p.ids = prompt;
+    p.n_ids = 20;
+    p.max_tokens = i == 3 ? LENGTH / 2 : LENGTH;
+    p.ignore_eos = true;
+    p.logprobs = i == 0;
+    p.n_top = i == 0 ? TOP : 0;
+    p.sampling.temperature = i == 1 ? 0.8 : 0;
+    p.sampling.seed = 3;
+    p.stop_ids = stop;
+    p.n_stop_ids = stop ? 1 : 0;
+    p.notify = see_told;
+    assert_int_equal(skv_scheduler_submit(s, &p, &job, NULL), SKV_OK);
+    return job;
+}
+
+/* Cancels it after n_most tokens. */
+static void read_all(skv_job *job, told *out, size_t n_most)
+{
+    skv_output o;
+    *out = (told){.finish = SKV_FINISH_FAILED};
+    while (!skv_job_done(job)) {
+        if (!skv_job_next(job, &o)) {
+            rest();
+            continue;
+        }
+        if (o.kind == SKV_OUTPUT_END) out->finish = o.finish;
+        if (o.kind != SKV_OUTPUT_TOKEN) continue;
+        assert_true(out->n < LENGTH);
+        out->ids[out->n] = o.id;
+        out->logprobs[out->n] = isnan(o.logprob) ? 0 : o.logprob;
+        for (size_t t = 0; t < o.n_top; t++) out->top[out->n][t] = o.top[t].logprob;
+        if (++out->n == n_most) skv_job_cancel(job);
+    }
+    skv_job_release(job);
+}
+
+/* `stop`: of answer 2; or NULL. */
+static void serve(skv_engine *engine, const int32_t *stop, size_t n_most, told out[ANSWERS])
+{
+    skv_scheduler_options how = skv_scheduler_options_default();
+    skv_scheduler *s = NULL;
+    skv_job *jobs[ANSWERS];
+    int32_t prompt[20];
+    how.step_ms = 60000;
+    assert_int_equal(skv_scheduler_create(engine, NULL, &how, &s, NULL), SKV_OK);
+    skv_job *first = submit_gate(s);
+    for (size_t i = 0; i < ANSWERS; i++) jobs[i] = submit(s, i, i == 2 ? stop : NULL, prompt);
+    seen.n = 0;
+    atomic_store(&gate.open, true);
+    for (size_t i = 0; i < ANSWERS; i++) {
+        read_all(jobs[i], &out[i], i == 0 && n_most > 0 ? n_most : LENGTH + 1);
+    }
+    skv_job_release(first);
+    skv_scheduler_free(s);
+}
+
+/* Outputs between a pick, which is the last launch of a step, and the wait for its result. */
+static size_t count_meanwhile(void)
+{
+    size_t n = 0;
+    bool computes = false;
+    assert_true(seen.n < EVENTS);
+    for (size_t i = 0; i < seen.n; i++) {
+        if (seen.events[i] == PICK) computes = true;
+        if (seen.events[i] == WAIT) computes = false;
+        n += computes && seen.events[i] == TOLD;
+    }
+    return n;
+}
+
+static void a_server_tells_tokens_while_a_step_runs(void **state)
+{
+    static told with[ANSWERS], without[ANSWERS], again[ANSWERS];
+    skv_engine *engine = open_engine(MODELS "llama3-v4", SKV_WEIGHTS_BF16);
+    void (*const start)(skv_backend *) = engine->be->start;
+    (void)state;
+    watch(device_of(engine));
+    serve(engine, NULL, 0, again);
+    const int32_t stop = again[2].ids[LENGTH - 4];
+    serve(engine, &stop, 0, with);
+    const size_t n_with = count_meanwhile();
+    engine->be->start = NULL;
+    serve(engine, &stop, 0, without);
+    const size_t n_without = count_meanwhile();
+    engine->be->start = start;
+    print_message("%zu, %zu, %zu and %zu tokens: %zu are told while a step runs, else %zu\n",
+                  with[0].n, with[1].n, with[2].n, with[3].n, n_with, n_without);
+    assert_memory_equal(with, without, sizeof with);
+    assert_true(with[2].n < LENGTH && with[2].finish == SKV_FINISH_STOP);
+    assert_true(with[0].n == LENGTH && with[0].finish == SKV_FINISH_LENGTH);
+    /* all but the first of each answer, and the last where its number says so */
+    assert_int_equal(n_with, (LENGTH - 2) + (LENGTH - 2) + (with[2].n - 1) + (LENGTH / 2 - 2));
+    assert_int_equal(n_without, 0);
+    serve(engine, &stop, 5, again);
+    assert_true(again[0].finish == SKV_FINISH_CANCELLED && again[0].n >= 5);
+    assert_memory_equal(again[0].ids, with[0].ids, again[0].n * sizeof *with[0].ids);
+    assert_memory_equal(again[0].logprobs, with[0].logprobs, again[0].n * sizeof *with[0].logprobs);
+    assert_memory_equal(again + 1, with + 1, 3 * sizeof *with);
+    skv_engine_close(engine);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(launches_that_join_have_the_same_bits),
+        cmocka_unit_test(a_server_tells_tokens_while_a_step_runs),
+    };
+    void *loaded = image = device_image();
+    const int n_failed = cmocka_run_group_tests_name("CUDA launches", tests, NULL, NULL);
+    free(loaded);
+    return n_failed;
+}
