@@ -221,8 +221,7 @@ static void random_first(cuda_case *c, join_case *t, size_t n)
 {
     const size_t n_in = t->args.kind == SKV_CUDA_FIRST_GLU ? 2 * n : n;
     skv_cuda_first_args *a = &t->args.first;
-    const cuda_rows x =
-        cuda_random_rows(c, random_type(c), cuda_one_in(c, 2), t->n_rows, n_in, 3);
+    const cuda_rows x = cuda_random_rows(c, random_type(c), cuda_one_in(c, 2), t->n_rows, n_in, 3);
     const float *bias;
     (void)random_bias(c, n_in, &bias);
     t->grid = (device_grid){.x = (uint32_t)t->n_rows, .shared = SKV_CUDA_ROWS_SHARED};
@@ -279,8 +278,7 @@ static join_case random_join(cuda_case *c)
                                        .offset = 1,
                                        .factor = 1};
     if (cuda_one_in(c, 2)) {
-        t.args.then.weight =
-            cuda_random_rows(c, SKV_CUDA_F32, cuda_one_in(c, 2), 1, n, 0.5).at;
+        t.args.then.weight = cuda_random_rows(c, SKV_CUDA_F32, cuda_one_in(c, 2), 1, n, 0.5).at;
     }
     return t;
 }
@@ -334,7 +332,7 @@ static void check_argmax(cuda_case *c)
 void check_cuda_rows(cuda_case *c)
 {
     static void (*const checks[])(cuda_case *) = {check_norm, check_move, check_glu, check_join,
-                                                 check_argmax};
+                                                  check_argmax};
     static const char *const names[] = {"norm", "move", "glu", "join", "argmax"};
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
         for (int j = 0; j < CASES; j++) {

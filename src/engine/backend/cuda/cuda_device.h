@@ -41,8 +41,8 @@ typedef struct skv_cuda_device {
     bool chained;            /* kernels wait for the one before (gpu.inc) */
     skv_cuda_graphs *graphs; /* owned; NULL: launches go into the stream at once */
     skv_cuda_held held;
-    bool apart; /* no launch is held: for comparison */
-    skv_status failed;       /* SKV_OK: nothing has */
+    bool apart;        /* no launch is held: for comparison */
+    skv_status failed; /* SKV_OK: nothing has */
     skv_error error;
 } skv_cuda_device;
 
@@ -107,8 +107,8 @@ void skv_cuda_hold(skv_cuda_device *device, skv_cuda_kernel kernel, skv_cuda_gri
                    const skv_cuda_first_args *args);
 /** The launch that is held, if any. */
 void skv_cuda_release(skv_cuda_device *device);
-/** norm_rows of n_rows rows. If these are what the launch that is held leaves, one launch does both:
- * nothing that the held one reads may be written by this one. */
+/** norm_rows of n_rows rows. If these are what the launch that is held leaves, one launch does
+ * both: nothing that the held one reads may be written by this one. */
 void skv_cuda_launch_norm(skv_cuda_device *device, size_t n_rows, const skv_cuda_norm_args *args);
 /** SKV_UNSUPPORTED: cuBLASLt has no algorithm for the shape. A device that has failed does nothing.
  */

@@ -83,11 +83,11 @@ typedef struct product {
     const skv_linear_args *args;
     const uint32_t *list; /* of x's rows; NULL: the first */
     size_t first, n;
-    skv_cuda_rows to;   /* y, or c in scratch */
+    skv_cuda_rows to;    /* y, or c in scratch */
     const void *operand; /* rows of x as the product reads them */
-    bool direct;        /* `to` is y */
-    bool add;           /* y += */
-    bool bias_is_there; /* it has been added */
+    bool direct;         /* `to` is y */
+    bool add;            /* y += */
+    bool bias_is_there;  /* it has been added */
 } product;
 
 static bool is_plain(const skv_linear_args *a)
