@@ -168,6 +168,66 @@ static void launches_that_join_have_the_same_bits(void **state)
     }
 }
 
+/* ---- what is held ---- */
+
+enum { N = 8, SIZE = 6 * N }; /* rows of N: 0 to 3 are added to, 4 and 5 are copies */
+
+/* Rows [0, 3) become 6, when it comes; the others are 1. */
+static void hold_sum(skv_cuda_device *device, float *room, const float *fives)
+{
+    float x[SIZE];
+    skv_cuda_first_args args = {.move = {.y = skv_cuda_scratch(room, SKV_CUDA_F32, N),
+                                         .x = skv_cuda_scratch(room, SKV_CUDA_F32, N),
+                                         .bias = fives,
+                                         .n = N,
+                                         .op = SKV_CUDA_ADD}};
+    for (size_t i = 0; i < SIZE; i++) x[i] = 1;
+    skv_cuda_put(device, room, x, sizeof x);
+    skv_cuda_hold(device, SKV_CUDA_skv_move_rows, (skv_cuda_grid){.x = 3}, &args);
+}
+
+static skv_cuda_norm_args copy_from(float *room, size_t first)
+{
+    return (skv_cuda_norm_args){.y = skv_cuda_scratch(room + 4 * N, SKV_CUDA_F32, N),
+                                .x = skv_cuda_scratch(room + first * N, SKV_CUDA_F32, N),
+                                .n = N};
+}
+
+static void what_is_held_comes_first(void **state)
+{
+    skv_cuda_device device;
+    skv_error err;
+    void *at = NULL;
+    float x[SIZE], fives[N];
+    (void)state;
+    if (skv_cuda_device_open(&device, 0, image, &err) != SKV_OK) fail_msg("%s", err.text);
+    assert_int_equal(skv_cuda_new(&device, sizeof x + sizeof fives, &at, &err), SKV_OK);
+    float *const room = at;
+    for (size_t i = 0; i < N; i++) fives[i] = 5;
+    skv_cuda_put(&device, room + SIZE, fives, sizeof fives);
+    for (size_t i = 0; i < 4; i++) {
+        const skv_cuda_grid grid = {.x = 2, .shared = SKV_CUDA_ROWS_SHARED};
+        const skv_cuda_norm_args args = copy_from(room, i == 0 ? 1 : 0);
+        hold_sum(&device, room, room + SIZE);
+        assert_true(device.held.is_there);
+        if (i < 2) skv_cuda_launch_norm(&device, 2, &args);
+        if (i == 2) skv_cuda_launch(&device, SKV_CUDA_skv_norm_rows, grid, &args);
+        skv_cuda_get(&device, x, room, sizeof x);
+        assert_true(x[0] == 6 && x[N] == 6 && x[3 * N - 1] == 6 && x[3 * N] == 1);
+        assert_true(x[4 * N] == (i < 3 ? 6 : 1) && x[6 * N - 1] == (i < 3 ? 6 : 1));
+    }
+    /* of as many rows that begin at another one */
+    const skv_cuda_norm_args args = copy_from(room, 1);
+    hold_sum(&device, room, room + SIZE);
+    device.held.grid.x = 2;
+    skv_cuda_launch_norm(&device, 2, &args);
+    skv_cuda_get(&device, x, room, sizeof x);
+    assert_true(x[N] == 6 && x[2 * N] == 1 && x[4 * N] == 6 && x[5 * N] == 1);
+    assert_int_equal(skv_cuda_wait(&device, &err), SKV_OK);
+    skv_cuda_delete(&device, at);
+    skv_cuda_device_close(&device);
+}
+
 /* ---- a server ---- */
 
 enum { ANSWERS = 4, LENGTH = 12, TOP = 2 };
@@ -301,6 +361,7 @@ static void a_server_tells_tokens_while_a_step_runs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_held_comes_first),
         cmocka_unit_test(launches_that_join_have_the_same_bits),
         cmocka_unit_test(a_server_tells_tokens_while_a_step_runs),
     };

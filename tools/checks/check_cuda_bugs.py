@@ -280,13 +280,13 @@ HOST = [  # of the host: (the fault, the file, what is replaced, by what, progra
      BACKEND,
      OPERATIONS),
     ("a launch overtakes the one that is held", "cuda_device.c", "    skv_cuda_release(d);\n    if (d->failed", "    if (d->failed",
-     BACKEND, OPERATIONS),
+     LAUNCHES, "*held*"),
     ("a product overtakes the launch that is held", "cuda_device.c", "    skv_cuda_release(d);\n    if (!is_ready",
-     "    if (!is_ready", BACKEND, OPERATIONS),
+     "    if (!is_ready", LAUNCHES, "*join*"),
     ("results overtake the launch that is held", "cuda_graphs.c", "    skv_cuda_release(d);\n    if (!g", "    if (!g",
-     BACKEND, OPERATIONS),
-    ("other rows join", "cuda_held.c", "args->x.at == l->rows.at &&", "", LAUNCHES, "*join*"),
-    ("some of the rows join", "cuda_held.c", "held->grid.x == n_rows &&", "", BACKEND, ORACLE),
+     LAUNCHES, "*held*"),
+    ("other rows join", "cuda_held.c", "args->x.at == l->rows.at &&", "", LAUNCHES, "*held*"),
+    ("some of the rows join", "cuda_held.c", "held->grid.x == n_rows &&", "", LAUNCHES, "*held*"),
     ("a sum joins as gated products", "cuda_held.c", "both.kind = l.kind", "both.kind = SKV_CUDA_FIRST_GLU", LAUNCHES, "*join*"),
     ("rows are multiplied without their norm", "cuda_linear.c", "!p->args->norm.weight.area && ", "", BACKEND, OPERATIONS),
     ("rows of a list are multiplied as they are", "cuda_linear.c", "&& !p->list &&", "&&", BACKEND, OPERATIONS),
@@ -336,7 +336,7 @@ def copy_of(folder):
         shutil.copytree(ROOT / part, folder / part)
     keep_sizes(folder)
     tests = sorted(p.name for p in (folder / "tests/cuda").glob("*.c"))
-    return [name for name in tests if not re.search("driver|blas|nccl|backend|graphs|launches|layers|ranks|image|default|test_cuda_experts", name)]
+    return [name for name in tests if not re.search("driver|blas|nccl|backend|graphs|launches|layers|ranks|image|default|peaks|test_cuda_experts", name)]
 
 
 def how_found(text):

@@ -70,7 +70,12 @@ static void append_token(skv_scheduler *s, skv_lane *lane, int32_t id, bool at_o
     skv_worker_tell_owed(s, lane);
     lane->ids[lane->n_ids++] = id;
     skv_worker_accept_choice(lane, id);
-    const skv_status told = (at_once ? skv_worker_tell_token : skv_worker_tell_soon)(s, lane, id, &err);
+    skv_status told;
+    if (at_once) {
+        told = skv_worker_tell_token(s, lane, id, &err);
+    } else {
+        told = skv_worker_tell_soon(s, lane, id, &err);
+    }
     if (told == SKV_OK || lane->failure) return;
     lane->failure = "no memory for the text of the answer";
 }

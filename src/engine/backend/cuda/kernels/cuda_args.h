@@ -68,7 +68,7 @@ enum { SKV_CUDA_SILU, SKV_CUDA_GELU, SKV_CUDA_CLAMPED, SKV_CUDA_RELU2, SKV_CUDA_
 /* y[i] = act(x[i, 0..n)) * x[i, n..2n); RELU2: max(x[i, 0..n), 0)^2 */
 typedef struct skv_cuda_glu_args {
     skv_cuda_rows y, x; /* [n_rows, n], [n_rows, 2 n] or [n_rows, n] */
-    const float *bias;  /* added to each row of x; or NULL */
+    const float *bias;  /* [2 n] or [n], added to each row of x; or NULL */
     uint32_t n;
     uint32_t act;       /* SKV_CUDA_SILU, .. */
     float limit, alpha; /* of CLAMPED */
