@@ -1,5 +1,6 @@
 /* Kernels of rows against plain C in double precision. */
 #include <math.h>
+#include <string.h>
 
 #include "base/size.h"
 #include "cuda_case.h"
@@ -33,6 +34,15 @@ static uint32_t *random_list(cuda_case *c, size_t n, const uint32_t **d_list)
     for (size_t i = 0; i < n; i++) list[i] = (uint32_t)(listed ? cuda_below(c, ROWS) : i);
     *d_list = listed ? cuda_upload(c, list, n * sizeof *list) : NULL;
     return list;
+}
+
+/* n numbers that each row gets, on the host; *d_bias is the device's, or NULL: zeros. */
+static float *random_bias(cuda_case *c, size_t n, const float **d_bias)
+{
+    const bool biased = cuda_one_in(c, 2);
+    float *bias = biased ? cuda_normals(c, n, 1) : cuda_host(c, n * sizeof *bias);
+    *d_bias = biased ? cuda_upload(c, bias, n * sizeof *bias) : NULL;
+    return bias;
 }
 
 static uint32_t portions(size_t n, size_t threads)
@@ -126,11 +136,14 @@ static void check_move(cuda_case *c)
     cuda_rows y = cuda_random_rows(c, random_type(c), cuda_one_in(c, 2), n_rows, n, 1);
     skv_cuda_move_args a = {.x = x.at, .y = y.at, .n = (uint32_t)n, .op = op, .factor = 1.75F};
     const uint32_t *list = random_list(c, n_rows, &a.rows);
+    const float *bias = random_bias(c, n, &a.bias);
     double *want = cuda_host(c, n_rows * n * sizeof *want);
+    if (op == SKV_CUDA_CAP) a.bias = NULL;
     for (size_t i = 0; i < n_rows * n; i++) {
-        const double from = (double)x.host[list[i / n] * n + i % n];
-        want[i] = op == SKV_CUDA_CAP ? 1.75 * tanh(from / 1.75)
-                                     : from * 1.75 + (op == SKV_CUDA_ADD ? (double)y.host[i] : 0);
+        const double from = (double)x.host[list[i / n] * n + i % n], more = (double)bias[i % n];
+        want[i] = op == SKV_CUDA_CAP
+                      ? 1.75 * tanh(from / 1.75)
+                      : from * 1.75 + more + (op == SKV_CUDA_ADD ? (double)y.host[i] : 0);
     }
     const device_grid grid = {(uint32_t)n_rows, portions(n, 128), 1, 0};
     device_launch(SKV_CUDA_skv_move_rows, grid, &a);
@@ -159,16 +172,138 @@ static void check_glu(cuda_case *c)
     const size_t n_in = act == SKV_CUDA_RELU2 ? n : 2 * n;
     const cuda_rows x = cuda_random_rows(c, random_type(c), cuda_one_in(c, 2), n_rows, n_in, 3);
     const cuda_rows y = cuda_new_rows(c, random_type(c), cuda_one_in(c, 2), n_rows, n);
-    const skv_cuda_glu_args a = {
+    skv_cuda_glu_args a = {
         .x = x.at, .y = y.at, .n = (uint32_t)n, .act = act, .limit = 2, .alpha = 1.702F};
+    const float *bias = random_bias(c, n_in, &a.bias);
     double *want = cuda_host(c, n_rows * n * sizeof *want);
     for (size_t i = 0; i < n_rows * n; i++) {
-        const float *row = x.host + i / n * n_in + i % n;
-        want[i] = gated_in_double(&a, (double)row[0], n_in > n ? (double)row[n] : 0);
+        const float *row = x.host + i / n * n_in + i % n, *more = bias + i % n;
+        const double up = n_in > n ? (double)row[n] + (double)more[n] : 0;
+        want[i] = gated_in_double(&a, (double)row[0] + (double)more[0], up);
     }
     const device_grid grid = {(uint32_t)n_rows, portions(n, 256), 1, 0};
     device_launch(SKV_CUDA_skv_glu_rows, grid, &a);
     cuda_near(c, cuda_fetch_rows(c, &y), want, n_rows * n, bound_of(y.at.type));
+}
+
+/* ---- two in one launch ---- */
+
+enum { TERMS = 3 };
+
+typedef struct join_case {
+    cuda_rows left, out;
+    size_t n_rows;
+    skv_cuda_kernel first; /* what it is when it is launched alone */
+    device_grid grid;
+    skv_cuda_join_args args;
+} join_case;
+
+static void random_sum(cuda_case *c, join_case *t, size_t n)
+{
+    skv_cuda_mix_args *a = &t->args.first.mix;
+    const size_t n_pairs = t->n_rows * TERMS;
+    uint32_t *places = cuda_host(c, n_pairs * sizeof *places);
+    for (size_t i = 0; i < n_pairs; i++) places[i] = (uint32_t)cuda_below(c, n_pairs);
+    *a = (skv_cuda_mix_args){
+        .x = t->left.at,
+        .y = cuda_random_rows(c, random_type(c), cuda_one_in(c, 2), n_pairs, n, 1).at,
+        .places = cuda_upload(c, places, n_pairs * sizeof *places),
+        .weights = cuda_upload(c, cuda_normals(c, n_pairs, 1), n_pairs * sizeof(float)),
+        .n = (uint32_t)n,
+        .n_terms = TERMS,
+        .store = cuda_one_in(c, 3)};
+    t->first = SKV_CUDA_skv_mix_rows;
+    t->grid.y = portions(n, 128);
+}
+
+/* The first operation on t->left, of t->args.kind. */
+static void random_first(cuda_case *c, join_case *t, size_t n)
+{
+    const size_t n_in = t->args.kind == SKV_CUDA_FIRST_GLU ? 2 * n : n;
+    skv_cuda_first_args *a = &t->args.first;
+    const cuda_rows x = cuda_random_rows(c, random_type(c), cuda_one_in(c, 2), t->n_rows, n_in, 3);
+    const float *bias;
+    (void)random_bias(c, n_in, &bias);
+    t->grid = (device_grid){.x = (uint32_t)t->n_rows, .shared = SKV_CUDA_ROWS_SHARED};
+    switch (t->args.kind) {
+    case SKV_CUDA_FIRST_NORM:
+        a->norm = (skv_cuda_norm_args){.y = t->left.at,
+                                       .sum = t->left.at,
+                                       .x = x.at,
+                                       .n = (uint32_t)n,
+                                       .normed = 1,
+                                       .eps = 1e-5F,
+                                       .factor = 0.75F};
+        t->first = SKV_CUDA_skv_norm_rows;
+        break;
+    case SKV_CUDA_FIRST_MOVE:
+        a->move = (skv_cuda_move_args){.y = t->left.at,
+                                       .x = x.at,
+                                       .bias = bias,
+                                       .n = (uint32_t)n,
+                                       .op = SKV_CUDA_ADD,
+                                       .factor = 1};
+        t->first = SKV_CUDA_skv_move_rows;
+        t->grid.y = portions(n, 128);
+        break;
+    case SKV_CUDA_FIRST_GLU:
+        a->glu = (skv_cuda_glu_args){.y = t->left.at,
+                                     .x = x.at,
+                                     .bias = bias,
+                                     .n = (uint32_t)n,
+                                     .act = (uint32_t)cuda_below(c, 3),
+                                     .limit = 2,
+                                     .alpha = 1.702F};
+        t->first = SKV_CUDA_skv_glu_rows;
+        t->grid.y = portions(n, 256);
+        break;
+    default: random_sum(c, t, n); break;
+    }
+}
+
+static join_case random_join(cuda_case *c)
+{
+    join_case t = {.n_rows = 1 + cuda_below(c, ROWS), .args.kind = (uint32_t)cuda_below(c, 4)};
+    const bool is_e4m3 = cuda_one_in(c, 3), aligned = is_e4m3 || cuda_one_in(c, 2);
+    const size_t n = random_length(c, is_e4m3);
+    t.left = cuda_random_rows(c, random_type(c), cuda_one_in(c, 2), t.n_rows, n, 1);
+    t.out = cuda_new_rows(c, is_e4m3 ? SKV_CUDA_E4M3 : random_type(c), aligned, t.n_rows, n);
+    random_first(c, &t, n);
+    t.args.then = (skv_cuda_norm_args){.y = t.out.at,
+                                       .x = t.left.at,
+                                       .scales = cuda_device(c, t.n_rows * sizeof(float)),
+                                       .n = (uint32_t)n,
+                                       .normed = !cuda_one_in(c, 4),
+                                       .eps = 1e-5F,
+                                       .offset = 1,
+                                       .factor = 1};
+    if (cuda_one_in(c, 2)) {
+        t.args.then.weight = cuda_random_rows(c, SKV_CUDA_F32, cuda_one_in(c, 2), 1, n, 0.5).at;
+    }
+    return t;
+}
+
+/* The same rows twice: by two launches, and by one, to the bit. */
+static void check_join(cuda_case *c)
+{
+    const skv_rng rng = c->rng;
+    join_case two = random_join(c);
+    c->rng = rng;
+    join_case one = random_join(c);
+    const device_grid rows = {.x = (uint32_t)two.n_rows, .shared = SKV_CUDA_ROWS_SHARED};
+    const size_t n_bytes = two.n_rows * two.out.n * sizeof(float);
+    device_launch(two.first, two.grid, &two.args.first);
+    device_launch(SKV_CUDA_skv_norm_rows, rows, &two.args.then);
+    device_launch(SKV_CUDA_skv_join_rows, rows, &one.args);
+    cuda_none(c, "rows that are left differ",
+              memcmp(cuda_fetch_rows(c, &two.left), cuda_fetch_rows(c, &one.left), n_bytes) != 0);
+    cuda_none(c, "their norms differ",
+              memcmp(cuda_fetch_rows(c, &two.out), cuda_fetch_rows(c, &one.out), n_bytes) != 0);
+    if (two.out.at.type != SKV_CUDA_E4M3) return;
+    const size_t n_scales = two.n_rows * sizeof(float);
+    cuda_none(c, "their scales differ",
+              memcmp(cuda_download(c, two.args.then.scales, n_scales),
+                     cuda_download(c, one.args.then.scales, n_scales), n_scales) != 0);
 }
 
 /* Of equal numbers the first one counts. */
@@ -196,8 +331,9 @@ static void check_argmax(cuda_case *c)
 
 void check_cuda_rows(cuda_case *c)
 {
-    static void (*const checks[])(cuda_case *) = {check_norm, check_move, check_glu, check_argmax};
-    static const char *const names[] = {"norm", "move", "glu", "argmax"};
+    static void (*const checks[])(cuda_case *) = {check_norm, check_move, check_glu, check_join,
+                                                  check_argmax};
+    static const char *const names[] = {"norm", "move", "glu", "join", "argmax"};
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
         for (int j = 0; j < CASES; j++) {
             c->what = names[i];

@@ -184,6 +184,7 @@ void check_begin_described(backend_check *c, skv_backend_step *step,
 void check_end_step(backend_check *c, skv_backend_step *step)
 {
     skv_error err;
+    if (c->be->start) c->be->start(c->be);
     if (c->be->step_wait(c->be, step, &err) != SKV_OK) give_up(err.text);
     block_of(c, step)->is_under_way = false;
 }

@@ -4,9 +4,9 @@
     tools/checks/check_cuda_bugs.py [-j JOBS] [--build FOLDER] [NUMBER ...]
 
 Kernels (numbers from 1 on) are built with AddressSanitizer and two sizes of heads, and their test runs in all three
-orders of lanes and warps. For a bug of the host's code (numbers from 101 on) its file is compiled and linked with the
+orders of lanes and warps. For a bug of the host's code (numbers from 201 on) its file is compiled and linked with the
 rest of a build folder of Ninja's that has the target tests_cuda (build-asan), and the test runs that the table names.
-Numbers 0 and 100 are no bugs and must pass. Prints how each was found; exits with 1 if one was not.
+Numbers 0 and 200 are no bugs and must pass. Prints how each was found; exits with 1 if one was not.
 """
 
 import argparse
@@ -27,11 +27,13 @@ PROMPT, DECODE, ATTENTION = "attention_prompt.inc", "attention_decode.inc", "att
 ROWS, PLACE, VOTES, ARGS = "rows.inc", "place.inc", "votes.inc", "cuda_args.h"
 CODES, PAGES, EXPERTS, STATES = "codes.inc", "pages.inc", "experts.inc", "states.inc"
 PICK, WGMMA, CHUNKS, BLOCKS = "pick.inc", "attention_wgmma.inc", "scan_chunks.inc", "scan_blocks.inc"
+JOIN = "join.inc"
+HOST_FROM = 200  # numbers of bugs of the host
 SIZES = {"80", "256"}  # rows of tiles with room between them, and tiles of half a page
 ARRIVED = "skv_sync(); /* the tile is there, and the other stage is free */"
 TESTS = {PROMPT: "*attention*", DECODE: "*attention*", ATTENTION: "*attention*", WGMMA: "*attention*", ROWS: "*rows*",
          PLACE: "*place*", VOTES: "*votes*", CODES: "*codes*", PAGES: "*pages*", EXPERTS: "*experts*", STATES: "*states*",
-         PICK: "*picks*", CHUNKS: "*states*", BLOCKS: "*states*", ARGS: "*"}
+         PICK: "*picks*", JOIN: "*rows*", CHUNKS: "*states*", BLOCKS: "*states*", ARGS: "*"}
 SCORES = "        skv_wgmma_wait(1); /* for the scores */\n"
 SUMS = "        skv_wgmma_wait(0); /* for the values */\n"
 HOLD_SCORES, HOLD_SUMS = "        skv_wgmma_hold(x.s, KEYS / 8);\n", "        skv_wgmma_hold(x.o, DH / 8);\n"
@@ -186,8 +188,14 @@ BUGS = [  # of kernels: (the fault, the file, what is replaced, by what)
     ("scales are free before they are read", WGMMA, "if (!CODED) FN(wgmma_leave)(at->keys_free + stage);", "FN(wgmma_leave)(at->keys_free + stage);"),
     ("sums do not shrink", WGMMA, "x->o[d][i] *= x->shrink[i / 2]", "x->o[d][i] *= 1"),
     ("shared memory of wgmma is too small", ARGS, "(1 + 4 * stages) * 8", "4 * stages * 8"),
+    ("a norm of numbers that another warp has left", JOIN, "from = threadIdx.x * 8", "from = (threadIdx.x ^ 32) * 8"),
+    ("half of a row is left as it was", JOIN, "stride = 256 * 8", "stride = 512 * 8"),
+    ("sums of experts end a row too early", EXPERTS, "i = from; i < a->n; i += stride", "i = from; i + 8 < a->n; i += stride"),
+    ("up has the bias of gate", ROWS, "a->bias, a->n + i, 2 * a->n", "a->bias, i, a->n"),
+    ("a bias is read beyond its end", ROWS, "at + j < end ? bias[at + j] : 0.0f", "bias[at + j]"),
 ]
 BACKEND, RANKS, GRAPHS = "test_cuda_backend", "test_cuda_ranks", "test_cuda_graphs"
+LAUNCHES = "test_cuda_launches"
 OPERATIONS, ORACLE, METHODS, WEIGHTS = "*operations*", "*oracle* 1/2", "*methods*", "*weights*"
 HOST = [  # of the host: (the fault, the file, what is replaced, by what, program, its arguments)
     ("a description is overwritten as it is read", "cuda_steps.c",
@@ -296,6 +304,19 @@ HOST = [  # of the host: (the fault, the file, what is replaced, by what, progra
     ("room for sums of votes: one head", "cuda_backend.c", "r.norms = r.rows * l->max_heads", "r.norms = r.rows",
      BACKEND,
      OPERATIONS),
+    ("a launch overtakes the one that is held", "cuda_device.c", "    skv_cuda_release(d);\n    if (d->failed", "    if (d->failed",
+     LAUNCHES, "*held*"),
+    ("a product overtakes the launch that is held", "cuda_device.c", "    skv_cuda_release(d);\n    if (!is_ready",
+     "    if (!is_ready", LAUNCHES, "*join*"),
+    ("results overtake the launch that is held", "cuda_graphs.c", "    skv_cuda_release(d);\n    if (!g", "    if (!g",
+     LAUNCHES, "*held*"),
+    ("other rows join", "cuda_held.c", "args->x.at == l->rows.at &&", "", LAUNCHES, "*held*"),
+    ("some of the rows join", "cuda_held.c", "held->grid.x == n_rows &&", "", LAUNCHES, "*held*"),
+    ("a sum joins as gated products", "cuda_held.c", "both.kind = l.kind", "both.kind = SKV_CUDA_FIRST_GLU", LAUNCHES, "*join*"),
+    ("rows are multiplied without their norm", "cuda_linear.c", "!p->args->norm.weight.area && ", "", BACKEND, OPERATIONS),
+    ("rows of a list are multiplied as they are", "cuda_linear.c", "&& !p->list &&", "&&", BACKEND, OPERATIONS),
+    ("rows of another length are multiplied as they are", "cuda_linear.c", "&& x.ld == w->ld &&", "&&", BACKEND, OPERATIONS),
+    ("no bias is added", "cuda_linear.c", "biased ? a->w->bias + p->first : NULL", "NULL", BACKEND, OPERATIONS),
     ("a row of logits has no room", "cuda_backend.c", "skv_round_up(l->vocab, 8));", "8);", BACKEND, OPERATIONS),
     ("a neighbour decides the kernel of attention", "cuda_attention.c", "const bool few = n_pairs <= SKV_CUDA_DECODE_ROWS;",
      "const bool few = n_pairs <= SKV_CUDA_DECODE_ROWS && all_are_few(set, n_group);", GRAPHS, ""),
@@ -342,7 +363,7 @@ def copy_of(folder):
         shutil.copytree(ROOT / part, folder / part)
     keep_sizes(folder)
     tests = sorted(p.name for p in (folder / "tests/cuda").glob("*.c"))
-    return [name for name in tests if not re.search("driver|blas|nccl|backend|graphs|layers|ranks|image|default|peaks|test_cuda_experts", name)]
+    return [name for name in tests if not re.search("driver|blas|nccl|backend|graphs|launches|layers|ranks|image|default|peaks|test_cuda_experts", name)]
 
 
 def how_found(text):
@@ -412,10 +433,10 @@ def try_host(bug, build):
 
 def try_number(number, plain, build):
     """(the fault, whether it was found, how)"""
-    table, at = (BUGS, number) if number < 100 else (HOST, number - 100)
+    table, at = (BUGS, number) if number < HOST_FROM else (HOST, number - HOST_FROM)
     bug = table[at - 1] if at else None
     try:
-        tried = try_kernels(bug, plain) if number < 100 else try_host(bug, build)
+        tried = try_kernels(bug, plain) if number < HOST_FROM else try_host(bug, build)
     except subprocess.CalledProcessError as error:
         return bug[0] if bug else "no bug", False, f"it is not built: {str(error.cmd)[:60]}"
     if tried is None:
@@ -432,11 +453,11 @@ def main():
     parser.add_argument("--build", type=Path, default=ROOT / "build-asan", help="a folder with the target tests_cuda")
     parser.add_argument("number", type=int, nargs="*", help="of a bug")
     arguments = parser.parse_args()
-    numbers = arguments.number or [*range(len(BUGS) + 1), *range(100, 101 + len(HOST))]
+    numbers = arguments.number or [*range(len(BUGS) + 1), *range(HOST_FROM, HOST_FROM + 1 + len(HOST))]
     with ThreadPoolExecutor(arguments.j) as threads, tempfile.TemporaryDirectory() as name:
         base, plain = Path(name) / "base", Path(name) / "objects"
         plain.mkdir()
-        if any(number < 100 for number in numbers):
+        if any(number < HOST_FROM for number in numbers):
             for _ in threads.map(lambda one: objects(base, plain, [one]), [*copy_of(base), *LIBRARY]):
                 pass
         n_good = 0

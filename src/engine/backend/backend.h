@@ -683,6 +683,9 @@ struct skv_backend {
      * gather. `from` may be CHOSEN. */
     void (*step_choose)(skv_backend *be, skv_backend_step *step, skv_row_set from,
                         const skv_set_spec *chosen, skv_rows x, size_t n);
+    /* NULL: every operation is done when it returns. Else begins those that were put off, and
+     * returns at once: the host has time until it reads results. */
+    void (*start)(skv_backend *be);
     /* Ends the step when all of its operations are done. Waits, once a step, also where nothing is
      * wanted. What was computed is worthless where it fails, with the device's error. */
     skv_status (*step_wait)(skv_backend *be, skv_backend_step *step, skv_error *err);

@@ -64,6 +64,9 @@ typedef struct skv_step_sink {
     skv_logits_fn *on_row; /* logits [V], or the hidden state [D] after the final norm; or NULL */
     skv_wish_fn *on_wish;  /* in its place, for logits; may be NULL */
     skv_picked_fn *on_picked; /* with it */
+    /* The device computes, and the host has time until the last picks are told; or NULL. It is not
+     * called where the host itself computes. */
+    void (*on_started)(void *user);
     void *user;
     const skv_hook *tap; /* may be NULL */
 } skv_step_sink;

@@ -218,6 +218,13 @@ void skv_pass_tell(skv_pass *p, skv_span_place at, size_t row, size_t i)
     tell_logits(p, at, row, i, 1);
 }
 
+static void use_time(const skv_pass *p)
+{
+    if (!p->be->start || !p->sink->on_started) return;
+    p->be->start(p->be);
+    p->sink->on_started(p->sink->user);
+}
+
 void skv_pass_report(skv_pass *p)
 {
     skv_span_place at = {0, 0};
@@ -233,5 +240,6 @@ void skv_pass_report(skv_pass *p)
             tell_logits(p, at, row, 0, n);
         }
     }
+    use_time(p);
     tell_picked(p);
 }

@@ -64,12 +64,19 @@ static skv_lane *next_fork(const skv_lane *lane)
 }
 
 /* A token that was chosen becomes one of the lane's ids, and its reader gets it. */
-static void append_token(skv_scheduler *s, skv_lane *lane, int32_t id)
+static void append_token(skv_scheduler *s, skv_lane *lane, int32_t id, bool at_once)
 {
     skv_error err;
+    skv_worker_tell_owed(s, lane);
     lane->ids[lane->n_ids++] = id;
     skv_worker_accept_choice(lane, id);
-    if (skv_worker_tell_token(s, lane, id, &err) == SKV_OK || lane->failure) return;
+    skv_status told;
+    if (at_once) {
+        told = skv_worker_tell_token(s, lane, id, &err);
+    } else {
+        told = skv_worker_tell_soon(s, lane, id, &err);
+    }
+    if (told == SKV_OK || lane->failure) return;
     lane->failure = "no memory for the text of the answer";
 }
 
@@ -81,7 +88,7 @@ static void take_drafted(skv_scheduler *s, skv_lane *lane)
     if (lane->failure || !skv_worker_drafted(lane, id) || skv_worker_ends_answer(s, lane, id)) {
         return;
     }
-    append_token(s, lane, skv_worker_take_choice(lane));
+    append_token(s, lane, skv_worker_take_choice(lane), true);
     skv_worker_right(lane);
 }
 
@@ -150,6 +157,13 @@ static bool wish(void *user, skv_wishes *to)
     return true;
 }
 
+/* The tokens of the step before are told while the device computes this one. */
+static void tell_meanwhile(void *user)
+{
+    const pass *p = user;
+    skv_worker_tell_all_owed(p->s);
+}
+
 /* Rows after the last id are those of a draft that has ended. */
 static void take_picked(void *user, const skv_wish_owner *of, const skv_picked *picked)
 {
@@ -157,6 +171,7 @@ static void take_picked(void *user, const skv_wish_owner *of, const skv_picked *
     skv_scheduler *s = p->s;
     skv_lane *lane = s->span_lanes[p->first + of->i_span], *chooser = of->owner;
     const size_t n_seen = seen_by(lane, of->i_row);
+    skv_worker_tell_all_owed(s); /* before their log-probabilities are overwritten */
     if (!chooser) {
         skv_worker_tell_prompt(s, lane, n_seen, picked);
         return;
@@ -207,7 +222,7 @@ static void accept_token(skv_scheduler *s, skv_lane *lane)
         skv_worker_end(s, lane, SKV_FINISH_STOP, skv_worker_last_text(lane));
         return;
     }
-    append_token(s, lane, id);
+    append_token(s, lane, id, false);
     go_on(s, lane);
 }
 
@@ -331,10 +346,12 @@ static void run_pass(pass *p)
     const skv_step_sink sink = {.on_row = take_hidden_row,
                                 .on_wish = wish,
                                 .on_picked = take_picked,
+                                .on_started = tell_meanwhile,
                                 .user = p,
                                 .tap = keeps ? &tap : NULL};
     skv_status status = skv_engine_step(s->engine, s->spans + p->first, p->n, &sink, &err);
     skv_worker_end_step(s);
+    skv_worker_tell_all_owed(s);
     if (status == SKV_CANCELLED) return; /* lanes that it was not meant for run again */
     for (size_t i = p->first; i < p->first + p->n; i++) {
         skv_lane *lane = s->span_lanes[i];

@@ -132,6 +132,7 @@ typedef struct skv_lane_output {
     size_t n_told;          /* prompt tokens whose log-probability was told */
     size_t n_chars;         /* whole characters of the answer's tokens */
     uint64_t last_token_ns; /* 0: none yet */
+    bool owes;              /* the last id has not been told yet */
 } skv_lane_output;
 
 typedef struct skv_lane {

@@ -132,6 +132,7 @@ bool skv_worker_preempt(skv_scheduler *s)
 void skv_worker_end(skv_scheduler *s, skv_lane *lane, skv_finish finish, skv_text_piece text)
 {
     skv_job *job = lane->job;
+    skv_worker_tell_owed(s, lane);
     const skv_text_piece *stopped = lane->output.stop.stopped;
     skv_output end = {.kind = SKV_OUTPUT_END,
                       .i_answer = lane->i_answer,

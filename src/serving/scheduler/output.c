@@ -131,6 +131,43 @@ skv_status skv_worker_tell_token(skv_scheduler *s, skv_lane *lane, int32_t id, s
     return SKV_OK;
 }
 
+/* The first token is told at once; so is the last, and one that may end the answer by its text. A
+ * rank that waits for others in each layer has no time. */
+static bool may_owe(const skv_scheduler *s, const skv_lane *lane)
+{
+    const skv_job_params *p = &lane->job->params;
+    const size_t n = skv_lane_generated(lane);
+    const bool has_time = s->engine->be->start && !s->engine->ranks;
+    return has_time && p->n_stops == 0 && n > 1 && n < p->max_tokens;
+}
+
+skv_status skv_worker_tell_soon(skv_scheduler *s, skv_lane *lane, int32_t id, skv_error *err)
+{
+    if (!may_owe(s, lane)) return skv_worker_tell_token(s, lane, id, err);
+    assert(!lane->output.owes && lane->ids[lane->n_ids - 1] == id);
+    lane->output.owes = true;
+    s->n_owed++;
+    return SKV_OK;
+}
+
+void skv_worker_tell_owed(skv_scheduler *s, skv_lane *lane)
+{
+    skv_error err;
+    if (!lane->output.owes) return;
+    lane->output.owes = false;
+    s->n_owed--;
+    const int32_t id = lane->ids[lane->n_ids - 1];
+    if (skv_worker_tell_token(s, lane, id, &err) == SKV_OK || lane->failure) return;
+    lane->failure = "no memory for the text of the answer";
+}
+
+void skv_worker_tell_all_owed(skv_scheduler *s)
+{
+    for (skv_lane *lane = s->oldest; lane && s->n_owed > 0; lane = lane->queue.next) {
+        skv_worker_tell_owed(s, lane);
+    }
+}
+
 /* ---- vectors ---- */
 
 /* With MEAN those come again that a lane had when it was put back. */

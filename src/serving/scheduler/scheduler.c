@@ -104,7 +104,9 @@ static void *work(void *arg)
         skv_worker_look_at_readers(s);
         skv_worker_admit(s);
         bool more_masks = skv_worker_prepare_masks(s);
-        if (skv_worker_compose(s)) {
+        const bool steps = skv_worker_compose(s);
+        if (!steps) skv_worker_tell_all_owed(s);
+        if (steps) {
             skv_worker_advance(s);
         } else if (!more_masks && waits_for_others(s)) {
             rest(s);

@@ -84,6 +84,7 @@ struct skv_scheduler {
     /* The worker's own, without a lock: lanes and which of them gets pages, */
     skv_lane *oldest, *youngest; /* owned: all lanes, in order of age */
     size_t n_running, n_waiting;
+    size_t n_owed; /* lanes whose last token has not been told yet */
     uint64_t n_admitted, admitted_last[SKV_TENANTS]; /* by tenant: the n_admitted of its last one */
     skv_scheduler_metrics tally;
 
@@ -424,6 +425,13 @@ void skv_worker_tell_prompt(const skv_scheduler *s, skv_lane *lane, size_t t,
  * in time. */
 SKV_MUST_CHECK skv_status skv_worker_tell_token(skv_scheduler *s, skv_lane *lane, int32_t id,
                                                 skv_error *err);
+/** The same, but maybe not before skv_worker_tell_owed: of an answer that goes on whatever the text
+ * is, where a device computes the next step meanwhile. */
+SKV_MUST_CHECK skv_status skv_worker_tell_soon(skv_scheduler *s, skv_lane *lane, int32_t id,
+                                               skv_error *err);
+/** Tells the tokens that are owed; of one lane, or of all. Before another choice of a lane. */
+void skv_worker_tell_owed(skv_scheduler *s, skv_lane *lane);
+void skv_worker_tell_all_owed(skv_scheduler *s);
 /** The remaining text at the end of an answer. */
 skv_text_piece skv_worker_last_text(skv_lane *lane);
 /** Adds the hidden state of token n_seen - 1 to the vector. */

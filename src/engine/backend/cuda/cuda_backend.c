@@ -88,7 +88,6 @@ static size_t lay_out_device(skv_cuda_backend *be, const space *r, const skv_bac
     TAKE(operand_scales, r->rows);
     TAKE(unpacked, r->unpacked);
     TAKE(product, r->product);
-    TAKE(zeros, r->rows);
     TAKE(list, r->rows);
     TAKE(blocks, r->blocks);
     TAKE(singles, r->rows);

@@ -62,7 +62,7 @@ typedef struct skv_cuda_backend {
     float *operand_scales;   /* [max_rows]: of rows of e4m3 in `operand` */
     uint16_t *unpacked;      /* [n_unpacked] bf16: rows of a matrix of codes */
     float *product;          /* [n_product]: results of a product, rows that are f32 for a while */
-    uint32_t *zeros, *list;  /* [max_rows] each: zeros, rows that stay */
+    uint32_t *list;          /* [max_rows]: rows that stay */
     skv_cuda_block *blocks;  /* of attention, as many as there can be */
     skv_cuda_block *singles; /* [n_singles]: block i is all of item i */
     float *part_o, *part_ml; /* [pairs, head_dim], [pairs, 2]: portions of attention */
@@ -259,9 +259,12 @@ void skv_cuda_fill_sums(skv_backend *table);
  * those of the operand. */
 void skv_cuda_norm_to(skv_cuda_backend *be, skv_cuda_rows y, skv_rows x, size_t n_rows, size_t n,
                       size_t n_zeros, const skv_norm *norm, const uint32_t *list);
+/** Of n_rows rows of n; `operand` may become their norm in the same launch. */
+void skv_cuda_add(skv_cuda_backend *be, skv_cuda_move_args args, size_t n_rows, size_t n);
+void skv_cuda_mix(skv_cuda_backend *be, skv_cuda_mix_args args, size_t n_rows, size_t n);
 /** Of n_rows rows of n. */
 void skv_cuda_move(skv_cuda_backend *be, skv_cuda_move_args args, size_t n_rows, size_t n);
-/** So many gated products of each row. */
+/** So many gated products of each row, as skv_cuda_add. */
 void skv_cuda_glu(skv_cuda_backend *be, skv_cuda_glu_args args, size_t n_rows, size_t n);
 
 /** Lays the lists of `routes` out from `base` (NULL: only counts); returns their bytes. */

@@ -227,6 +227,7 @@ void skv_cuda_copy_from(skv_cuda_device *d, void *to, skv_cu_context other, cons
 void skv_cuda_launch(skv_cuda_device *d, skv_cuda_kernel kernel, skv_cuda_grid grid,
                      const void *args)
 {
+    skv_cuda_release(d);
     if (d->failed != SKV_OK || skv_cuda_graphs_launch(d, kernel, grid, args)) return;
     if (is_ready(d)) skv_cuda_issue(d, kernel, grid, args);
 }
@@ -234,6 +235,7 @@ void skv_cuda_launch(skv_cuda_device *d, skv_cuda_kernel kernel, skv_cuda_grid g
 skv_status skv_cuda_product(skv_cuda_device *d, skv_cuda_product_shape shape,
                             const skv_cuda_operands *operands, skv_error *err)
 {
+    skv_cuda_release(d);
     if (!is_ready(d)) return SKV_OK;
     SKV_TRY(skv_cuda_blas_prepare(&d->blas, &shape, err));
     if (skv_cuda_graphs_multiply(d, &shape, operands)) return SKV_OK;

@@ -14,6 +14,19 @@
 
 typedef struct skv_cuda_graphs skv_cuda_graphs;
 
+typedef struct skv_cuda_grid {
+    uint32_t x, y, z; /* 0: 1 */
+    uint32_t shared;  /* bytes a block */
+} skv_cuda_grid;
+
+/* A launch that is held: the next one may take it along (skv_join_rows). */
+typedef struct skv_cuda_held {
+    bool is_there;
+    skv_cuda_kernel kernel;
+    skv_cuda_grid grid; /* x: rows */
+    skv_cuda_first_args args;
+} skv_cuda_held;
+
 typedef struct skv_cuda_device {
     skv_cuda_api api;
     skv_cu_device ordinal;
@@ -27,14 +40,11 @@ typedef struct skv_cuda_device {
     bool wgmma;              /* kernels with wgmma run: those of other cards end with a trap */
     bool chained;            /* kernels wait for the one before (gpu.inc) */
     skv_cuda_graphs *graphs; /* owned; NULL: launches go into the stream at once */
-    skv_status failed;       /* SKV_OK: nothing has */
+    skv_cuda_held held;
+    bool apart;        /* no launch is held: for comparison */
+    skv_status failed; /* SKV_OK: nothing has */
     skv_error error;
 } skv_cuda_device;
-
-typedef struct skv_cuda_grid {
-    uint32_t x, y, z; /* 0: 1 */
-    uint32_t shared;  /* bytes a block */
-} skv_cuda_grid;
 
 /** The GPU of this number; `image` has the kernels as nvcc has compiled them. SKV_UNSUPPORTED names
  * the missing part. */
@@ -91,6 +101,15 @@ void skv_cuda_copy_from(skv_cuda_device *device, void *to, skv_cu_context other,
 /** `args` is the kernel's struct. */
 void skv_cuda_launch(skv_cuda_device *device, skv_cuda_kernel kernel, skv_cuda_grid grid,
                      const void *args);
+/** The same, of norm_rows, move_rows, glu_rows or mix_rows, when the device is asked for anything
+ * else, unless skv_cuda_launch_norm takes it along. */
+void skv_cuda_hold(skv_cuda_device *device, skv_cuda_kernel kernel, skv_cuda_grid grid,
+                   const skv_cuda_first_args *args);
+/** The launch that is held, if any. */
+void skv_cuda_release(skv_cuda_device *device);
+/** norm_rows of n_rows rows. If these are what the launch that is held leaves, one launch does
+ * both: nothing that the held one reads may be written by this one. */
+void skv_cuda_launch_norm(skv_cuda_device *device, size_t n_rows, const skv_cuda_norm_args *args);
 /** SKV_UNSUPPORTED: cuBLASLt has no algorithm for the shape. A device that has failed does nothing.
  */
 SKV_MUST_CHECK skv_status skv_cuda_product(skv_cuda_device *device, skv_cuda_product_shape shape,

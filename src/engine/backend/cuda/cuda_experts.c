@@ -300,12 +300,9 @@ static void mix(skv_backend *base, const skv_mix_args *a)
                                     .y = skv_cuda_rows_of(a->y),
                                     .places = be->routes.places,
                                     .weights = be->routes.weights,
-                                    .n = (uint32_t)a->n,
                                     .n_terms = (uint32_t)be->routes.n_terms,
                                     .store = a->store};
-    const skv_cuda_grid grid = {.x = (uint32_t)be->routes.n_rows,
-                                .y = (uint32_t)skv_ceil_div(a->n, 128 * 8)};
-    if (grid.x > 0) skv_cuda_launch(&be->device, SKV_CUDA_skv_mix_rows, grid, &args);
+    skv_cuda_mix(be, args, be->routes.n_rows, a->n);
 }
 
 void skv_cuda_fill_experts(skv_backend *table)

@@ -253,6 +253,7 @@ static bool play(skv_cuda_device *d, skv_cuda_graphs *g)
 void skv_cuda_graphs_end(skv_cuda_device *d)
 {
     skv_cuda_graphs *g = d->graphs;
+    skv_cuda_release(d);
     if (!g || !g->listing) return;
     g->listing = false;
     if (d->failed != SKV_OK || d->api.context_set(d->context) != 0) return;

@@ -83,10 +83,11 @@ typedef struct product {
     const skv_linear_args *args;
     const uint32_t *list; /* of x's rows; NULL: the first */
     size_t first, n;
-    skv_cuda_rows to;   /* y, or c in scratch */
-    bool direct;        /* `to` is y */
-    bool add;           /* y += */
-    bool bias_is_there; /* it has been added */
+    skv_cuda_rows to;    /* y, or c in scratch */
+    const void *operand; /* rows of x as the product reads them */
+    bool direct;         /* `to` is y */
+    bool add;            /* y += */
+    bool bias_is_there;  /* it has been added */
 } product;
 
 static bool is_plain(const skv_linear_args *a)
@@ -94,26 +95,17 @@ static bool is_plain(const skv_linear_args *a)
     return a->epilogue == SKV_EPILOGUE_STORE || a->epilogue == SKV_EPILOGUE_ADD;
 }
 
-static void add_bias(skv_cuda_backend *be, const product *p)
-{
-    const skv_cuda_rows bias = {.at = p->args->w->bias + p->first, .type = SKV_CUDA_F32};
-    /* a list of zeros: each row gets the same one */
-    skv_cuda_move(be,
-                  (skv_cuda_move_args){
-                      .y = p->to, .x = bias, .rows = be->zeros, .op = SKV_CUDA_ADD, .factor = 1},
-                  p->args->n_rows, p->n);
-}
-
 /* From `to` in scratch to y. */
 static void finish(skv_cuda_backend *be, const product *p)
 {
     const skv_linear_args *a = p->args;
+    const bool biased = a->w->has_bias && !p->bias_is_there;
+    const float *bias = biased ? a->w->bias + p->first : NULL;
     const skv_cuda_rows y = skv_cuda_rows_of(a->y);
-    if (a->w->has_bias && !p->bias_is_there) add_bias(be, p);
     if (is_plain(a)) {
-        const uint32_t op = a->epilogue == SKV_EPILOGUE_ADD ? SKV_CUDA_ADD : SKV_CUDA_COPY;
-        skv_cuda_move(be, (skv_cuda_move_args){.y = y, .x = p->to, .op = op, .factor = 1},
-                      a->n_rows, p->n);
+        const skv_cuda_move_args args = {.y = y, .x = p->to, .bias = bias, .factor = 1};
+        const bool adds = a->epilogue == SKV_EPILOGUE_ADD;
+        (adds ? skv_cuda_add : skv_cuda_move)(be, args, a->n_rows, p->n);
         return;
     }
     static const uint32_t acts[] = {[SKV_EPILOGUE_RELU2] = SKV_CUDA_RELU2,
@@ -121,11 +113,13 @@ static void finish(skv_cuda_backend *be, const product *p)
                                     [SKV_EPILOGUE_GELU_GLU] = SKV_CUDA_GELU,
                                     [SKV_EPILOGUE_CLAMPED] = SKV_CUDA_CLAMPED};
     const bool one = a->epilogue == SKV_EPILOGUE_RELU2;
-    skv_cuda_glu(
-        be,
-        (skv_cuda_glu_args){
-            .y = y, .x = p->to, .act = acts[a->epilogue], .limit = a->limit, .alpha = a->alpha},
-        a->n_rows, one ? p->n : p->n / 2);
+    const skv_cuda_glu_args args = {.y = y,
+                                    .x = p->to,
+                                    .bias = bias,
+                                    .act = acts[a->epilogue],
+                                    .limit = a->limit,
+                                    .alpha = a->alpha};
+    skv_cuda_glu(be, args, a->n_rows, one ? p->n : p->n / 2);
 }
 
 /* Columns of rows from element `column` on. */
@@ -136,11 +130,22 @@ static skv_cuda_rows columns_of(skv_cuda_rows rows, size_t column)
     return rows;
 }
 
-/* The product's rows as the operand, of w's type or e4m3. */
-static void put_operand(skv_cuda_backend *be, const product *p, uint32_t type)
+/* Whether x is what a product by rows of this type reads, with as many columns as w's rows have. */
+static bool is_operand(const product *p, uint32_t type)
+{
+    const skv_linear *w = p->args->w;
+    const skv_cuda_rows x = skv_cuda_rows_of(p->args->x);
+    const bool as_it_is = !p->args->norm.weight.area && !p->list && x.type == type;
+    return as_it_is && x.aligned && x.ld == w->ld && w->K == w->ld;
+}
+
+/* The product's rows as the operand, of w's type or e4m3: in scratch, or where they are. */
+static void put_operand(skv_cuda_backend *be, product *p, uint32_t type)
 {
     const skv_linear *w = p->args->w;
     const skv_cuda_rows x = skv_cuda_scratch(be->operand, type, w->ld);
+    p->operand = is_operand(p, type) ? skv_cuda_rows_of(p->args->x).at : be->operand;
+    if (p->operand != be->operand) return;
     const size_t n_zeros = type == SKV_CUDA_E4M3 ? 0 : w->ld - w->K;
     skv_cuda_norm_to(be, x, p->args->x, p->args->n_rows, w->K, n_zeros, &p->args->norm, p->list);
 }
@@ -169,7 +174,7 @@ static skv_status multiply(skv_cuda_backend *be, const product *p, uint32_t type
         .add = p->add,
     };
     o.y = columns_of(p->to, column).at;
-    o.x = be->operand;
+    o.x = p->operand;
     return skv_cuda_product(&be->device, shape, &o, err);
 }
 
@@ -216,7 +221,7 @@ static void multiply_few(skv_cuda_backend *be, const product *p, stretch s)
     const skv_linear *w = p->args->w;
     const skv_cuda_few_args args = {
         .y = columns_of(p->to, s.column),
-        .x = be->operand,
+        .x = p->operand,
         .bias = w->has_bias ? w->bias + s.run->row0 + s.row : NULL,
         .w = codes_from(&s.run->codes, s.row),
         .M = (uint32_t)p->args->n_rows,
@@ -259,7 +264,7 @@ static bool may_be_e4m3(const skv_cuda_backend *be, const product *p)
 }
 
 /* False: cuBLASLt cannot do it, nor will it. */
-static bool multiply_e4m3(skv_cuda_backend *be, const product *p)
+static bool multiply_e4m3(skv_cuda_backend *be, product *p)
 {
     put_operand(be, p, SKV_CUDA_E4M3);
     for (size_t i = 0; i < p->args->w->n_runs; i++) {

@@ -8,6 +8,15 @@ static void launch_rows(skv_backend *be, skv_cuda_kernel kernel, size_t n_rows, 
     if (n_rows > 0) skv_cuda_launch(&skv_cuda_of(be)->device, kernel, grid, args);
 }
 
+/* The same, but the norm of these rows may take it along. */
+static void hold_rows(skv_cuda_backend *be, skv_cuda_kernel kernel, size_t n_rows, size_t portions,
+                      const skv_cuda_first_args *args)
+{
+    const uint32_t shared = kernel == SKV_CUDA_skv_norm_rows ? SKV_CUDA_ROWS_SHARED : 0;
+    const skv_cuda_grid grid = {.x = (uint32_t)n_rows, .y = (uint32_t)portions, .shared = shared};
+    if (n_rows > 0) skv_cuda_hold(&be->device, kernel, grid, args);
+}
+
 static skv_cuda_norm_args norm_args(skv_cuda_rows y, skv_rows x, size_t n, const skv_norm *norm)
 {
     skv_cuda_norm_args args = {.y = y,
@@ -28,7 +37,11 @@ void skv_cuda_norm_to(skv_cuda_backend *be, skv_cuda_rows y, skv_rows x, size_t 
     args.rows = list;
     args.n_zeros = (uint32_t)n_zeros;
     args.scales = be->operand_scales;
-    launch_rows(&be->base, SKV_CUDA_skv_norm_rows, n_rows, 1, SKV_CUDA_ROWS_SHARED, &args);
+    if (y.at == be->operand) { /* which nothing that is held reads */
+        skv_cuda_launch_norm(&be->device, n_rows, &args);
+    } else {
+        launch_rows(&be->base, SKV_CUDA_skv_norm_rows, n_rows, 1, SKV_CUDA_ROWS_SHARED, &args);
+    }
 }
 
 static void norm_rows(skv_backend *be, const skv_norm_args *a)
@@ -43,13 +56,15 @@ static void norm_add(skv_backend *be, const skv_norm_add_args *a)
     args.sum = args.y;
     args.normed = 1; /* also without a weight */
     if (a->scale != 0) args.factor = a->scale;
-    launch_rows(be, SKV_CUDA_skv_norm_rows, a->n_rows, 1, SKV_CUDA_ROWS_SHARED, &args);
+    hold_rows(skv_cuda_of(be), SKV_CUDA_skv_norm_rows, a->n_rows, 1,
+              &(skv_cuda_first_args){.norm = args});
 }
 
 void skv_cuda_glu(skv_cuda_backend *be, skv_cuda_glu_args args, size_t n_rows, size_t n)
 {
     args.n = (uint32_t)n;
-    launch_rows(&be->base, SKV_CUDA_skv_glu_rows, n_rows, skv_ceil_div(n, 256 * 8), 0, &args);
+    hold_rows(be, SKV_CUDA_skv_glu_rows, n_rows, skv_ceil_div(n, 256 * 8),
+              &(skv_cuda_first_args){.glu = args});
 }
 
 static void glu(skv_backend *be, const skv_glu_args *a)
@@ -66,6 +81,21 @@ void skv_cuda_move(skv_cuda_backend *be, skv_cuda_move_args args, size_t n_rows,
 {
     args.n = (uint32_t)n;
     launch_rows(&be->base, SKV_CUDA_skv_move_rows, n_rows, skv_ceil_div(n, 128 * 8), 0, &args);
+}
+
+void skv_cuda_add(skv_cuda_backend *be, skv_cuda_move_args args, size_t n_rows, size_t n)
+{
+    args.n = (uint32_t)n;
+    args.op = SKV_CUDA_ADD;
+    hold_rows(be, SKV_CUDA_skv_move_rows, n_rows, skv_ceil_div(n, 128 * 8),
+              &(skv_cuda_first_args){.move = args});
+}
+
+void skv_cuda_mix(skv_cuda_backend *be, skv_cuda_mix_args args, size_t n_rows, size_t n)
+{
+    args.n = (uint32_t)n;
+    hold_rows(be, SKV_CUDA_skv_mix_rows, n_rows, skv_ceil_div(n, 128 * 8),
+              &(skv_cuda_first_args){.mix = args});
 }
 
 static void copy_rows(skv_backend *be, skv_rows to, skv_rows from, size_t n_rows, size_t n)

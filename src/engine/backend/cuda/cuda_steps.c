@@ -281,6 +281,11 @@ static void step_change(skv_backend *base, skv_backend_step *step,
     describe(skv_cuda_of(base), step, spec);
 }
 
+static void start(skv_backend *be)
+{
+    skv_cuda_graphs_end(&skv_cuda_of(be)->device);
+}
+
 static skv_status step_wait(skv_backend *base, skv_backend_step *step, skv_error *err)
 {
     skv_cuda_backend *be = skv_cuda_of(base);
@@ -399,6 +404,7 @@ void skv_cuda_fill_steps(skv_backend *table)
     table->step_begin = step_begin;
     table->step_change = step_change;
     table->step_choose = step_choose;
+    table->start = start;
     table->step_wait = step_wait;
     table->gather = gather;
     table->embedding_bytes = embedding_bytes;

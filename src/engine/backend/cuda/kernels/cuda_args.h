@@ -56,6 +56,7 @@ typedef struct skv_cuda_move_args {
     /* With n_first x has rows first, .. first + n_first alone: x[0] is row `first`, and others are
      * zeros. */
     uint32_t first, n_first;
+    const float *bias; /* [n], added to x[rows[i]] * factor; or NULL. Not with CAP */
     uint32_t n;
     uint32_t op; /* SKV_CUDA_COPY, .. */
     float factor;
@@ -67,6 +68,7 @@ enum { SKV_CUDA_SILU, SKV_CUDA_GELU, SKV_CUDA_CLAMPED, SKV_CUDA_RELU2, SKV_CUDA_
 /* y[i] = act(x[i, 0..n)) * x[i, n..2n); RELU2: max(x[i, 0..n), 0)^2 */
 typedef struct skv_cuda_glu_args {
     skv_cuda_rows y, x; /* [n_rows, n], [n_rows, 2 n] or [n_rows, n] */
+    const float *bias;  /* [2 n] or [n], added to each row of x; or NULL */
     uint32_t n;
     uint32_t act;       /* SKV_CUDA_SILU, .. */
     float limit, alpha; /* of CLAMPED */
@@ -240,6 +242,27 @@ typedef struct skv_cuda_mix_args {
     uint32_t n, n_terms, store;
     uint32_t unused;
 } skv_cuda_mix_args;
+
+/* ---- two operations on rows in one launch ---- */
+
+/* How the first one leaves each row. */
+typedef union skv_cuda_first_args {
+    skv_cuda_norm_args norm; /* skv_norm_rows; y is not E4M3 */
+    skv_cuda_move_args move; /* skv_move_rows */
+    skv_cuda_glu_args glu;   /* skv_glu_rows */
+    skv_cuda_mix_args mix;   /* skv_mix_rows */
+} skv_cuda_first_args;
+
+enum { SKV_CUDA_FIRST_NORM, SKV_CUDA_FIRST_MOVE, SKV_CUDA_FIRST_GLU, SKV_CUDA_FIRST_MIX };
+
+/* `first`, then skv_norm_rows of the rows that it leaves: then.x are these, and then.rows is NULL.
+ * No row that `first` reads is written by `then`. */
+typedef struct skv_cuda_join_args {
+    skv_cuda_first_args first;
+    skv_cuda_norm_args then;
+    uint32_t kind; /* of `first`: SKV_CUDA_FIRST_NORM, .. */
+    uint32_t unused;
+} skv_cuda_join_args;
 
 /* ---- linear attention ---- */
 
@@ -476,6 +499,7 @@ typedef struct skv_cuda_turn_args {
     X(skv_experts_exact, skv_cuda_experts_args, 128)                                               \
     X(skv_unpack_experts, skv_cuda_experts_args, 128)                                              \
     X(skv_mix_rows, skv_cuda_mix_args, 128)                                                        \
+    X(skv_join_rows, skv_cuda_join_args, 256)                                                      \
     X(skv_conv_rows, skv_cuda_conv_args, 128)                                                      \
     X(skv_scan_rows, skv_cuda_scan_args, 128)                                                      \
     X(skv_scan_chunks_128, skv_cuda_scan_args, 128)                                                \
