@@ -6,8 +6,8 @@
 For a bug of a kernel (numbers from 1 on) its file is compiled, with two or three sizes of heads, and its test runs in
 all three orders of lanes and warps; where that finds nothing, once more with AddressSanitizer. For a bug of the host's
 code (numbers from 201 on) its file is compiled and linked with the rest of a build folder of Ninja's that has the
-target tests_cuda (build, then build-asan), and the test runs that the table names. A test that fails without a bug finds
-none. Prints which test found each bug and how; exits with 1 if one was not found.
+target tests_cuda (build, then build-asan), and the test runs that the table names. A test that fails without a bug
+finds none. Prints which test found each bug and how; exits with 1 if one was not found.
 """
 
 import argparse
