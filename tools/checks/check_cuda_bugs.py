@@ -420,7 +420,7 @@ def try_kernels(bug, test, mode, common):
         old = [one for one in common.objects(mode) if one.name not in new]
         subprocess.run(["gcc", *MODES[mode], "-o", folder / "test", *new.values(), *old, "-lcmocka", "-lm"], check=True)
         pattern = "*attention*" if test in SIZES or test == "exact" else f"*{test}*"
-        return run(folder / "test", [pattern], {"SKV_KIND": test, "ASAN_OPTIONS": "detect_stack_use_after_return=0"})
+        return run(folder / "test", [pattern], {"SKV_KIND": test})
 
 
 class Common:
@@ -464,8 +464,7 @@ def try_host(bug, build):
     """As try_kernels. Without a bug: a program and its arguments."""
     program, words = bug[-2:]
     environment = {"SKV_CUDA_IMAGE": str(ROOT / KERNELS / "kernels.cu"),
-                   "LD_LIBRARY_PATH": f"{build}/tests/fake_cuda:{build}/tests/fake_nccl",
-                   "ASAN_OPTIONS": "allocator_may_return_null=1:detect_stack_use_after_return=0"}
+                   "LD_LIBRARY_PATH": f"{build}/tests/fake_cuda:{build}/tests/fake_nccl"}
     if len(bug) == 2:
         return run(build / "tests" / program, words.split(), environment)
     source = (HOST_FOLDER / bug[1]).resolve()
@@ -485,12 +484,18 @@ def try_host(bug, build):
 
 # ---- all ----
 
+ASAN = "allocator_may_return_null=1:detect_stack_use_after_return=0:verify_asan_link_order=0"
+# What tests print of a result that is wrong.
+WRONG = r"^[\w ]+: seed \d+ case \d+: |: off by |<-$|^\[  FAILED  \]"
+
+
 def how_found(text):
     for pattern in (r"emulated GPU: (.*?) \(block", r"AddressSanitizer: ([\w-]+)", r"it does not end",
-                    r"device cuda: .*|GPU \d: .*|cu\w+: .*|Assertion `.*?'", r"^.*off by.*$|^.*are written.*$"):
+                    r"device cuda: .*|GPU \d: .*|cu\w+: .*|Assertion `.*?'", r"^.*(?:case \d+|off by).*$"):
         if match := re.search(pattern, text, re.MULTILINE):
             return match.group(match.lastindex or 0)
-    return "wrong results"
+    lines = [line for line in text.splitlines() if line and not line.startswith("[")]
+    return lines[-1] if lines else "it ends"
 
 
 def plant(path, bug):
@@ -501,9 +506,17 @@ def plant(path, bug):
 
 
 def run(program, words, environment):
-    done = subprocess.run(["timeout", "600", program, *words], capture_output=True, text=True, check=False,
-                          errors="replace", env={**os.environ, **environment})
-    return done.returncode == 0, done.stdout + done.stderr + ("it does not end" if done.returncode == 124 else "")
+    """Ends the program with the first line that says that something is wrong."""
+    text, wrong = "", False
+    with subprocess.Popen(["stdbuf", "-oL", "timeout", "900", program, *words], stdout=subprocess.PIPE, text=True,
+                          stderr=subprocess.STDOUT, errors="replace", env={**os.environ, "ASAN_OPTIONS": ASAN, **environment}) as running:
+        for line in running.stdout:
+            text += line
+            if wrong := bool(re.search(WRONG, line)):
+                running.terminate()
+                break
+        status = running.wait()
+    return status == 0 and not wrong, text + ("it does not end" if status == 124 else "")
 
 
 def ways_of(number, common, builds):
