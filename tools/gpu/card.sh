@@ -11,7 +11,7 @@
 set -eu
 pieces='checks peaks prompts combined steps torch server cards layers sanitizer'
 programs=(cuda_driver test_cuda_backend test_cuda_experts test_cuda_graphs test_cuda_layers test_cuda_ranks tool_cuda_peaks
-    swiftkv_recorded)
+    swiftkv_unrecorded)
 
 usage() { sed -n 2,11p "$0" >&2; exit 2; }
 
@@ -167,8 +167,8 @@ piece_steps() {
     bench_head
     for batch in $step_batches; do
         bench "steps-$batch" --weights bf16 --kv bf16 --prompt "$step_prompt" --gen "$answer" --batch "$batch"
-        with=', recorded'; program=./swiftkv_recorded
-        bench "steps-$batch-recorded" --weights bf16 --kv bf16 --prompt "$step_prompt" --gen "$answer" --batch "$batch"
+        with=', not recorded'; program=./swiftkv_unrecorded
+        bench "steps-$batch-unrecorded" --weights bf16 --kv bf16 --prompt "$step_prompt" --gen "$answer" --batch "$batch"
         with=; program=./swiftkv
     done
 }
