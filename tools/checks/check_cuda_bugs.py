@@ -320,7 +320,7 @@ HOST = [  # of the host: (the fault, the file, what is replaced, by what, progra
      "sides = sides ? sides : args->step->slots->slot_sides[args->slot]", LAYERS, ""),
     ("a neighbour decides the kernel of attention", "cuda_attention.c",
      "const bool few = n_pairs <= SKV_CUDA_DECODE_ROWS;",
-     "const bool few = n_pairs <= SKV_CUDA_DECODE_ROWS && all_are_few(set, n_group);", GRAPHS, ""),
+     "const bool few = n_pairs <= SKV_CUDA_DECODE_ROWS && all_are_few(set, n_group);", GRAPHS, "rows_depend*"),
 ]
 FLAGS = "-std=c11 -D_POSIX_C_SOURCE=200809L -O1 -w -fno-common".split()
 MODES = {"": [], "asan": ["-g1", "-fsanitize=address"]}  # the first one is several times as fast
