@@ -1,7 +1,8 @@
 /*
  * Recorded launches (cuda_graphs.h) on the emulated GPU: steps have the same bits with and without,
  * whatever joins and leaves; how many calls of the driver a step takes; how many recordings there
- * are; what a driver that cannot record does. And that the fake driver records as a driver does.
+ * are; what a driver that cannot record does. And that the fake driver records as a driver does. An
+ * argument is a pattern of the tests that run.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -741,7 +742,7 @@ static void the_fake_driver_records_as_a_driver_does(void **state)
     skv_cuda_device_close(&d);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(its_steps_have_the_same_bits),
@@ -755,6 +756,7 @@ int main(void)
         cmocka_unit_test(the_fake_driver_records_as_a_driver_does),
     };
     void *loaded = image = device_image();
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const int n_failed = cmocka_run_group_tests_name("CUDA graphs", tests, NULL, NULL);
     free(loaded);
     return n_failed;

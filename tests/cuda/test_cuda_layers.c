@@ -1,7 +1,8 @@
 /*
  * The first layers on an emulated GPU and the others on the processor (--gpu-layers), by way of
  * fake_driver.c: logits are those of the processor alone for every kind of model and every number
- * of layers, what crosses between the two is counted, and so is the memory of both.
+ * of layers, what crosses between the two is counted, and so is the memory of both. An argument is
+ * a pattern of the tests that run.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -278,7 +279,7 @@ static void what_does_not_go_with_it_is_refused(void **state)
             "prefill kvpred, device with --gpu-layers: one product predicts");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(its_logits_are_near),
@@ -287,6 +288,7 @@ int main(void)
         cmocka_unit_test(what_does_not_go_with_it_is_refused),
     };
     void *loaded = image = device_image();
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const int n_failed = cmocka_run_group_tests_name("CUDA layers", tests, NULL, NULL);
     free(loaded);
     return n_failed;

@@ -3,7 +3,8 @@
  * copies are those of the host to the bit, those of NCCL (fake_nccl.c) the same on all ranks,
  * results are near those of the processor, a rank that fails ends the others with an error, and a
  * GPU that is missing, or of another kind, is told. The driver refuses copies and kernels that do
- * not wait for another GPU as they must.
+ * not wait for another GPU as they must. An argument is a pattern of the tests that run: on GPUs
+ * `two_are_near*`.
  */
 #include <math.h>
 #include <stdio.h>
@@ -383,7 +384,7 @@ static void a_missing_gpu_is_told(void **state)
     skv_pool_free(pool);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(their_sums_are_right),
@@ -395,6 +396,7 @@ int main(void)
         cmocka_unit_test(a_missing_gpu_is_told),
     };
     void *loaded = image = device_image();
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const int n_failed = cmocka_run_group_tests_name("several GPUs", tests, NULL, NULL);
     free(loaded);
     return n_failed;

@@ -1,7 +1,7 @@
 /*
  * Peaks of a GPU, as rows of a Markdown table: products by cuBLASLt in the shapes of Llama-3.1-8B,
  * and the kernels of attention, prompts in operations and decoding in bytes. Prompts have a row
- * with wgmma and one with mma.sync on a card that has both.
+ * with wgmma and one with mma.sync on a card that has both. Last come copies from pinned memory.
  *
  *     tool_cuda_peaks [tiny]
  *
@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "backend/cuda/cuda_device.h"
+#include "backend/cuda/cuda_upload.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/size.h"
@@ -94,6 +95,52 @@ static void fill_random(bench *b)
         const uint16_t bits = (uint16_t)(0x3f00u | (r & 0x7e) | (r >> 16 & 1) << 15);
         memcpy(b->random + 2 * i, &bits, sizeof bits);
     }
+}
+
+/* ---- copies ---- */
+
+typedef struct copy {
+    skv_cuda_upload upload;
+    unsigned char *host; /* pinned, or NULL: by pieces, as weights are loaded */
+    void *to;            /* [n_bytes] */
+    size_t n_bytes;
+} copy;
+
+static void launch_copy(bench *b, void *user, size_t i)
+{
+    copy *c = user;
+    (void)i;
+    if (c->host) {
+        skv_cuda_put(&b->device, c->to, c->host, c->n_bytes);
+        return;
+    }
+    for (size_t at = 0; at < c->n_bytes; at += SKV_CUDA_PIECE_BYTES) {
+        (void)skv_cuda_upload_piece(&c->upload);
+        skv_cuda_upload_send(&c->upload, (unsigned char *)c->to + at, 0, SKV_CUDA_PIECE_BYTES);
+        skv_cuda_upload_turn(&c->upload);
+    }
+}
+
+/* What the bus has, and what is left of it for weights where packing takes no time. */
+static void measure_copies(bench *b)
+{
+    static const char *const names[] = {"at once", "as weights are loaded"};
+    copy c = {.n_bytes = (size_t)(b->tiny ? 2 : 64) * SKV_CUDA_PIECE_BYTES};
+    void *host = NULL;
+    skv_error err;
+    c.to = new_random(b, c.n_bytes);
+    if (skv_cuda_upload_open(&c.upload, &b->device, &err) != SKV_OK) give_up(err.text);
+    if (skv_cuda_host_new(&b->device, c.n_bytes, &host, &err) != SKV_OK) give_up(err.text);
+    memset(host, 1, c.n_bytes);
+    for (size_t i = 0; i < 2; i++) {
+        c.host = i == 0 ? host : NULL;
+        const double s = time_of(b, launch_copy, &c);
+        printf("| copy to the card, %s | bytes | | | %.3g TB/s |\n", names[i],
+               1e-12 * (double)c.n_bytes / s);
+    }
+    skv_cuda_host_delete(&b->device, host);
+    skv_cuda_upload_close(&c.upload);
+    skv_cuda_delete(&b->device, c.to);
 }
 
 /* ---- products ---- */
@@ -342,6 +389,7 @@ int main(int argc, char **argv)
     printf("| what | type | rows | speed | memory |\n|---|---|--:|--:|--:|\n");
     measure_all_attention(&b);
     measure_products(&b);
+    measure_copies(&b);
     skv_free(b.random);
     skv_cuda_device_close(&b.device);
     return 0;

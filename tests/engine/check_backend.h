@@ -14,7 +14,8 @@
 #include "backend/backend.h"
 
 /** Returns the number of results that are wrong; each is a line in `out`, and ten are enough. `be`
- * is fresh: its working memory is reserved here. */
+ * is fresh: its working memory is reserved here. SKV_CHECK_SOME names the operations that are
+ * checked (" linear place "), between spaces; without it all are. */
 int skv_check_backend(skv_backend *be, uint64_t seed, FILE *out);
 
 #endif

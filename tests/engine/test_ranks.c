@@ -19,6 +19,7 @@
 #include <cmocka.h>
 
 #include "base/size.h"
+#include "base/system.h"
 #include "engine/engine.h"
 #include "ranks/ranks_tell.h"
 #include "skv/ranks.h"
@@ -276,6 +277,8 @@ static void test_threads(void **state)
         assert_int_equal(skv_ranks_threads_start(n, &threads, &err), SKV_OK);
         skv_engine_options options = exact(NULL);
         options.team = skv_ranks_threads_team(threads);
+        const size_t n_each = options.team->threads; /* all together as many as processors */
+        assert_true(n_each == 1 || n_each * n <= skv_processors_allowed());
         skv_engine *engine = open_or_fail(MODELS "llama-mha", &options);
         assert_int_equal(skv_score(engine, ids, N_IDS, out.logprobs, NULL, &err), SKV_OK);
         generate(engine, ids, N_IDS, NULL, &out);

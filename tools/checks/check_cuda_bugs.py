@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Plants bugs in the back end for GPUs, one at a time: do the tests on the emulated GPU find each of them?
 
-    tools/checks/check_cuda_bugs.py [-j JOBS] [--build FOLDER] [NUMBER ...]
+    tools/checks/check_cuda_bugs.py [-j JOBS] [--build FOLDER ...] [--trust] [NUMBER ...]
 
-Kernels (numbers from 1 on) are built with AddressSanitizer and two sizes of heads, and their test runs in all three
-orders of lanes and warps. For a bug of the host's code (numbers from 201 on) its file is compiled and linked with the
-rest of a build folder of Ninja's that has the target tests_cuda (build-asan), and the test runs that the table names.
-Numbers 0 and 200 are no bugs and must pass. Prints how each was found; exits with 1 if one was not.
+For a bug of a kernel (numbers from 1 on) its file is compiled, with two or three sizes of heads, and its test runs in
+all three orders of lanes and warps; where that finds nothing, once more with AddressSanitizer. For a bug of the host's
+code (numbers from 201 on) its file is compiled and linked with the rest of a build folder of Ninja's that has the
+target tests_cuda (build, then build-asan), and the test runs that the table names. A test that fails without a bug
+finds none. Prints which test found each bug and how; exits with 1 if one was not found.
 """
 
 import argparse
@@ -18,28 +19,28 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+HOST_FOLDER = ROOT / "src/engine/backend/cuda"
 KERNELS = "src/engine/backend/cuda/kernels"
 PROMPT, DECODE, ATTENTION = "attention_prompt.inc", "attention_decode.inc", "attention.inc"
 ROWS, PLACE, VOTES, ARGS = "rows.inc", "place.inc", "votes.inc", "cuda_args.h"
 CODES, PAGES, EXPERTS, STATES = "codes.inc", "pages.inc", "experts.inc", "states.inc"
-PICK, WGMMA, CHUNKS, BLOCKS = "pick.inc", "attention_wgmma.inc", "scan_chunks.inc", "scan_blocks.inc"
-JOIN = "join.inc"
-HOST_FROM = 200  # numbers of bugs of the host
-SIZES = {"80", "256"}  # rows of tiles with room between them, and tiles of half a page
+PICK, WGMMA, EXACT = "pick.inc", "attention_wgmma.inc", "attention_exact.inc"
+CHUNKS, BLOCKS, JOIN = "scan_chunks.inc", "scan_blocks.inc", "join.inc"
 ARRIVED = "skv_sync(); /* the tile is there, and the other stage is free */"
-TESTS = {PROMPT: "*attention*", DECODE: "*attention*", ATTENTION: "*attention*", WGMMA: "*attention*", ROWS: "*rows*",
-         PLACE: "*place*", VOTES: "*votes*", CODES: "*codes*", PAGES: "*pages*", EXPERTS: "*experts*", STATES: "*states*",
-         PICK: "*picks*", JOIN: "*rows*", CHUNKS: "*states*", BLOCKS: "*states*", ARGS: "*"}
+TESTS = {PROMPT: "prompt", DECODE: "decode", ATTENTION: "prompt", WGMMA: "wgmma", EXACT: "exact", ROWS: "rows",
+         PLACE: "place", VOTES: "votes", CODES: "codes", PAGES: "pages", EXPERTS: "experts", STATES: "states",
+         PICK: "picks", JOIN: "rows", CHUNKS: "states", BLOCKS: "states"}  # of kernels; prompt, decode, wgmma and exact are parts of attention's
 SCORES = "        skv_wgmma_wait(1); /* for the scores */\n"
 SUMS = "        skv_wgmma_wait(0); /* for the values */\n"
 HOLD_SCORES, HOLD_SUMS = "        skv_wgmma_hold(x.s, KEYS / 8);\n", "        skv_wgmma_hold(x.o, DH / 8);\n"
 LEAVE_KEYS = "        if (!CODED) FN(wgmma_leave)(at->keys_free + stage);\n"
 LEAVE_VALUES, TURN = "        FN(wgmma_leave)(at->values_free + before);\n", "        FN(wgmma_turn)(&x);\n"
-BUGS = [  # of kernels: (the fault, the file, what is replaced, by what)
+BUGS = [  # of kernels: (the fault, the file, what is replaced, by what, the test if it is not that of the file)
     ("no barrier after the wait for a tile", PROMPT, ARRIVED, ""),
     ("no wait for a tile", PROMPT, "skv_cp_async_wait(0);\n        " + ARRIVED, ARRIVED),
     ("a wait that leaves one group", PROMPT, "skv_cp_async_wait(0);\n        " + ARRIVED,
@@ -61,8 +62,8 @@ BUGS = [  # of kernels: (the fault, the file, what is replaced, by what)
     ("no barrier before sums are joined", DECODE, "(DH + 2));\n    skv_sync();", "(DH + 2));"),
     ("no barrier after a warp has widened", DECODE, "tiles);\n        skv_sync_warp();", "tiles);"),
     ("shared memory is 16 bytes too small", ARGS, "return run > merge ? run : merge;",
-     "return (run > merge ? run : merge) - 16;"),
-    ("a portion without its sink", ATTENTION, "sum = skv_sink(a.sinks, head, most)", "sum = 0"),
+     "return (run > merge ? run : merge) - 16;", "decode"),
+    ("a portion without its sink", ATTENTION, "sum = skv_sink(a.sinks, head, most)", "sum = 0", "decode"),
     ("the sum of a block without a barrier", ROWS, "= x;\n    skv_sync();\n    float sum", "= x;\n    float sum"),
     ("scratch of a sum is used again too early", ROWS, "sum += shared[i];\n    skv_sync();", "sum += shared[i];"),
     ("a row is read beyond its end", ROWS, "i + j < n ? skv_load1", "i + j <= n ? skv_load1"),
@@ -73,7 +74,8 @@ BUGS = [  # of kernels: (the fault, the file, what is replaced, by what)
     ("a barrier that half a warp meets", PLACE, "skv_sync_warp();\n",
      "if (threadIdx.x % 32 < 16) skv_sync_warp();\n"),
     ("votes read queries before they are there", VOTES, "n_group, q);\n        skv_sync();", "n_group, q);"),
-    ("votes overwrite queries that are read", VOTES, "        skv_sync();\n        vote_queries", "        vote_queries"),
+    ("votes overwrite queries that are read", VOTES,
+     "        skv_sync();\n        vote_queries", "        vote_queries"),
     ("votes of the first token's window", VOTES, "a->first + j + 1", "a->first + 1"),
     ("levels are read before they are there", CODES, "& 0xffu);\n    skv_sync();", "& 0xffu);"),
     ("sums of warps are read without a barrier", CODES, "= c[j][i];\n        }\n    }\n    skv_sync();",
@@ -85,7 +87,8 @@ BUGS = [  # of kernels: (the fault, the file, what is replaced, by what)
     ("rows of x beyond the last are read", CODES, "j * 8 + row < a.M ? a.x", "1 ? a.x"),
     ("columns beyond the last are written", CODES, "if (n >= a.N) continue;", ""),
     ("rows of codes beyond the last are read", CODES, "n0 + row + 8 < last ? n0 + row + 8 : last", "n0 + row + 8"),
-    ("shared memory of sums is too small", ARGS, "SKV_CUDA_FEW_SHARED = 64 + 4", "SKV_CUDA_FEW_SHARED = 64 + 3"),
+    ("shared memory of sums is too small", ARGS,
+     "SKV_CUDA_FEW_SHARED = 64 + 4", "SKV_CUDA_FEW_SHARED = 64 + 3", "codes"),
     ("rows that stay come from the page before", PAGES, "job.from[row / SKV_CUDA_PAGE_ROWS]",
      "job.from[(row - (row > 0)) / SKV_CUDA_PAGE_ROWS]"),
     ("scales of rows that stay are left", PAGES, "to[half + at] = from[half + old];", ""),
@@ -94,7 +97,8 @@ BUGS = [  # of kernels: (the fault, the file, what is replaced, by what)
     ("a row that turns goes to the first page", PAGES, "a.to[row / SKV_CUDA_PAGE_ROWS]", "a.to[0]"),
     ("rows that do not move are turned", PAGES, "if (!a.moves[i])", "if (0)"),
     ("an expert is chosen twice", EXPERTS, "if (at % 32 == threadIdx.x) left[at] = 0;", ""),
-    ("of equal experts the last is chosen", EXPERTS, "other == most && other_at < at", "other == most && other_at > at"),
+    ("of equal experts the last is chosen", EXPERTS,
+     "other == most && other_at < at", "other == most && other_at > at"),
     ("counts of pairs without a barrier", EXPERTS, "= own;\n    skv_sync();", "= own;"),
     ("pairs behind the first 32 begin anew", EXPERTS, "        place += n;\n", ""),
     ("tiles of experts that overlap", EXPERTS, "a->first[e] / m + e", "a->first[e] / m"),
@@ -106,7 +110,7 @@ BUGS = [  # of kernels: (the fault, the file, what is replaced, by what)
     ("unpacked tiles are those of the first expert", EXPERTS, "(expert - a->first_expert) * a->n_tiles", "0"),
     ("each piece of weights is the first", EXPERTS, "(a->first_tile + blockIdx.x) * 64", "blockIdx.x * 64"),
     ("few rows beyond an expert's last are read", EXPERTS, "if (place >= tile->end) continue;", ""),
-    ("levels of experts have too little room", ARGS, "SKV_CUDA_FEW_SHARED + 64", "SKV_CUDA_FEW_SHARED"),
+    ("levels of experts have too little room", ARGS, "SKV_CUDA_FEW_SHARED + 64", "SKV_CUDA_FEW_SHARED", "experts"),
     ("another swizzle when weights are read", EXPERTS, "2 * k + lane / 8 % 2", "2 * k + (lane / 8 + 1) % 2"),
     ("a convolution sees the sequence before", STATES, "back < a.n_taps && back <= span.n_past", "back < a.n_taps"),
     ("a convolution keeps a row too few", STATES, "left <= a.ring_rows", "left < a.ring_rows"),
@@ -117,7 +121,7 @@ BUGS = [  # of kernels: (the fault, the file, what is replaced, by what)
     ("a kept row with another's write", STATES, "gates[a->n_value_heads + h]", "gates[h]"),
     ("tiled heads by groups", STATES, "a->tiled ? h % a->n_key_heads : h / group", "h / group"),
     ("columns beyond a head's are written", STATES, "lane % 4 != 0 || column >= a->value_dim", "lane % 4 != 0"),
-    ("shared memory of a scan is too small", ARGS, "(40 + 8) * 4 + 4 * 32", "(40 + 8) * 4 + 4 * 24"),
+    ("shared memory of a scan is too small", ARGS, "(40 + 8) * 4 + 4 * 32", "(40 + 8) * 4 + 4 * 24", "states"),
     ("S before the chunks goes on behind them", STATES, " || (!v->is_before && v->chunks_end > v->begin)", ""),
     ("S before the chunks is lost", STATES, "if (v.is_before || v.settles", "if (v.settles"),
     ("chunks have rows that may be taken back", STATES, "end = v->settles;", "end = v->span.n_past + v->span.n;"),
@@ -140,7 +144,7 @@ BUGS = [  # of kernels: (the fault, the file, what is replaced, by what)
     ("blocks are multiplied as bf16", BLOCKS, "skv_mma_bf16(c[t], hi, b_lo[2 * t], b_lo[2 * t + 1]);", ";"),
     ("a row does not read what it has written", BLOCKS, "j <= i ? decay_between", "j < i ? decay_between"),
     ("rows of blocks meet in a bank", BLOCKS, "(c ^ (r >> 2 & 1))", "c"),
-    ("shared memory of chunks is too small", ARGS, "key_most * 2 + (uint32_t)sizeof", "key_most * 2 - 16 + (uint32_t)sizeof"),
+    ("shared memory of chunks is too small", ARGS, "key_most * 2 + (uint32_t)sizeof", "key_most * 2 - 16 + (uint32_t)sizeof", "states"),
     ("every group has a weight of its own", STATES, "a.per_group ? first : 0", "first"),
     ("sums of parts are read before they are there", PICK, "parts[threadIdx.x] = sum;\n    }\n    skv_sync();",
      "parts[threadIdx.x] = sum;\n    }"),
@@ -152,7 +156,7 @@ BUGS = [  # of kernels: (the fault, the file, what is replaced, by what)
     ("held ids come though others may", PICK, "l.held = w.held;", ""),
     ("a biased id without its mask", PICK, "y[i] = element(l, i)", "y[i] = l->x[i]"),
     ("the last that may come does not", PICK, "i > l->last_id", "i >= l->last_id"),
-    ("shared memory of picks is too small", ARGS, "(SKV_CUDA_PICK_WAYS + 1) * 8", "SKV_CUDA_PICK_WAYS * 8"),
+    ("shared memory of picks is too small", ARGS, "(SKV_CUDA_PICK_WAYS + 1) * 8", "SKV_CUDA_PICK_WAYS * 8", "picks"),
     ("tiles of wgmma without their proxy fence", WGMMA, "skv_fence_proxy();", ""),
     ("tiles of wgmma are told of too early", WGMMA, "skv_cp_async_wait(0);\n", "\n"),
     ("barriers are used before they are made", WGMMA, "skv_sync();\n    /* A thread", "/* A thread"),
@@ -161,10 +165,12 @@ BUGS = [  # of kernels: (the fault, the file, what is replaced, by what)
      "skv_phases_wait(at->values_there + before, (t - 1) / STAGES % 2);", ""),
     ("queries of wgmma are read too early", WGMMA, "skv_phases_wait(at->queries_there, 0);", ""),
     ("the wrong phase of a free tile", WGMMA, "(t / STAGES + 1) % 2", "t / STAGES % 2"),
-    ("the wrong phase of keys", WGMMA, "keys_there + stage, t / STAGES % 2", "keys_there + stage, (t / STAGES + 1) % 2"),
+    ("the wrong phase of keys", WGMMA, "keys_there + stage, t / STAGES % 2",
+     "keys_there + stage, (t / STAGES + 1) % 2"),
     ("the phase before of values", WGMMA, "(t - 1) / STAGES % 2", "(t + 1) / STAGES % 2"),
     ("a phase ends one warp too early", WGMMA, "keys_free + i, ROWS / 16)", "keys_free + i, ROWS / 16 - 1)"),
-    ("keys are free before scores are there", WGMMA, SCORES + HOLD_SCORES + LEAVE_KEYS, LEAVE_KEYS + SCORES + HOLD_SCORES),
+    ("keys are free before scores are there", WGMMA,
+     SCORES + HOLD_SCORES + LEAVE_KEYS, LEAVE_KEYS + SCORES + HOLD_SCORES),
     ("values are free before the wait", WGMMA, SUMS + HOLD_SUMS + LEAVE_VALUES, LEAVE_VALUES + SUMS + HOLD_SUMS),
     ("scores are used before their wait", WGMMA, SCORES, ""),
     ("a wait that leaves the scores", WGMMA, SCORES, "skv_wgmma_wait(2);\n"),
@@ -177,26 +183,40 @@ BUGS = [  # of kernels: (the fault, the file, what is replaced, by what)
     ("another distance of columns of values", WGMMA, "KEYS * 128, 1024", "KEYS * 64, 1024"),
     ("the step along values is too short", WGMMA, "values + j * 2048", "values + j * 1024"),
     ("the step along keys is too long", WGMMA, "keys + k / 4 * (KEYS * 128) + k % 4 * 32", "keys + k * 32"),
-    ("a descriptor with swizzle of 64 bytes", ATTENTION, "(uint64_t)1 << 62", "(uint64_t)2 << 62"),
-    ("a descriptor without swizzle", ATTENTION, " | (uint64_t)1 << 62", ""),
+    ("a descriptor with swizzle of 64 bytes", ATTENTION, "(uint64_t)1 << 62", "(uint64_t)2 << 62", "wgmma"),
+    ("a descriptor without swizzle", ATTENTION, " | (uint64_t)1 << 62", "", "wgmma"),
     ("tiles of wgmma without swizzle", WGMMA, "(((c) ^ (r)) & 7)", "((c) & 7)"),
     ("values beyond the end reach wgmma", WGMMA, "row0 + r < v->end", "1"),
     ("a page beyond the table", WGMMA, "skv_least(first, v->end - 1)", "(first)"),
     ("scores beyond the end are not masked", WGMMA, "row + KEYS > v->first_sees", "row > v->first_sees"),
     ("a warpgroup with the other's queries", WGMMA, "* (64 * 128)", "* (32 * 128)"),
     ("values have the scales of keys", WGMMA, "scales[KEYS + n", "scales[n"),
-    ("scales are free before they are read", WGMMA, "if (!CODED) FN(wgmma_leave)(at->keys_free + stage);", "FN(wgmma_leave)(at->keys_free + stage);"),
+    ("scales are free before they are read", WGMMA,
+     "if (!CODED) FN(wgmma_leave)(at->keys_free + stage);",
+     "FN(wgmma_leave)(at->keys_free + stage);"),
     ("sums do not shrink", WGMMA, "x->o[d][i] *= x->shrink[i / 2]", "x->o[d][i] *= 1"),
-    ("shared memory of wgmma is too small", ARGS, "(1 + 4 * stages) * 8", "4 * stages * 8"),
+    ("weights are read before they are there", EXACT, "= weight;\n    skv_sync_warp();", "= weight;"),
+    ("values are those of keys", EXACT, "(SKV_CUDA_PAGE_ROWS + (row + i)", "((row + i)"),
+    ("a row behind the last is added", EXACT, "row + i >= end", "row + i > end"),
+    ("elements behind a head's last are written", EXACT,
+     "if (lane + 32 * j >= Dh) continue;\n            skv_store1", "skv_store1"),
+    ("shared memory of wgmma is too small", ARGS, "(1 + 4 * stages) * 8", "4 * stages * 8", "wgmma"),
     ("a norm of numbers that another warp has left", JOIN, "from = threadIdx.x * 8", "from = (threadIdx.x ^ 32) * 8"),
     ("half of a row is left as it was", JOIN, "stride = 256 * 8", "stride = 512 * 8"),
     ("sums of experts end a row too early", EXPERTS, "i = from; i < a->n; i += stride", "i = from; i + 8 < a->n; i += stride"),
     ("up has the bias of gate", ROWS, "a->bias, a->n + i, 2 * a->n", "a->bias, i, a->n"),
     ("a bias is read beyond its end", ROWS, "at + j < end ? bias[at + j] : 0.0f", "bias[at + j]"),
 ]
-BACKEND, RANKS, GRAPHS = "test_cuda_backend", "test_cuda_ranks", "test_cuda_graphs"
+BACKEND, RANKS, GRAPHS, LAYERS = "test_cuda_backend", "test_cuda_ranks", "test_cuda_graphs", "test_cuda_layers"
 LAUNCHES = "test_cuda_launches"
 OPERATIONS, ORACLE, METHODS, WEIGHTS = "*operations*", "*oracle* 1/2", "*methods*", "*weights*"
+SOME = {  # operations that are tried first for a bug of a file, before all of them
+    "cuda_steps.c": "sets embed place attention pick", "cuda_pages.c": "pages attention",
+    "cuda_moves.c": "turn compact", "cuda_areas.c": "memory rows saved_rows", "cuda_upload.c": "linear",
+    "cuda_device.c": "memory rows",
+    "cuda_attention.c": "attention votes place", "cuda_linear.c": "linear", "cuda_weights.c": "linear place",
+    "cuda_states.c": "states", "cuda_experts.c": "experts", "cuda_picks.c": "pick", "cuda_blas.c": "linear",
+    "cuda_rows.c": "rows saved_rows embed embed_gate", "cuda_backend.c": "linear votes pick"}
 HOST = [  # of the host: (the fault, the file, what is replaced, by what, program, its arguments)
     ("a description is overwritten as it is read", "cuda_steps.c",
      "skv_cuda_settle(&skv_cuda_of(base)->device);\n    describe",
@@ -245,7 +265,7 @@ HOST = [  # of the host: (the fault, the file, what is replaced, by what, progra
      "(uint32_t)(n_pages / args->n_pages)", BACKEND, OPERATIONS),
     ("a stale list of blocks", "cuda_attention.c", "of->serial == step->serial &&", "", BACKEND, OPERATIONS),
     ("a list of blocks of another set", "cuda_attention.c", "of->set == which &&", "", BACKEND, ORACLE),
-    ("prompts have the blocks of answers", "cuda_attention.c", "be->blocks + of->n_decode;", "be->blocks;",
+    ("prompts have the blocks of answers", "cuda_attention.c", "of->at + of->n_decode;", "of->at;",
      BACKEND, OPERATIONS),
     ("joined norms of q and k share memory", "cuda_attention.c", "be->product + be->n_product / 2", "be->product",
      BACKEND, OPERATIONS),
@@ -318,62 +338,221 @@ HOST = [  # of the host: (the fault, the file, what is replaced, by what, progra
     ("rows of another length are multiplied as they are", "cuda_linear.c", "&& x.ld == w->ld &&", "&&", BACKEND, OPERATIONS),
     ("no bias is added", "cuda_linear.c", "biased ? a->w->bias + p->first : NULL", "NULL", BACKEND, OPERATIONS),
     ("a row of logits has no room", "cuda_backend.c", "skv_round_up(l->vocab, 8));", "8);", BACKEND, OPERATIONS),
-    ("a neighbour decides the kernel of attention", "cuda_attention.c", "const bool few = n_pairs <= SKV_CUDA_DECODE_ROWS;",
-     "const bool few = n_pairs <= SKV_CUDA_DECODE_ROWS && all_are_few(set, n_group);", GRAPHS, ""),
+    ("all ranks have one communicator", "cuda_sums.c", "= comms[ranks->rank]", "= comms[0]", RANKS, ""),
+    ("a sum of one row", "cuda_sums.c", "at, at, n_rows * n, SKV", "at, at, n, SKV", RANKS, ""),
+    ("a recording of other arguments", "cuda_graphs.c", "if (memcmp(r->list, g->list, g->n_bytes) == 0) return r;",
+     "return r;", GRAPHS, "*steps*"),
+    ("the list of a recording is written anew", "cuda_graphs.c",
+     "    g->list = list;\n    g->n_recorded", "    g->n_recorded",
+     GRAPHS, "*steps*"),
+    ("a list that was never seen is recorded", "cuda_graphs.c", "!r && was_seen(g)", "!r", GRAPHS, "lists*"),
+    ("a driver that refuses is asked again", "cuda_graphs.c", "        g->off = true;\n", "", GRAPHS, "a_driver*"),
+    ("work comes before launches that are listed", "cuda_device.c",
+     "static bool begin(skv_cuda_device *d)\n{\n    skv_cuda_graphs_end(d);",
+     "static bool begin(skv_cuda_device *d)\n{",
+     GRAPHS, "lists*"),
+    ("blocks of a list are overwritten", "cuda_attention.c",
+     "if (of->used == skv_cuda_graphs_number(&be->device)) skv_cuda_graphs_end(&be->device);", "", GRAPHS, "*steps*"),
+    ("both have what one has written", "../split/split_areas.c", "area->valid = skv_split_bit(side);",
+     "area->valid = SKV_SPLIT_BOTH;", LAYERS, ""),
+    ("rows are compacted on the first device alone", "../split/split_pages.c",
+     "            if (!(sides & skv_split_bit(s))) continue;\n            be->of[s]->pages_compact",
+     "            if (s > 0) continue;\n            be->of[s]->pages_compact", LAYERS, ""),
+    ("keys stay where the queries are", "../split/split_attention.c",
+     "sides |= args->step->slots->slot_sides[args->slot]",
+     "sides = sides ? sides : args->step->slots->slot_sides[args->slot]", LAYERS, ""),
+    ("a neighbour decides the kernel of attention", "cuda_attention.c",
+     "const bool few = n_pairs <= SKV_CUDA_DECODE_ROWS;",
+     "const bool few = n_pairs <= SKV_CUDA_DECODE_ROWS && all_are_few(set, n_group);", GRAPHS, "rows_depend*"),
 ]
-FLAGS = "-std=c11 -D_POSIX_C_SOURCE=200809L -O1 -g1 -w -fsanitize=address -fno-common".split()
+FLAGS = "-std=c11 -D_POSIX_C_SOURCE=200809L -O1 -w -fno-common".split()
+MODES = {"": [], "asan": ["-g1", "-fsanitize=address"]}  # the first one is several times as fast
 LIBRARY = ["src/base/rng.c", "src/engine/kernels/experts.c", "src/engine/kernels/kv_page.c",
            "src/engine/kernels/ref/logits_ref.c"]
 ROOMS = ["src", "src/engine", "src/base", "tests/support"]  # where headers are found
+FILES = "rows pick codes experts states place attention votes pages attention_exact".split()  # in this order
+SIZES = {"prompt": (80, 256), "decode": (80, 256), "wgmma": (64, 128, 256)}  # of heads
+KERNEL = "#undef SKV_KERNEL\n#define SKV_KERNEL(name, type, threads, blocks) {} void name(const type a)\n"
+PART_OF = {"picks": "pick", "exact": "attention_exact"}  # of tests that have another name
+# Tests end with the first wrong result, and run the kinds of attention that are asked for.
+CHANGES = {
+    "cuda_case.c": [('    printf("%s: ', '    fail("%s: ')],
+    "check_cuda_kernels_attention.c": [
+        ("for (int few = 0; few < 2; few++) {", 'for (int few = 0; few < 2; few++) {\n        '
+         'if (!is_asked(few ? "decode" : "prompt")) continue;'),
+        ("            check_kernels(", "            if (dims[i] == 80 || dims[i] == 256) check_kernels("),
+        ("        check_exact(c, dims", '        if (is_asked("exact")) check_exact(c, dims'),
+        ("if (device_has_wgmma())", 'if (is_asked("wgmma"))')],
+}
+BEFORE = """#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#define fail(...) (printf(__VA_ARGS__), fflush(stdout), exit(1))
+#define is_asked(kind) (getenv("SKV_KIND") && strcmp(getenv("SKV_KIND"), kind) == 0)
+"""
+TABLE = """#include "emulated_kernels.h"
+#define X(name, args, n) __attribute__((weak)) void name(args); \\
+    static void run_##name(const void *p) { name(*(const args *)p); }
+SKV_CUDA_KERNELS(X)
+#undef X
+const emu_kernel emu_kernels[SKV_CUDA_KERNEL_COUNT] = {
+#define X(name, args, n) {run_##name, n, sizeof(args), #name},
+    SKV_CUDA_KERNELS(X)
+};
+"""
 
 
-def keep_sizes(folder):
-    """Leaves out the kernels and cases of other sizes of heads, which take longest to compile."""
-    def keep(match):
-        return match.group(0) if match.group(1) in SIZES else ""
+# ---- kernels: a program of a few objects, of which a bug changes one or two ----
 
-    def dims(match):
-        return "dims[] = {" + ", ".join(d for d in match.group(1).split(", ") if d in SIZES) + "}"
-
-    for path, pattern, replace in (
-        (folder / KERNELS / "all_kernels.inc", r'#define DH (\d+)\n#include "attention_size.inc"\n', keep),
-        (folder / KERNELS / ARGS, r" *SKV_CUDA_ATTENTION\(X, (\d+)\) *\\?\n", keep),
-        (folder / "tests/cuda/check_cuda_kernels_attention.c", r"dims\[\] = \{([^}]*)\}", dims),
-    ):
-        path.write_text(re.sub(pattern, replace, path.read_text()))
-    path = folder / "tests/cuda/check_cuda_kernels_attention.c"
-    first, second = sorted(SIZES, key=int)
-    text = path.read_text().replace("prompt_32_bf16", f"prompt_{second}_bf16")
-    path.write_text(re.sub(r"(prompt|decode)_16_bf16", rf"\1_{first}_bf16", text))
+def part_source(part):
+    """A file with the kernels of FILES' `part`, or of attention of a kind, which needs those before it."""
+    own = part in FILES
+    before = FILES[:FILES.index(part) if own else FILES.index("attention") + 1]
+    text = '#include "emulator.h"\n' + KERNEL.format("static __attribute__((unused))")
+    text += "".join(f'#include "{name}.inc"\n' for name in before) + KERNEL.format("")
+    if own:
+        return text + f'#include "{part}.inc"\n'
+    for size in SIZES[part]:
+        for kind in ("bf16", "fp8", "int8"):
+            text += (f"#define DH {size}\n#define KV SKV_CUDA_KV_{kind.upper()}\n#define KV_NAME {kind}\n"
+                     f'#include "attention_{part}.inc"\n#undef DH\n#undef KV\n#undef KV_NAME\n')
+    return text
 
 
-def objects(base, folder, names):
-    """Compiles tests/cuda/NAME.c, or a source of the library, with the kernels of `base`; returns the objects."""
-    out = []
-    rooms = [f"-I{where / room}" for where in (base, ROOT) for room in ROOMS]
-    for name in names:
-        source = base / "tests/cuda" / name if "/" not in name else ROOT / name
-        out.append(folder / (Path(name).stem + ".o"))
-        subprocess.run(["gcc", *FLAGS, *rooms, "-c", "-o", out[-1], source], check=True)
-    return out
+def make_sources(folder):
+    """The tests' files with CHANGES, and the parts."""
+    shutil.copytree(ROOT / "tests/cuda", folder, ignore=shutil.ignore_patterns("*.py", "*.txt"))
+    for name, changes in CHANGES.items():
+        text = (folder / name).read_text()
+        for old, new in changes:
+            if old not in text:
+                sys.exit(f"tests/cuda/{name}: there is no \"{old}\"")
+            text = text.replace(old, new)
+        (folder / name).write_text(BEFORE + text)
+    (folder / "emulated_table.c").write_text(TABLE)
+    for part in [*FILES, *SIZES]:
+        (folder / f"part_{part}.c").write_text(part_source(part))
+    checks = sorted(path.name for path in folder.glob("check_cuda_kernels_*.c"))
+    return [*checks, "test_cuda_kernels.c", "cuda_case.c", "device_emulated.c", "emulator.c", "emulated_table.c",
+            *(f"part_{part}.c" for part in FILES)]
 
 
-def copy_of(folder):
-    for part in (KERNELS, "tests/cuda"):
-        shutil.copytree(ROOT / part, folder / part)
-    keep_sizes(folder)
-    tests = sorted(p.name for p in (folder / "tests/cuda").glob("*.c"))
-    return [name for name in tests if not re.search("driver|blas|nccl|backend|graphs|launches|layers|ranks|image|default|peaks|test_cuda_experts", name)]
+def compile_kernels(sources, out, name, mode, first=None):
+    """Compiles one of `sources`, or of the library; headers and kernels in the folder `first` come first."""
+    where = [first, ROOT] if first else [ROOT]
+    rooms = [f"-I{base / room}" for base in where for room in [*ROOMS, KERNELS]] + [f"-I{sources}"]
+    made = out / (Path(name).stem + ".o")
+    subprocess.run(["gcc", *FLAGS, *(["-O2"] if name == "emulator.c" else []), *MODES[mode], *rooms, "-c", "-o", made,
+                    ROOT / name if "/" in name else sources / name], check=True)
+    return made
+
+
+def parts_of(bug, test):
+    """The objects that a bug changes."""
+    part = PART_OF.get(test, test)
+    names = {f"part_{part}.c"}
+    if bug and bug[1][:-4] in FILES:
+        names.add(f"part_{bug[1][:-4]}.c")
+    if bug and bug[1] == ARGS:
+        check = "attention" if part in SIZES or part in ("votes", "attention_exact") else part
+        names |= {f"check_cuda_kernels_{check}.c", "device_emulated.c"}
+    return names
+
+
+def try_kernels(bug, test, mode, common):
+    """(whether the tests passed, what they printed), or None: it was not planted."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if bug:
+            (folder / KERNELS).mkdir(parents=True)
+            shutil.copy(ROOT / KERNELS / bug[1], folder / KERNELS)
+            if not plant(folder / KERNELS / bug[1], bug):
+                return None
+        new = {one.name: one for one in (compile_kernels(common.sources, folder, each, mode, folder)
+                                         for each in sorted(parts_of(bug, test)))}
+        old = [one for one in common.objects(mode) if one.name not in new]
+        subprocess.run(["gcc", *MODES[mode], "-o", folder / "test", *new.values(), *old, "-lcmocka", "-lm"], check=True)
+        pattern = "*attention*" if test in SIZES or test == "exact" else f"*{test}*"
+        return run(folder / "test", [pattern], {"SKV_KIND": test})
+
+
+class Common:
+    """What bugs have in common: kernels without one, compiled once for each mode, and which tests pass without one."""
+
+    def __init__(self, folder, trust):
+        self.folder, self.sources, self.made, self.lock = folder, folder / "sources", {}, threading.Lock()
+        self.names = make_sources(self.sources)
+        self.sound, self.trying, self.trust = {}, threading.Lock(), trust
+
+    def is_sound(self, test, without):
+        if self.trust:
+            return True
+        with self.trying:
+            if test not in self.sound:
+                passed, text = without()
+                self.sound[test] = passed
+                if not passed:
+                    print(f"{test[0]} fails without a bug:\n{text[-2000:]}", flush=True)
+            return self.sound[test]
+
+    def objects(self, mode):
+        with self.lock:
+            if mode not in self.made:
+                out = self.folder / f"objects{mode}"
+                out.mkdir()
+                self.made[mode] = [compile_kernels(self.sources, out, name, mode) for name in [*self.names, *LIBRARY]]
+            return self.made[mode]
+
+
+# ---- the host: a program of a build folder, with one object more ----
+
+def commands(build, source, program):
+    """How a build folder compiles a file, and links a program."""
+    entries = json.loads((build / "compile_commands.json").read_text())
+    compiled = [entry["command"] for entry in entries if entry["file"] == str(source)]
+    linked = subprocess.run(["ninja", "-t", "commands", "-s", f"tests/{program}"], cwd=build, check=True,
+                            capture_output=True, text=True).stdout.splitlines()[-1]
+    return compiled[0], linked
+
+
+def try_host(bug, build, some):
+    """As try_kernels. Without a bug: a program and its arguments. `some`: which operations, or None."""
+    program, words = bug[-2:]
+    environment = {"SKV_CUDA_IMAGE": str(ROOT / KERNELS / "kernels.cu"),
+                   "LD_LIBRARY_PATH": f"{build}/tests/fake_cuda:{build}/tests/fake_nccl"}
+    if some:
+        environment["SKV_CHECK_SOME"] = f" {some} "
+    if len(bug) == 2:
+        return run(build / "tests" / program, words.split(), environment)
+    source = (HOST_FOLDER / bug[1]).resolve()
+    compiled, linked = commands(build, source, program)
+    with tempfile.TemporaryDirectory() as name:
+        copy, made = Path(name) / source.name, Path(name) / program
+        shutil.copy(source, copy)
+        if not plant(copy, bug):
+            return None
+        compiled = re.sub(r" -o \S+", f" -w -O1 -o {copy}.o", compiled).replace(str(source), str(copy))
+        subprocess.run(compiled, shell=True, cwd=build, check=True)
+        # An object comes before the library, which then has nothing more to add.
+        linked = linked.replace(f" -o tests/{program} ", f" {shlex.quote(str(copy))}.o -o {made} ")
+        subprocess.run(linked, shell=True, cwd=build, check=True)
+        return run(made, words.split(), environment)
+
+
+# ---- all ----
+
+ASAN = "allocator_may_return_null=1:detect_stack_use_after_return=0:verify_asan_link_order=0"
+# What tests print of a result that is wrong.
+WRONG = r"^[\w ]+: seed \d+ case \d+: |: off by |<-$|^\[  FAILED  \]"
 
 
 def how_found(text):
-    if match := re.search(r"emulated GPU: (.*?) \(block", text):
-        return match.group(1)
-    if match := re.search(r"AddressSanitizer: ([\w-]+)", text):
-        return match.group(1)
-    if match := re.search(r"device cuda: .*|GPU \d: .*|cu\w+: .*|Assertion `.*?'", text):
-        return match.group(0)
-    return "wrong results"
+    for pattern in (r"emulated GPU: (.*?) \(block", r"AddressSanitizer: ([\w-]+)", r"it does not end",
+                    r"device cuda: .*|GPU \d: .*|cu\w+: .*|Assertion `.*?'", r"^.*(?:case \d+|off by).*$"):
+        if match := re.search(pattern, text, re.MULTILINE):
+            return match.group(match.lastindex or 0)
+    lines = [line for line in text.splitlines() if line and not line.startswith("[")]
+    return lines[-1] if lines else "it ends"
 
 
 def plant(path, bug):
@@ -384,85 +563,66 @@ def plant(path, bug):
 
 
 def run(program, words, environment):
-    done = subprocess.run(["timeout", "900", program, *words], capture_output=True, text=True, check=False,
-                          errors="replace", env={**os.environ, **environment})
-    return done.returncode == 0, done.stdout + done.stderr
+    """Ends the program with the first line that says that something is wrong."""
+    text, wrong = "", False
+    environment = {**os.environ, "ASAN_OPTIONS": ASAN, **environment}
+    with subprocess.Popen(["stdbuf", "-oL", "timeout", "900", program, *words], stdout=subprocess.PIPE, text=True,
+                          stderr=subprocess.STDOUT, errors="replace", env=environment) as running:
+        for line in running.stdout:
+            text += line
+            if wrong := bool(re.search(WRONG, line)):
+                running.terminate()
+                break
+        status = running.wait()
+    return status == 0 and not wrong, text + ("it does not end" if status == 124 else "")
 
 
-def try_kernels(bug, plain):
-    """(whether the tests passed, what they printed), or None: it was not planted. `plain` has objects without it."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        names = copy_of(folder)
-        if bug and not plant(folder / KERNELS / bug[1], bug):
-            return None
-        changed = names if bug and bug[1] == ARGS else ["emulated_kernels.c"] if bug else []
-        new = {path.name: path for path in objects(folder, folder, changed)}
-        linked = [new.get(path.name, path) for path in sorted(plain.glob("*.o"))]
-        subprocess.run(["gcc", *FLAGS, "-o", folder / "test", *linked, "-lcmocka", "-lm"], check=True)
-        return run(folder / "test", [TESTS[bug[1]] if bug else "*"], {})
+def ways_of(number, common, builds):
+    """The bug, the name of its test, and ways to try it: each with one that tries the test without it."""
+    if number < 200:
+        bug = BUGS[number - 1]
+        test = bug[4] if len(bug) > 4 else TESTS[bug[1]]
+        return bug, f"test_cuda_kernels {test}", [
+            (lambda mode=mode: try_kernels(bug, test, mode, common),
+             lambda mode=mode: try_kernels(None, test, mode, common)) for mode in MODES]
+    bug = HOST[number - 201]
+    tries = [(builds[0], SOME[bug[1]])] if bug[5] == OPERATIONS else []
+    return bug, f"{bug[4]} {bug[5]}".strip(), [
+        (lambda a=a: try_host(bug, *a), lambda a=a: try_host(bug[4:], a[0], None))
+        for a in [*tries, *((build, None) for build in builds)]]
 
 
-def commands(build, source, program):
-    """How a build folder compiles a file, and links a program."""
-    entries = json.loads((build / "compile_commands.json").read_text())
-    compiled = [entry["command"] for entry in entries if entry["file"] == str(source)]
-    linked = subprocess.run(["ninja", "-t", "commands", "-s", f"tests/{program}"], cwd=build, check=True,
-                            capture_output=True, text=True).stdout.splitlines()[-1]
-    return compiled[0] if compiled else "", linked
-
-
-def try_host(bug, build):
-    program, words = (bug[4], bug[5]) if bug else (BACKEND, OPERATIONS)
-    source = ROOT / "src/engine/backend/cuda" / (bug[1] if bug else "cuda_steps.c")
-    compiled, linked = commands(build, source, program)
-    with tempfile.TemporaryDirectory() as name:
-        copy, made = Path(name) / source.name, Path(name) / program
-        shutil.copy(source, copy)
-        if bug and not plant(copy, bug):
-            return None
-        compiled = re.sub(r" -o \S+", f" -w -o {copy}.o", compiled).replace(str(source), str(copy))
-        subprocess.run(compiled, shell=True, cwd=build, check=True)
-        # An object comes before the library, which then has nothing more to add.
-        linked = linked.replace(f" -o tests/{program} ", f" {shlex.quote(str(copy))}.o -o {made} ")
-        subprocess.run(linked, shell=True, cwd=build, check=True)
-        return run(made, words.split(), {
-            "SKV_CUDA_IMAGE": str(ROOT / KERNELS / "kernels.cu"), "LD_LIBRARY_PATH": str(build / "tests/fake_cuda"),
-            "ASAN_OPTIONS": "allocator_may_return_null=1:detect_stack_use_after_return=0"})
-
-
-def try_number(number, plain, build):
-    """(the fault, whether it was found, how)"""
-    table, at = (BUGS, number) if number < HOST_FROM else (HOST, number - HOST_FROM)
-    bug = table[at - 1] if at else None
-    try:
-        tried = try_kernels(bug, plain) if number < HOST_FROM else try_host(bug, build)
-    except subprocess.CalledProcessError as error:
-        return bug[0] if bug else "no bug", False, f"it is not built: {str(error.cmd)[:60]}"
-    if tried is None:
-        return bug[0], False, "it is not planted: the code has changed"
-    passed, text = tried
-    if not bug:
-        return "no bug", passed, "passes" if passed else text[-2000:]
-    return bug[0], not passed, "" if passed else how_found(text)
+def try_number(number, common, builds):
+    """(the fault, whether it was found, the test and how)"""
+    bug, name, ways = ways_of(number, common, builds)
+    for i, (way, without) in enumerate(ways):
+        try:
+            if not common.is_sound((name, i), without):
+                return bug[0], False, f"{name} fails without a bug"
+            tried = way()
+        except subprocess.CalledProcessError as error:
+            return bug[0], False, f"it is not built: {' '.join(map(str, error.cmd))[-60:]}"
+        if tried is None:
+            return bug[0], False, "it is not planted: the code has changed"
+        if not tried[0]:
+            return bug[0], True, f"{name}: {how_found(tried[1])[:80]}"
+    return bug[0], False, f"{name} passes"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-j", type=int, default=2, help="how many at a time")
-    parser.add_argument("--build", type=Path, default=ROOT / "build-asan", help="a folder with the target tests_cuda")
+    parser.add_argument("--build", type=Path, action="append", help="a folder with the target tests_cuda")
+    parser.add_argument("--trust", action="store_true", help="tests are known to pass without a bug")
     parser.add_argument("number", type=int, nargs="*", help="of a bug")
     arguments = parser.parse_args()
-    numbers = arguments.number or [*range(len(BUGS) + 1), *range(HOST_FROM, HOST_FROM + 1 + len(HOST))]
+    builds = [path.resolve() for path in arguments.build or [ROOT / "build", ROOT / "build-asan"]]
+    numbers = arguments.number or [*range(1, len(BUGS) + 1), *range(201, 201 + len(HOST))]
     with ThreadPoolExecutor(arguments.j) as threads, tempfile.TemporaryDirectory() as name:
-        base, plain = Path(name) / "base", Path(name) / "objects"
-        plain.mkdir()
-        if any(number < HOST_FROM for number in numbers):
-            for _ in threads.map(lambda one: objects(base, plain, [one]), [*copy_of(base), *LIBRARY]):
-                pass
+        common = Common(Path(name), arguments.trust)
         n_good = 0
-        tried = threads.map(lambda i: try_number(i, plain, arguments.build.resolve()), numbers)
-        for number, (what, good, how) in zip(numbers, tried):
+        tried = [threads.submit(lambda i=i: (i, *try_number(i, common, builds))) for i in numbers]
+        for number, what, good, how in (one.result() for one in as_completed(tried)):
             print(f"{'ok' if good else 'MISSED':7} {number:3} {what:48} {how}", flush=True)
             n_good += good
     print(f"{n_good} of {len(numbers)} as they should be")

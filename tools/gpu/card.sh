@@ -3,15 +3,25 @@
 #
 # Checks and times the back end for NVIDIA GPUs on a machine that has one for minutes. prepare builds the program with
 # its kernels, tests and measurements (nvcc: script/setup-cuda) and packs them into DIR/card.tar.xz. There, in a folder
-# with both files: bash card.sh run. Its pieces, in order: checks peaks prompts combined torch server sanitizer. Each
-# ends within three minutes and all within eight (TOTAL seconds: 480), and what no longer fits says so. $OUT (out) gets
-# a log of each process and gpu.md, a section for docs/results/gpu.md, which grows when other pieces run later. --tiny
-# has shapes for an emulated card.
+# with both files: bash card.sh run. Its pieces, in order: checks peaks prompts combined steps torch server cards layers
+# sanitizer. All end within eight minutes (TOTAL seconds: 480), each within its share of them and what those before it
+# left, or within three minutes where pieces are named; what no longer fits says so. $OUT (out) gets a log of each
+# process and gpu.md, a section for docs/results/gpu.md, which grows when other pieces run later. The status is 1 where a
+# check fails or a process ends with an error. --tiny has shapes for an emulated card, and SLOW a factor for all limits.
 set -eu
-pieces='checks peaks prompts combined torch server sanitizer'
-programs=(cuda_driver test_cuda_backend test_cuda_experts test_cuda_graphs tool_cuda_peaks)
+pieces='checks peaks prompts combined steps torch server cards layers sanitizer'
+programs=(cuda_driver test_cuda_backend test_cuda_experts test_cuda_graphs test_cuda_layers test_cuda_ranks tool_cuda_peaks
+    swiftkv_unrecorded)
 
-usage() { sed -n 2,9p "$0" >&2; exit 2; }
+usage() { sed -n 2,11p "$0" >&2; exit 2; }
+
+# Of 480 seconds, a piece's share.
+share() {
+    case $1 in
+    checks | prompts) echo 110 ;; combined) echo 60 ;; torch) echo 50 ;; server | peaks) echo 35 ;;
+    *) echo 20 ;;
+    esac
+}
 
 # ---- prepare ----
 
@@ -27,7 +37,8 @@ prepare() {
     for program in swiftkv "${programs[@]}"; do ldd "$work/$program"; done |
         awk '/=> \//{print $3}' | grep -v -E '/(libc|libm|ld-linux)[.-]' | sort -u | xargs -I{} cp -L {} "$work/lib/"
     (cd "$work" && strip swiftkv "${programs[@]}")
-    tar -C "$work" -cf - . | xz -T0 -3 > "$dir/card.tar.xz"; cp "$0" "$dir/"; rm -rf "$work"; ls -la "$dir"
+    # the kernels are in three files: a dictionary that reaches from one to the next
+    tar -C "$work" -cf - . | xz -T0 --lzma2=preset=3,dict=96MiB > "$dir/card.tar.xz"; cp "$0" "$dir/"; rm -rf "$work"; ls -la "$dir"
 }
 
 # ---- processes with limits, and rows of tables ----
@@ -39,13 +50,14 @@ note() { echo "- $*" >> "$page.notes"; }
 # try NAME LIMIT COMMAND ...: its output in $out/NAME.txt. The status is its own: 124 for too long, 125 where there is no time.
 try() {
     local name=$1 limit=$2 left=$((ends - SECONDS)) status=0; shift 2
+    limit=$((limit * slow))
     if [ "$left" -lt 2 ]; then note "$name: left out, since its piece has no time left"; return 125; fi
     if [ "$limit" -gt "$left" ]; then limit=$left; fi
     timeout -k 2 "$limit" "$@" > "$out/$name.txt" 2> "$out/$name.err" || status=$?
     case $status in
     0) ;;
     124 | 137) note "$name: ended after its $limit seconds" ;;
-    *) note "$name: status $status: $(tail -n 1 "$out/$name.err" | cut -c1-160)" ;;
+    *) note "$name: status $status: $(tail -n 1 "$out/$name.err" | cut -c1-160)"; echo "$name" >> "$out/failed" ;;
     esac
     return $status
 }
@@ -55,27 +67,51 @@ value() { printf '%.1f' "$(sed -n "s/.*\"$2\":\([^,}]*\).*/\1/p" "$1" | head -n 
 
 # ---- pieces ----
 
+# check NAME LIMIT TITLE COMMAND ...: in the background, as many at once as there are processors. `results` has its row.
+names=(); titles=()
+check() {
+    local name=$1 limit=$2; names+=("$name"); titles+=("$3"); shift 3
+    while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n || true; done
+    {
+        local status=0; try "$name" "$limit" "$@" || status=$?
+        case $status in 0) echo right ;; 124 | 125 | 137) echo 'no time' ;; *) echo wrong ;; esac > "$out/$name.result"
+    } &
+}
+
+# Rows of checks. A test program that was asked for tests that it lacks, and one that finds no card, is wrong, too.
+results() {
+    wait
+    local i name result
+    for i in "${!names[@]}"; do
+        name=${names[$i]}; result=$(cat "$out/$name.result")
+        case ${titles[$i]} in kernels*) ;; *)
+            if [ "$result" = right ] && ! grep -q 'PASSED  \] [1-9]' "$out/$name.txt" "$out/$name.err"; then result=wrong; fi ;;
+        esac
+        if [ "$result" != right ]; then echo "$name" >> "$out/failed"; fi
+        row "| ${titles[$i]} | $result$(sed -n 's/^\([0-9]* .*models.*\)/: \1/p' "$out/$name.txt" 2> /dev/null) |"
+    done
+    names=(); titles=()
+}
+
 piece_checks() {
+    local name
     row '| check | result |'; row '|---|---|'
-    local result name
+    for name in exact oracle; do check "backend-$name" 110 "back end: $name" ./test_cuda_backend "*$name*" ${tiny:+1/29}; done
+    for name in operations weights adapters methods states drafts refused memory; do
+        check "backend-$name" 60 "back end: $name" ./test_cuda_backend "*$name*"
+    done
+    check experts 60 'back end: experts' ./test_cuda_experts
+    check layers 60 'the first layers on the card' ./test_cuda_layers
+    check graphs 60 'recorded launches' ./test_cuda_graphs
     for name in rows place attention votes codes pages experts states picks products; do
-        result=wrong; try "kernels-$name" 30 env SKV_CUDA_IMAGE=cuda_kernels.fatbin ./cuda_driver "$name" && result=right
-        row "| kernels: $name | $result |"
+        check "kernels-$name" 60 "kernels: $name" ./cuda_driver "$name"
     done
-    for name in operations oracle exact weights adapters methods states drafts refused memory; do
-        result=wrong; try "backend-$name" 60 env SKV_CUDA_IMAGE=cuda_kernels.fatbin ./test_cuda_backend "*$name*" && result=right
-        if ! grep -q 'PASSED  \] [1-9]' "$out/backend-$name.txt" "$out/backend-$name.err"; then result=wrong; fi
-        row "| back end: $name | $result$(sed -n 's/^\([0-9]* .*models.*\)/: \1/p' "$out/backend-$name.txt" 2> /dev/null) |"
-    done
-    result=wrong; try backend-experts 60 env SKV_CUDA_IMAGE=cuda_kernels.fatbin ./test_cuda_experts && result=right
-    row "| back end: experts | $result |"
-    result=wrong; try graphs 60 env SKV_CUDA_IMAGE=cuda_kernels.fatbin ./test_cuda_graphs && result=right
-    row "| recorded launches | $result |"
+    results
 }
 
 piece_peaks() {
-    try peaks 60 env SKV_CUDA_IMAGE=cuda_kernels.fatbin ./tool_cuda_peaks ${tiny:+tiny} || true
-    cat "$out/peaks.txt" >> "$page" 2> /dev/null || true
+    try peaks 60 ./tool_cuda_peaks ${tiny:+tiny} || true
+    if [ -e "$out/peaks.txt" ]; then cat "$out/peaks.txt" >> "$page"; fi
 }
 
 bench_head() {
@@ -83,30 +119,31 @@ bench_head() {
     row '|---|---|---|--:|--:|--:|--:|--:|--:|--:|'
 }
 
-# bench NAME OPTION ...: rows of one process, a prompt length each.
+# bench NAME OPTION ...: rows of one process, a prompt length each. $with: what the form does not say, $program: another.
+with=; program=./swiftkv
 bench() {
     local name=$1; shift
-    try "$name" 90 ./swiftkv bench --preset "$shape" --device cuda --chunk "$chunk" --repeat 1 --json "$@" || true
-    awk 'function f(name, text) {
+    try "$name" 90 $program bench --preset "$shape" --device cuda --chunk "$chunk" --repeat 1 --json "$@" || true
+    awk -v with="$with" 'function f(name, text) {
         if (!match($0, "\"" name "\":\"?[^,\"}]*")) return "-"
         text = substr($0, RSTART, RLENGTH); sub(/^[^:]*:"?/, "", text); return text }
     /^\{/ { prompt = f("prompt"); gen = f("gen"); batch = f("batch"); first = f("ttft_ms"); decode = f("decode_tok_s")
         seconds = first / 1e3; if (decode > 0) seconds += batch * (gen - 1) / decode
-        printf "| %s | %s | %s | %s | %s | %s | %.0f | %.1f | %s | %s |\n", f("variant"), f("weights"), f("kv"), prompt, gen, batch,
+        printf("| %s%s | %s | %s | %s | %s | %s | %.0f | %.1f | %s | %s |\n", f("variant"), with, f("weights"), f("kv"), prompt, gen, batch,
             f("prefill_tok_s"), first, decode > 0 ? sprintf("%.1f", decode) : "-",
-            gen > 0 ? sprintf("%.0f", batch * (prompt + gen) / seconds) : "-" }' "$out/$name.txt" >> "$page" 2> /dev/null || true
+            gen > 0 ? sprintf("%.0f", batch * (prompt + gen) / seconds) : "-") }' "$out/$name.txt" >> "$page"
 }
 
 # Forms of SwiftKV, the words of a form for names of logs.
 form() { case $1 in full) ;; *) echo "--kv-layers $half --group ${1#g}" ;; esac; }
 
 piece_prompts() {
-    local weights pages of
+    local pages of line
     bench_head
-    for weights in bf16 fp8 int4; do
-        pages=bf16; if [ $weights = fp8 ]; then pages=fp8; fi
+    for line in $prompts_of; do # weights:form, the most important ones first
+        of=${line#*:}; pages=bf16; if [ "${line%:*}" = fp8 ]; then pages=fp8; fi
         # shellcheck disable=SC2046 # words
-        for of in $forms; do bench "prompts-$weights-$of" --weights $weights --kv $pages --prompt "$prompts" --gen "$answers" $(form "$of"); done
+        bench "prompts-${line%:*}-$of" --weights "${line%:*}" --kv $pages --prompt "$prompts" --gen "$answers" $(form "$of")
     done
     # shellcheck disable=SC2046 # words
     for of in full g1; do bench "prompts-4-$of" --weights bf16 --kv bf16 --prompt "$short" --batch 4 --gen 0 $(form $of); done
@@ -116,12 +153,52 @@ piece_prompts() {
 piece_combined() {
     local batch weights of
     bench_head
-    for weights in bf16 fp8; do
-        for batch in $batches; do
+    for batch in $batches; do
+        for weights in bf16 fp8; do
             # shellcheck disable=SC2046 # words
             for of in g1 full; do bench "combined-$weights-$batch-$of" --weights $weights --kv $weights --prompt "$long" --gen "$answer" --batch "$batch" $(form $of); done
         done
     done
+}
+
+# Decoding with launches that are recorded and without (cuda_graphs.h).
+piece_steps() {
+    local batch
+    bench_head
+    for batch in $step_batches; do
+        bench "steps-$batch" --weights bf16 --kv bf16 --prompt "$step_prompt" --gen "$answer" --batch "$batch"
+        with=', not recorded'; program=./swiftkv_unrecorded
+        bench "steps-$batch-unrecorded" --weights bf16 --kv bf16 --prompt "$step_prompt" --gen "$answer" --batch "$batch"
+        with=; program=./swiftkv
+    done
+}
+
+# Several cards: sums by NCCL and by copies.
+piece_cards() {
+    local n sums of
+    n=$(./swiftkv devices | sed -n 's/.*one of \([0-9]*\) GPUs.*/\1/p' | head -n 1)
+    if [ "${n:-1}" -lt 2 ]; then note 'cards: there is one'; return; fi
+    row '| check | result |'; row '|---|---|'
+    check ranks 30 "two cards of $n" ./test_cuda_ranks 'two_are_near*'
+    results; row
+    bench_head
+    for sums in nccl copies; do
+        for of in full g1; do
+            with=", two cards, $sums"
+            # shellcheck disable=SC2046 # words
+            bench "cards-$sums-$of" --gpus 2 --sums $sums --weights bf16 --kv bf16 --prompt "$prompts" --gen "$answers" $(form $of)
+        done
+    done
+    with=
+}
+
+# Half of the layers on the card and half on the processor.
+piece_layers() {
+    local of
+    bench_head; with=", $half layers on the card"
+    # shellcheck disable=SC2046 # words
+    for of in g1 full; do bench "layers-$of" --gpu-layers "$half" --weights bf16 --kv bf16 --prompt "$layers_prompt" --gen 8 $(form $of); done
+    with=
 }
 
 piece_torch() {
@@ -157,35 +234,36 @@ piece_server() {
 }
 
 piece_sanitizer() {
-    local program name tool result line
+    local program name tool
     program=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer || true)
     if [ -z "$program" ]; then note 'sanitizer: compute-sanitizer is not installed here'; return; fi
-    row '| kernels | memcheck | racecheck |'; row '|---|---|---|'
-    for name in rows place attention votes codes pages experts; do
-        line="| $name |"
+    row '| check | result |'; row '|---|---|'
+    for name in rows place attention votes codes pages experts states picks; do
         for tool in memcheck racecheck; do
-            result='no fault'; try "$tool-$name" 40 env SKV_CUDA_IMAGE=cuda_kernels.fatbin "$program" --tool $tool --error-exitcode 9 ./cuda_driver $name || result='see below'
-            line="$line $result |"
+            check "$tool-$name" 100 "kernels: $name, $tool" "$program" --tool $tool --error-exitcode 9 ./cuda_driver $name
         done
-        row "$line"
     done
+    results
 }
 
 # ---- run ----
 
 shapes() {
-    shape='llama-3.1-8b'; half=16; chunk=8192; prompts=2048,8192,32768; answers=33; short=2048; long=8192; answer=256; batches='8 32 64'; forms='full g1 g2 g4'
+    shape='llama-3.1-8b'; half=16; chunk=8192; prompts=2048,8192,32768; answers=33; short=2048; long=8192; answer=256; batches='32 64 8'; layers_prompt=512
+    prompts_of='bf16:full bf16:g1 fp8:full fp8:g1 int4:full int4:g1 bf16:g2 bf16:g4 fp8:g2 fp8:g4 int4:g2 int4:g4'; step_prompt=2048; step_batches='1 16 64'
     rates='1 2 4 8'; load_seconds=6; load_prompt=2000; load_answer=100; served_context=4096; served_tokens=131072
     if [ -z "$tiny" ]; then return; fi
-    shape='tiny-128k'; half=1; chunk=64; prompts=32,64; answers=4; short=32; long=64; answer=4; batches=2; forms='full g1'
+    shape='tiny-128k'; half=1; chunk=64; prompts=32,64; answers=4; short=32; long=64; answer=4; batches=2; layers_prompt=32
+    prompts_of='bf16:full fp8:g1 int4:full'; step_prompt=32; step_batches='1 2'
     rates=2; load_seconds=1; load_prompt=32; load_answer=4; served_context=128; served_tokens=1024
 }
 
-# cuBLASLt of the system, of a toolkit or of the packages of PyPI.
-find_blas() {
+# find_library NAME: the folder of a library of the system, of a toolkit or of the packages of PyPI.
+find_library() {
     local file
-    for file in "${CUBLASLT:-}" /usr/local/cuda*/lib64/libcublasLt.so.1[23] /usr/lib/x86_64-linux-gnu/libcublasLt.so.1[23] \
-        $(python3 -c 'import glob, nvidia; print(*(f for d in nvidia.__path__ for f in glob.glob(d + "/*/lib/libcublasLt.so.1[23]")))' 2> /dev/null); do
+    # shellcheck disable=SC2086 # $1 is a pattern
+    for file in /usr/local/cuda*/lib64/lib$1 /usr/lib/x86_64-linux-gnu/lib$1 \
+        $(python3 -c 'import glob, nvidia, sys; print(*(f for d in nvidia.__path__ for f in glob.glob(d + "/*/lib/lib" + sys.argv[1])))' "$1" 2> /dev/null); do
         if [ -e "$file" ]; then dirname "$file"; return; fi
     done
 }
@@ -205,10 +283,11 @@ assemble() {
 
 run() {
     tiny=; if [ "${1:-}" = --tiny ]; then tiny=tiny; shift; fi
-    local piece total=${TOTAL:-480} blas
+    local piece named=$# total allowed=0; slow=${SLOW:-1}; total=$((${TOTAL:-480} * slow))
     for piece in "$@"; do case " $pieces " in *" $piece "*) ;; *) usage ;; esac; done
-    out=$(realpath -m "${OUT:-out}"); mkdir -p "$out" card; if [ ! -e card/swiftkv ]; then tar -C card -xJf card.tar.xz; fi; cd card
-    blas=$(find_blas); export LD_LIBRARY_PATH="$PWD/lib:${LD_LIBRARY_PATH:-}:$blas"
+    out=$(realpath -m "${OUT:-out}"); mkdir -p "$out" card; rm -f "$out/failed"; if [ ! -e card/swiftkv ]; then tar -C card -xJf card.tar.xz; fi; cd card
+    LD_LIBRARY_PATH="$PWD/lib:${LD_LIBRARY_PATH:-}:${CUBLASLT:+$(dirname "$CUBLASLT")}:$(find_library 'cublasLt.so.1[23]'):$(find_library nccl.so.2)"
+    export LD_LIBRARY_PATH SKV_CUDA_IMAGE=cuda_kernels.fatbin
     shapes
     if ! ./swiftkv info preset:tiny-128k --device cuda > /dev/null 2> "$out/device.txt"; then
         echo "no GPU to check: $(sed 's/^swiftkv: //' "$out/device.txt" | head -n 1)" >&2; exit 1
@@ -221,11 +300,14 @@ run() {
     fi
     for piece in "$@"; do
         page=$out/$piece.md; : > "$page"; rm -f "$page.notes"
-        ends=$((SECONDS + 170)); if [ $ends -gt "$total" ]; then ends=$total; fi
+        allowed=$((allowed + $(share "$piece") * total / 480)); ends=$allowed
+        if [ "$named" -gt 0 ]; then ends=$((SECONDS + 170 * slow)); fi
+        if [ $ends -gt "$total" ]; then ends=$total; fi
         if [ $((ends - SECONDS)) -lt 5 ]; then note "$piece: left out, since no time is left"; else "piece_$piece"; fi
         assemble; echo "$piece: at $SECONDS s"
     done
     cat "$out/gpu.md"
+    if [ -e "$out/failed" ]; then echo "failed: $(sort -u "$out/failed" | tr '\n' ' ')" >&2; exit 1; fi
 }
 
 case ${1:-} in

@@ -15,8 +15,8 @@
 #include "base/fail.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "base/system.h"
 #include "skv/ranks.h"
-#include "skv/tools.h"
 
 typedef struct member {
     skv_ranks_threads *all;
@@ -154,7 +154,7 @@ static void join_team(skv_ranks_threads *t, size_t rank)
     m->team = (skv_team){.ctx = m,
                          .rank = rank,
                          .size = t->n,
-                         .threads = skv_max_size(skv_processors_quota() / t->n, 1),
+                         .threads = skv_max_size(skv_processors_allowed() / t->n, 1),
                          .gather = gather,
                          .exchange = exchange,
                          .share = share,
