@@ -14,13 +14,11 @@
 #include <string.h>
 
 #include "../engine/check_backend.h"
-#include "backend/cuda/cuda_image.h"
 #include "backend/devices.h"
 #include "check_cuda_backend.h"
+#include "cuda_backend_models.h"
 #include "device_driver.h"
 #include "engine/engine.h"
-#include "golden.h"
-#include "guarded_backend.h"
 #include "scored_prompt.h"
 #include "skv/tools.h"
 
@@ -28,29 +26,7 @@
 
 enum { LONGEST = 512, CONTEXT = 96, MODELS_LEAST = 45 };
 
-static void *image;
 static size_t first_model, model_step = 1; /* of the golden models */
-
-/* The fake driver has the kernels itself: any image will do. */
-const void *__wrap_skv_cuda_image(void);
-
-const void *__wrap_skv_cuda_image(void)
-{
-    return image;
-}
-
-skv_status __real_skv_backend_create(const skv_backend_options *options, skv_backend **out,
-                                     skv_error *err);
-skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_backend **out,
-                                     skv_error *err);
-
-skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_backend **out,
-                                     skv_error *err)
-{
-    const bool emulated = options->device && strcmp(options->device, "emulated") == 0;
-    return emulated ? guarded_create(options, out, err)
-                    : __real_skv_backend_create(options, out, err);
-}
 
 static void read_ones(const void *ctx, size_t row0, size_t n, float *out)
 {
@@ -96,16 +72,6 @@ static void its_operations_are_right(void **state)
     refuses_expert(be, SKV_WEIGHT_FP8, "codes");
     be->free(be);
     skv_pool_free(pool);
-}
-
-static skv_engine_options options_on(const char *device)
-{
-    skv_engine_options options = skv_engine_options_default();
-    options.device = device;
-    options.threads = 1;
-    options.weights = SKV_WEIGHTS_BF16;
-    options.kv = SKV_KV_BF16;
-    return options;
 }
 
 /* ---- the oracle ---- */
@@ -180,22 +146,6 @@ static double add_all(distance *d, const golden *g, skv_engine *engine)
     return sqrt((d->squares - before.squares) / (double)(d->n - before.n));
 }
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* The root mean square of the newest model without the largest of 20. */
-static double usual(distance *d)
-{
-    const size_t n = d->n_each - d->n_each / 20;
-    double sum = 0;
-    qsort(d->each, d->n_each, sizeof *d->each, by_size);
-    for (size_t i = 0; i < n; i++) sum += d->each[i];
-    return sqrt(sum / (double)n);
-}
-
 static bool has_states(const skv_engine *engine)
 {
     skv_engine_stats stats;
@@ -241,11 +191,10 @@ static void its_models_are_those_of_the_oracle(void **state)
     distance gpu = {.n = 0}, other = {.n = 0};
     (void)state;
     for (size_t i = first_model; i < n; i += model_step) {
-        skv_engine_options options = options_on("cuda");
+        skv_engine_options options = cuda_options("cuda", SKV_WEIGHTS_BF16);
         skv_engine *engine;
         skv_error err;
         if (is_like_another(all[i].name)) continue;
-        options.context = CONTEXT;
         options.kv_tokens = (size_t)3 * CONTEXT;
         const skv_status status = skv_engine_open(all[i].path, &options, &engine, &err);
         if (status != SKV_OK) {
@@ -259,8 +208,8 @@ static void its_models_are_those_of_the_oracle(void **state)
         double far = add_all(&gpu, &all[i], engine);
         double near = add_all(&other, &all[i], open_or_fail(all[i].path, &options));
         if (ties) {
-            far = usual(&gpu);
-            near = usual(&other);
+            far = usual_distance(gpu.each, gpu.n_each);
+            near = usual_distance(other.each, other.n_each);
         }
         const bool wrong = !(far < 2.5 * near);
         print_message("%s: %.4f, %s %.4f%s\n", all[i].name, far, options.device, near,
@@ -284,12 +233,10 @@ static void its_models_are_exact_in_f32(void **state)
     distance sum = {.n = 0};
     (void)state;
     for (size_t i = first_model; i < n; i += model_step) {
-        skv_engine_options options = options_on("cuda");
+        skv_engine_options options = cuda_options("cuda", SKV_WEIGHTS_F32);
         skv_engine *engine;
         skv_error err;
-        options.context = CONTEXT;
         options.kv_tokens = (size_t)3 * CONTEXT;
-        options.weights = SKV_WEIGHTS_F32;
         options.kv = SKV_KV_F32;
         if (skv_engine_open(all[i].path, &options, &engine, &err) != SKV_OK) continue;
         n_open++;
@@ -336,20 +283,10 @@ static const weights_case weights_cases[] = {
     {"falcon-h1-int4", SKV_WEIGHTS_F32, SKV_WEIGHTS_F32, 1.25, false, true},
 };
 
-static const golden *find_golden(const golden *all, size_t n, const char *name)
-{
-    size_t i = 0;
-    while (i < n && strcmp(all[i].name, name) != 0) i++;
-    if (i == n) fail_msg("%s: there is no such model", name);
-    return &all[i];
-}
-
 static double distance_of(const golden *g, const char *device, skv_weights weights)
 {
-    skv_engine_options options = options_on(device);
+    const skv_engine_options options = cuda_options(device, weights);
     distance d = {.n = 0};
-    options.weights = weights;
-    options.context = CONTEXT;
     return add_all(&d, g, open_or_fail(g->path, &options));
 }
 
@@ -370,7 +307,7 @@ static void its_weights_are_near(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof weights_cases / sizeof *weights_cases; i++) {
         const weights_case *w = &weights_cases[i];
-        const golden *g = find_golden(all, n, w->model);
+        const golden *g = golden_find(all, n, w->model);
         const double far = distance_of(g, "cuda", w->weights);
         const double near = distance_of(g, w->emulated ? "emulated" : "cpu", w->on_cpu);
         const bool wrong = !(far < w->most * near);
@@ -413,7 +350,7 @@ static double adapted_distance(const json_t *c, const char *device)
     char path[600], list[600];
     int32_t ids[LONGEST];
     const json_t *tokens = json_object_get(c, "ids");
-    skv_engine_options o = options_on(device);
+    skv_engine_options o = cuda_options(device, SKV_WEIGHTS_BF16);
     skv_engine *engine;
     skv_error err;
     for (size_t i = 0; i < json_array_size(tokens); i++) {
@@ -423,7 +360,6 @@ static double adapted_distance(const json_t *c, const char *device)
     (void)snprintf(list, sizeof list, "a=" SKV_TEST_DATA "/lora/%s",
                    json_string_value(json_object_get(c, "adapter")));
     o.adapters = list;
-    o.context = CONTEXT;
     if (skv_engine_open(path, &o, &engine, &err) != SKV_OK) {
         assert_int_equal(strncmp(err.text, "device cuda: attention heads", 28), 0);
         return (double)INFINITY;
@@ -496,7 +432,7 @@ static const method methods[] = {
 
 static skv_engine *open_on(const method *m, const char *device)
 {
-    skv_engine_options o = options_on(device);
+    skv_engine_options o = cuda_options(device, SKV_WEIGHTS_BF16);
     skv_error err;
     o.context = 256;
     o.step_tokens = m->pruning ? N_PROMPT : 64;
@@ -547,7 +483,7 @@ static void refuses(const char *model, const skv_engine_options *options, const 
 
 static void what_it_lacks_is_refused(void **state)
 {
-    const skv_engine_options plain = options_on("cuda");
+    const skv_engine_options plain = cuda_options("cuda", SKV_WEIGHTS_BF16);
     skv_engine_options o = plain;
     (void)state;
     refuses(MODELS "llama3-v5", &o, "device cuda: attention heads of 12, expected 16, 32");
@@ -565,7 +501,7 @@ static void what_it_lacks_is_refused(void **state)
 
 static void its_memory_is_counted(void **state)
 {
-    skv_engine_options o = options_on("cuda");
+    skv_engine_options o = cuda_options("cuda", SKV_WEIGHTS_BF16);
     skv_memory_plan plan;
     skv_device device;
     skv_error err;
@@ -585,7 +521,7 @@ static void its_memory_is_counted(void **state)
 
 static void a_missing_driver_is_told(void **state)
 {
-    const skv_engine_options o = options_on("cuda");
+    const skv_engine_options o = cuda_options("cuda", SKV_WEIGHTS_BF16);
     skv_engine *engine = NULL;
     skv_error err;
     (void)state;
@@ -593,7 +529,7 @@ static void a_missing_driver_is_told(void **state)
     assert_string_equal(err.text, "device cuda: libcuda.so.1: not found: NVIDIA's driver is not "
                                   "installed");
     assert_int_equal(skv_engine_open(MODELS "llama3-v4", &o, &engine, &err), SKV_UNSUPPORTED);
-    image = NULL;
+    cuda_image_set(NULL);
     assert_int_equal(skv_device_check("cuda", &err), SKV_UNSUPPORTED);
     assert_int_equal(strncmp(err.text, "device cuda: this program was built without kernels", 51),
                      0);
@@ -639,15 +575,16 @@ int main(int argc, char **argv)
         cmocka_unit_test(its_memory_is_counted),
     };
     const struct CMUnitTest missing[] = {cmocka_unit_test(a_missing_driver_is_told)};
-    void *loaded = image = device_image();
+    void *image = device_image();
     const bool all = argc < 2 || strcmp(argv[1], "missing") != 0;
     size_t n = 0;
+    cuda_image_set(image);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
         if (is_chosen(tests[i].name, argc - 1, argv + 1)) tests[n++] = tests[i];
     }
     int n_failed = all ? _cmocka_run_group_tests("CUDA", tests, n, NULL, NULL)
                        : cmocka_run_group_tests_name("no CUDA", missing, NULL, NULL);
     if (all && n == 0) n_failed = 1; /* no test has such a name */
-    free(loaded);
+    free(image);
     return n_failed;
 }
