@@ -40,12 +40,13 @@ skv_status __wrap_skv_engine_open(const char *path, const skv_engine_options *op
                                   skv_engine **out, skv_error *err)
 {
     static const char refused[] = "device that only repeats, batch invariance: ";
+    skv_engine_options o = *options;
     skv_error own;
-    skv_status status = __real_skv_engine_open(path, options, out, &own);
+    if (o.kv == SKV_KV_AUTO) o.kv = SKV_KV_F32;
+    skv_status status = __real_skv_engine_open(path, &o, out, &own);
     if (status == SKV_UNSUPPORTED && strncmp(own.text, refused, sizeof refused - 1) == 0) {
-        skv_engine_options others = *options;
-        others.batch_invariant = false;
-        status = __real_skv_engine_open(path, &others, out, &own);
+        o.batch_invariant = false;
+        status = __real_skv_engine_open(path, &o, out, &own);
     }
     if (status != SKV_OK && err) *err = own;
     return status;

@@ -3,7 +3,8 @@
  * against plain C, its models against the oracle and the processor, and what it refuses. With a GPU
  * and kernels that nvcc has compiled (SKV_CUDA_IMAGE) it runs there. `missing` as an argument: what
  * it says without a driver. Other arguments are patterns of the tests that run, or with a '-'
- * before them of those that do not, and "2/5" for every fifth golden model from the second on.
+ * before them of those that do not, and "2/5" for every fifth case (golden model, weights, method,
+ * draft) from the second on.
  */
 #include <fnmatch.h>
 #include <jansson.h>
@@ -24,9 +25,14 @@
 
 #define MODELS SKV_TEST_DATA "/models/"
 
-enum { LONGEST = 512, CONTEXT = 96, MODELS_LEAST = 45 };
+enum { LONGEST = 512, CONTEXT = 96, MODELS_LEAST = 45, EXACT_LEAST = 100 };
 
-static size_t first_model, model_step = 1; /* of the golden models */
+static case_part chosen = {0, 1};
+
+case_part cases_chosen(void)
+{
+    return chosen;
+}
 
 static void read_ones(const void *ctx, size_t row0, size_t n, float *out)
 {
@@ -186,11 +192,12 @@ static bool is_like_another(const char *name)
  * it: there the distances are those without 1 token of 20. */
 static void its_models_are_those_of_the_oracle(void **state)
 {
+    static const char heads[] = "device cuda: attention heads of ";
     size_t n, n_open = 0, n_wrong = 0;
     golden *all = golden_load_all(&n);
     distance gpu = {.n = 0}, other = {.n = 0};
     (void)state;
-    for (size_t i = first_model; i < n; i += model_step) {
+    for (size_t i = chosen.first; i < n; i += chosen.step) {
         skv_engine_options options = cuda_options("cuda", SKV_WEIGHTS_BF16);
         skv_engine *engine;
         skv_error err;
@@ -199,7 +206,8 @@ static void its_models_are_those_of_the_oracle(void **state)
         const skv_status status = skv_engine_open(all[i].path, &options, &engine, &err);
         if (status != SKV_OK) {
             assert_int_equal(status, SKV_UNSUPPORTED);
-            assert_int_equal(strncmp(err.text, "device cuda: ", 13), 0);
+            if (strncmp(err.text, heads, sizeof heads - 1) != 0) fail_msg("%s", err.text);
+            print_message("left out: %s: %s\n", all[i].name, err.text);
             continue;
         }
         n_open++;
@@ -218,27 +226,34 @@ static void its_models_are_those_of_the_oracle(void **state)
     }
     print_message("%zu of %zu models; %zu of %zu tokens are others, %zu of %zu texts the same\n",
                   n_open, n, gpu.n_others, gpu.n, gpu.n_same, gpu.n_texts);
-    assert_true(n_wrong == 0 && n_open * model_step >= MODELS_LEAST);
+    assert_true(n_wrong == 0 && n_open > 0);
+    assert_true(chosen.step > 1 || n_open >= MODELS_LEAST);
     assert_true(gpu.n_others * 20 <= gpu.n && gpu.n_same * 4 >= gpu.n_texts * 3);
     golden_free_all(all, n);
 }
 
 /* With weights, rows, keys and values of f32 it is as near as floats are: so is the processor, by
- * 0.00003, and 5 of its 407 texts are others too. */
+ * 0.00003, and 5 of its 407 texts are others too. Codes of files alone are refused: their products
+ * take rows of bf16. */
 static void its_models_are_exact_in_f32(void **state)
 {
+    static const char codes[] = "device cuda: codes meet rows of bf16 there";
     size_t n, n_open = 0, n_wrong = 0;
     double most = 0;
     golden *all = golden_load_all(&n);
     distance sum = {.n = 0};
     (void)state;
-    for (size_t i = first_model; i < n; i += model_step) {
+    for (size_t i = chosen.first; i < n; i += chosen.step) {
         skv_engine_options options = cuda_options("cuda", SKV_WEIGHTS_F32);
         skv_engine *engine;
         skv_error err;
         options.kv_tokens = (size_t)3 * CONTEXT;
         options.kv = SKV_KV_F32;
-        if (skv_engine_open(all[i].path, &options, &engine, &err) != SKV_OK) continue;
+        if (skv_engine_open(all[i].path, &options, &engine, &err) != SKV_OK) {
+            if (strncmp(err.text, codes, sizeof codes - 1) != 0) fail_msg("%s", err.text);
+            print_message("left out: %s: %s\n", all[i].name, err.text);
+            continue;
+        }
         n_open++;
         const double far = add_all(&sum, &all[i], engine);
         const bool wrong = !(far < 1e-4);
@@ -249,7 +264,8 @@ static void its_models_are_exact_in_f32(void **state)
     print_message("%zu models in f32, at most %.6f; %zu of %zu tokens are others, %zu of %zu texts "
                   "the same\n",
                   n_open, most, sum.n_others, sum.n, sum.n_same, sum.n_texts);
-    assert_true(n_wrong == 0 && sum.n_others == 0 && n_open * 8 * model_step >= n);
+    assert_true(n_wrong == 0 && sum.n_others == 0 && n_open > 0);
+    assert_true(chosen.step > 1 || n_open >= EXACT_LEAST);
     assert_true(sum.n_same + 1 + sum.n_texts / 50 >= sum.n_texts);
     golden_free_all(all, n);
 }
@@ -305,7 +321,8 @@ static void its_weights_are_near(void **state)
     size_t n, n_wrong = 0;
     golden *all = golden_load_all(&n);
     (void)state;
-    for (size_t i = 0; i < sizeof weights_cases / sizeof *weights_cases; i++) {
+    const size_t n_cases = sizeof weights_cases / sizeof *weights_cases;
+    for (size_t i = chosen.first; i < n_cases; i += chosen.step) {
         const weights_case *w = &weights_cases[i];
         const golden *g = golden_find(all, n, w->model);
         const double far = distance_of(g, "cuda", w->weights);
@@ -449,7 +466,7 @@ static void its_methods_are_near(void **state)
     static float logits[3][(N_SCORED + 1) * VOCAB_MAX];
     size_t n_wrong = 0;
     (void)state;
-    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+    for (size_t i = chosen.first; i < sizeof methods / sizeof *methods; i += chosen.step) {
         const method *m = &methods[i];
         skv_engine *gpu = open_on(m, "cuda"), *cpu = open_on(m, NULL);
         const size_t n = (N_SCORED + 1) * skv_engine_vocab(cpu);
@@ -535,22 +552,24 @@ static void a_missing_driver_is_told(void **state)
                      0);
 }
 
-/* "2/5": every fifth golden model from the second on. */
+/* "2/5": see case_part. */
 static bool read_part(const char *text)
 {
     char *end = NULL;
     const unsigned long first = strtoul(text, &end, 10);
     if (end == text || *end != '/' || first == 0) return false;
-    first_model = first - 1;
-    model_step = strtoul(end + 1, NULL, 10);
-    return model_step > 0;
+    chosen = (case_part){first - 1, strtoul(end + 1, NULL, 10)};
+    return chosen.step > 0;
 }
 
 /* Those that a pattern matches, all without one, but none that a pattern behind a '-' matches. */
 static bool is_chosen(const char *test, int n_words, char **words)
 {
     bool is = true, left_out = false;
-    for (int i = 0; i < n_words; i++) is = is && (words[i][0] == '-' || read_part(words[i]));
+    for (int i = 0; i < n_words; i++) {
+        const bool names_no_test = read_part(words[i]) || words[i][0] == '-';
+        is = is && names_no_test;
+    }
     for (int i = 0; i < n_words; i++) {
         if (words[i][0] == '-')
             left_out = left_out || !fnmatch(words[i] + 1, test, 0);
