@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backend/cuda/cuda_image.h"
+#include "golden.h"
 #include "guarded_backend.h"
 #include "open_engine.h"
 

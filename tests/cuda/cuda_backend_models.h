@@ -6,8 +6,9 @@
 
 #include <stddef.h>
 
-#include "golden.h"
 #include "skv/skv.h"
+
+struct golden;
 
 /** The kernels that SKV_CUDA_IMAGE names become those of the program; NULL: it has none. The fake
  * driver has the kernels itself: any image will do. */
@@ -18,7 +19,7 @@ void cuda_image_set(const void *image);
 skv_engine_options cuda_options(const char *device, skv_weights weights);
 
 /** Fails the test where there is no such model. */
-const golden *golden_find(const golden *all, size_t n, const char *name);
+const struct golden *golden_find(const struct golden *all, size_t n, const char *name);
 
 /** The root mean square of `squares` [n] without the largest of 20. It sorts them. */
 double usual_distance(double *squares, size_t n);

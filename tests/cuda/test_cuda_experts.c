@@ -14,6 +14,7 @@
 #include "cuda_backend_models.h"
 #include "device_driver.h"
 #include "engine/engine.h"
+#include "golden.h"
 #include "scored_prompt.h"
 #include "skv/tools.h"
 
