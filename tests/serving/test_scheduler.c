@@ -28,7 +28,7 @@
 /* Long enough for attention to be cut into portions, where that is allowed. */
 enum { CONTEXT = 640, ANSWER_MAX = 40, VOCAB = 90 };
 
-#define N_JOBS cases_of(24, 6)
+#define N_JOBS cases_of(24, 4)
 
 /* ---- an engine and a scheduler ---- */
 
@@ -283,7 +283,7 @@ static void check_same_answers(const char *path, size_t kv_tokens, bool cached, 
     for (size_t i = 0; i < N_JOBS; i++) compare(&scripts[i], i);
     assert_pages_back(s);
     skv_scheduler_metrics m = metrics_of(s);
-    if (kv_tokens == CONTEXT) assert_true(m.preemptions > 0);
+    if (kv_tokens == CONTEXT) assert_true(few_cases() || m.preemptions > 0);
     if (cached && kv_tokens > CONTEXT) assert_true(few_cases() || m.prefix_hits_tokens > 0);
     if (!cached) assert_int_equal(m.kv_pages_used, 0);
     free_scripts(scripts, N_JOBS);
@@ -304,7 +304,7 @@ static void test_preempted_answers_go_on(void **state)
 {
     static const char *const paths[] = {MODEL, WINDOW_MODEL, SWIFTKV_MODEL, MODEL};
     (void)state;
-    for (size_t i = 0; i < cases_of(4, 2); i++) {
+    for (size_t i = 0; i < cases_of(4, 1); i++) {
         check_same_answers(paths[i], CONTEXT, i<3, i> 0 ? 8 - i : 4);
     }
 }
@@ -334,7 +334,7 @@ static void test_numbers_are_those_of_an_idle_engine(void **state)
 {
     (void)state;
     static const char *const paths[] = {MODEL, SWIFTKV_MODEL, SWIFTKV_MODEL};
-    for (size_t k = few_cases(); k < 3; k++) {
+    for (size_t k = few_cases(); k < cases_of(3, 2); k++) {
         const bool evicts = k == 2;
         skv_engine *engine = open_engine(paths[k], CONTEXT);
         skv_rng rng;
@@ -356,7 +356,7 @@ static void test_numbers_are_those_of_an_idle_engine(void **state)
         for (size_t i = 0; i < N_JOBS; i++) submit(s, &scripts[i], &b);
         for (size_t i = 0; i < N_JOBS; i++) read_numbers(&scripts[i], &got[i], &b);
         /* What is evicted leaves room, so that nobody has to wait. */
-        assert_true(evicts || metrics_of(s).preemptions > 0);
+        assert_true(evicts || few_cases() || metrics_of(s).preemptions > 0);
         assert_true(evicts || metrics_of(s).prefix_hits_tokens > 0);
         assert_memory_equal(got, want, N_JOBS * sizeof *want);
         skv_scheduler_free(s);
@@ -378,7 +378,7 @@ static void test_pages_come_back_after_cancels(void **state)
     skv_scheduler *s = start(engine, NULL);
     bell b;
     bell_init(&b);
-    for (size_t round = 0; round < cases_of(4, 2); round++) {
+    for (size_t round = 0; round < cases_of(4, 1); round++) {
         script *scripts = test_calloc(N_JOBS, sizeof *scripts);
         make_scripts(scripts, N_JOBS, true, &rng);
         for (size_t i = 0; i < N_JOBS; i++) submit(s, &scripts[i], &b);
