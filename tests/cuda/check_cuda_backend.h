@@ -2,6 +2,16 @@
 #ifndef SKV_TESTS_CHECK_CUDA_BACKEND_H
 #define SKV_TESTS_CHECK_CUDA_BACKEND_H
 
+#include <stddef.h>
+
+/** Of a list of cases every `step`th from `first` on: "2/5" as an argument is each fifth from the
+ * second on. */
+typedef struct case_part {
+    size_t first, step;
+} case_part;
+
+case_part cases_chosen(void);
+
 /** Sequences of hybrid models in steps of any size beside one another, in slots that are used
  * again, shared, and kept by a prefix cache. */
 void its_states_go_on(void **state);

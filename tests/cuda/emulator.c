@@ -213,7 +213,7 @@ static void arrived(void *fake_stack)
 }
 #define FAKE_STACK(l) ((l)->fake_stack)
 /* The frame of the last one that ended there is not to be written to. */
-#define UNPOISON(l) __asan_unpoison_memory_region((l)->stack + STACK_BYTES - 4096, 4096)
+#define UNPOISON(l) __asan_unpoison_memory_region(stack_end(l) - 4096, 4096)
 #else
 static void leaving(lane *from, const lane *to)
 {
@@ -227,6 +227,13 @@ static void arrived(void *fake_stack)
 #define FAKE_STACK(l) NULL
 #define UNPOISON(l) ((void)0)
 #endif
+
+/* Where the lane's first frame is. Those of the lanes of a warp lie in different sets of a cache:
+ * stacks that all ended at multiples of a page would push each other out. */
+static unsigned char *stack_end(const lane *l)
+{
+    return l->stack + STACK_BYTES - 64 - (size_t)l->thread % 512 * 192;
+}
 
 static void switch_to(lane *to)
 {
@@ -266,8 +273,8 @@ static void start_lane(lane *l, unsigned i)
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (l->stack == MAP_FAILED) emu_fail("no memory for stacks");
     }
-    UNPOISON(l);
     l->thread = i;
+    UNPOISON(l);
     l->warp = i / WARP;
     l->lane = i % WARP;
     l->done = false;
@@ -276,7 +283,7 @@ static void start_lane(lane *l, unsigned i)
     l->fenced = false;
     for (unsigned s = 0; s < SUMS; s++) l->sums[s].n_products = 0;
 #ifdef __x86_64__
-    void **top = (void **)(void *)(l->stack + STACK_BYTES - 64);
+    void **top = (void **)(void *)stack_end(l);
     *--top = NULL; /* a return address for lane_main: the stack is aligned as after a call */
     void (*entry)(void) = lane_main;
     memcpy(--top, &entry, sizeof entry);
@@ -286,7 +293,7 @@ static void start_lane(lane *l, unsigned i)
     ucontext_t *c = context_of(l);
     (void)getcontext(c);
     c->uc_stack.ss_sp = l->stack;
-    c->uc_stack.ss_size = STACK_BYTES;
+    c->uc_stack.ss_size = (size_t)(stack_end(l) - l->stack);
     c->uc_link = NULL;
     makecontext(c, lane_main, 0);
 #endif
@@ -354,9 +361,26 @@ static void do_shuffle(const lane *l, unsigned mask)
     for (unsigned i = 0; i < WARP; i++) l[i].exchange->u[0] = x[i ^ mask];
 }
 
+/* Lane i adds what lane i ^ m has, for m from 16 down, or takes the larger. */
+static void do_reduce(const lane *l, bool sum)
+{
+    float x[2][WARP];
+    unsigned at = 0;
+    for (unsigned i = 0; i < WARP; i++) x[0][i] = l[i].exchange->f[0];
+    for (unsigned m = WARP / 2; m > 0; m /= 2, at ^= 1) {
+        for (unsigned i = 0; i < WARP; i++) {
+            const float own = x[at][i], other = x[at][i ^ m];
+            x[at ^ 1][i] = sum ? own + other : fmaxf(own, other);
+        }
+    }
+    for (unsigned i = 0; i < WARP; i++) l[i].exchange->f[0] = x[at][i];
+}
+
 static void do_op(const warp_state *w, const lane *l)
 {
     switch (w->op) {
+    case EMU_SUM:
+    case EMU_MAX: do_reduce(l, w->op == EMU_SUM); break;
     case EMU_SHFL: do_shuffle(l, w->extra); break;
     case EMU_MMA: do_mma(l); break;
     case EMU_LDMATRIX:

@@ -38,6 +38,8 @@ typedef struct emu_index {
 
 typedef enum emu_op {
     EMU_SHFL = 1,
+    EMU_SUM,
+    EMU_MAX,
     EMU_MMA,
     EMU_LDMATRIX,
     EMU_LDMATRIX_TRANS,
@@ -134,6 +136,21 @@ SKV_DEVICE uint32_t skv_bits(float x)
 SKV_DEVICE float skv_shfl_xor(float x, uint32_t mask)
 {
     return skv_from_bits(skv_shfl_xor_u32(skv_bits(x), mask));
+}
+
+/* As gpu.inc has them by five shuffles each, with the same bits. */
+SKV_DEVICE float skv_warp_sum(float x)
+{
+    emu_exchange e = {.f = {x}};
+    emu_together(EMU_SUM, 0, 0, &e);
+    return e.f[0];
+}
+
+SKV_DEVICE float skv_warp_max(float x)
+{
+    emu_exchange e = {.f = {x}};
+    emu_together(EMU_MAX, 0, 0, &e);
+    return e.f[0];
 }
 
 SKV_DEVICE uint32_t skv_count_bits(uint32_t x)

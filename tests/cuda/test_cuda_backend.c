@@ -3,7 +3,8 @@
  * against plain C, its models against the oracle and the processor, and what it refuses. With a GPU
  * and kernels that nvcc has compiled (SKV_CUDA_IMAGE) it runs there. `missing` as an argument: what
  * it says without a driver. Other arguments are patterns of the tests that run, or with a '-'
- * before them of those that do not, and "2/5" for every fifth golden model from the second on.
+ * before them of those that do not, and "2/5" for every fifth case (golden model, weights, method,
+ * draft) from the second on.
  */
 #include <fnmatch.h>
 #include <jansson.h>
@@ -14,42 +15,24 @@
 #include <string.h>
 
 #include "../engine/check_backend.h"
-#include "backend/cuda/cuda_image.h"
 #include "backend/devices.h"
 #include "check_cuda_backend.h"
+#include "cuda_backend_models.h"
 #include "device_driver.h"
 #include "engine/engine.h"
 #include "golden.h"
-#include "guarded_backend.h"
 #include "scored_prompt.h"
 #include "skv/tools.h"
 
 #define MODELS SKV_TEST_DATA "/models/"
 
-enum { LONGEST = 512, CONTEXT = 96, MODELS_LEAST = 45 };
+enum { LONGEST = 512, CONTEXT = 96, MODELS_LEAST = 45, EXACT_LEAST = 100 };
 
-static void *image;
-static size_t first_model, model_step = 1; /* of the golden models */
+static case_part chosen = {0, 1};
 
-/* The fake driver has the kernels itself: any image will do. */
-const void *__wrap_skv_cuda_image(void);
-
-const void *__wrap_skv_cuda_image(void)
+case_part cases_chosen(void)
 {
-    return image;
-}
-
-skv_status __real_skv_backend_create(const skv_backend_options *options, skv_backend **out,
-                                     skv_error *err);
-skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_backend **out,
-                                     skv_error *err);
-
-skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_backend **out,
-                                     skv_error *err)
-{
-    const bool emulated = options->device && strcmp(options->device, "emulated") == 0;
-    return emulated ? guarded_create(options, out, err)
-                    : __real_skv_backend_create(options, out, err);
+    return chosen;
 }
 
 static void read_ones(const void *ctx, size_t row0, size_t n, float *out)
@@ -96,16 +79,6 @@ static void its_operations_are_right(void **state)
     refuses_expert(be, SKV_WEIGHT_FP8, "codes");
     be->free(be);
     skv_pool_free(pool);
-}
-
-static skv_engine_options options_on(const char *device)
-{
-    skv_engine_options options = skv_engine_options_default();
-    options.device = device;
-    options.threads = 1;
-    options.weights = SKV_WEIGHTS_BF16;
-    options.kv = SKV_KV_BF16;
-    return options;
 }
 
 /* ---- the oracle ---- */
@@ -180,22 +153,6 @@ static double add_all(distance *d, const golden *g, skv_engine *engine)
     return sqrt((d->squares - before.squares) / (double)(d->n - before.n));
 }
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* The root mean square of the newest model without the largest of 20. */
-static double usual(distance *d)
-{
-    const size_t n = d->n_each - d->n_each / 20;
-    double sum = 0;
-    qsort(d->each, d->n_each, sizeof *d->each, by_size);
-    for (size_t i = 0; i < n; i++) sum += d->each[i];
-    return sqrt(sum / (double)n);
-}
-
 static bool has_states(const skv_engine *engine)
 {
     skv_engine_stats stats;
@@ -236,21 +193,22 @@ static bool is_like_another(const char *name)
  * it: there the distances are those without 1 token of 20. */
 static void its_models_are_those_of_the_oracle(void **state)
 {
+    static const char heads[] = "device cuda: attention heads of ";
     size_t n, n_open = 0, n_wrong = 0;
     golden *all = golden_load_all(&n);
     distance gpu = {.n = 0}, other = {.n = 0};
     (void)state;
-    for (size_t i = first_model; i < n; i += model_step) {
-        skv_engine_options options = options_on("cuda");
+    for (size_t i = chosen.first; i < n; i += chosen.step) {
+        skv_engine_options options = cuda_options("cuda", SKV_WEIGHTS_BF16);
         skv_engine *engine;
         skv_error err;
         if (is_like_another(all[i].name)) continue;
-        options.context = CONTEXT;
         options.kv_tokens = (size_t)3 * CONTEXT;
         const skv_status status = skv_engine_open(all[i].path, &options, &engine, &err);
         if (status != SKV_OK) {
             assert_int_equal(status, SKV_UNSUPPORTED);
-            assert_int_equal(strncmp(err.text, "device cuda: ", 13), 0);
+            if (strncmp(err.text, heads, sizeof heads - 1) != 0) fail_msg("%s", err.text);
+            print_message("left out: %s: %s\n", all[i].name, err.text);
             continue;
         }
         n_open++;
@@ -259,8 +217,8 @@ static void its_models_are_those_of_the_oracle(void **state)
         double far = add_all(&gpu, &all[i], engine);
         double near = add_all(&other, &all[i], open_or_fail(all[i].path, &options));
         if (ties) {
-            far = usual(&gpu);
-            near = usual(&other);
+            far = usual_distance(gpu.each, gpu.n_each);
+            near = usual_distance(other.each, other.n_each);
         }
         const bool wrong = !(far < 2.5 * near);
         print_message("%s: %.4f, %s %.4f%s\n", all[i].name, far, options.device, near,
@@ -269,29 +227,34 @@ static void its_models_are_those_of_the_oracle(void **state)
     }
     print_message("%zu of %zu models; %zu of %zu tokens are others, %zu of %zu texts the same\n",
                   n_open, n, gpu.n_others, gpu.n, gpu.n_same, gpu.n_texts);
-    assert_true(n_wrong == 0 && n_open * model_step >= MODELS_LEAST);
+    assert_true(n_wrong == 0 && n_open > 0);
+    assert_true(chosen.step > 1 || n_open >= MODELS_LEAST);
     assert_true(gpu.n_others * 20 <= gpu.n && gpu.n_same * 4 >= gpu.n_texts * 3);
     golden_free_all(all, n);
 }
 
 /* With weights, rows, keys and values of f32 it is as near as floats are: so is the processor, by
- * 0.00003, and 5 of its 407 texts are others too. */
+ * 0.00003, and 5 of its 407 texts are others too. Codes of files alone are refused: their products
+ * take rows of bf16. */
 static void its_models_are_exact_in_f32(void **state)
 {
+    static const char codes[] = "device cuda: codes meet rows of bf16 there";
     size_t n, n_open = 0, n_wrong = 0;
     double most = 0;
     golden *all = golden_load_all(&n);
     distance sum = {.n = 0};
     (void)state;
-    for (size_t i = first_model; i < n; i += model_step) {
-        skv_engine_options options = options_on("cuda");
+    for (size_t i = chosen.first; i < n; i += chosen.step) {
+        skv_engine_options options = cuda_options("cuda", SKV_WEIGHTS_F32);
         skv_engine *engine;
         skv_error err;
-        options.context = CONTEXT;
         options.kv_tokens = (size_t)3 * CONTEXT;
-        options.weights = SKV_WEIGHTS_F32;
         options.kv = SKV_KV_F32;
-        if (skv_engine_open(all[i].path, &options, &engine, &err) != SKV_OK) continue;
+        if (skv_engine_open(all[i].path, &options, &engine, &err) != SKV_OK) {
+            if (strncmp(err.text, codes, sizeof codes - 1) != 0) fail_msg("%s", err.text);
+            print_message("left out: %s: %s\n", all[i].name, err.text);
+            continue;
+        }
         n_open++;
         const double far = add_all(&sum, &all[i], engine);
         const bool wrong = !(far < 1e-4);
@@ -302,7 +265,8 @@ static void its_models_are_exact_in_f32(void **state)
     print_message("%zu models in f32, at most %.6f; %zu of %zu tokens are others, %zu of %zu texts "
                   "the same\n",
                   n_open, most, sum.n_others, sum.n, sum.n_same, sum.n_texts);
-    assert_true(n_wrong == 0 && sum.n_others == 0 && n_open * 8 * model_step >= n);
+    assert_true(n_wrong == 0 && sum.n_others == 0 && n_open > 0);
+    assert_true(chosen.step > 1 || n_open >= EXACT_LEAST);
     assert_true(sum.n_same + 1 + sum.n_texts / 50 >= sum.n_texts);
     golden_free_all(all, n);
 }
@@ -336,20 +300,10 @@ static const weights_case weights_cases[] = {
     {"falcon-h1-int4", SKV_WEIGHTS_F32, SKV_WEIGHTS_F32, 1.25, false, true},
 };
 
-static const golden *find_golden(const golden *all, size_t n, const char *name)
-{
-    size_t i = 0;
-    while (i < n && strcmp(all[i].name, name) != 0) i++;
-    if (i == n) fail_msg("%s: there is no such model", name);
-    return &all[i];
-}
-
 static double distance_of(const golden *g, const char *device, skv_weights weights)
 {
-    skv_engine_options options = options_on(device);
+    const skv_engine_options options = cuda_options(device, weights);
     distance d = {.n = 0};
-    options.weights = weights;
-    options.context = CONTEXT;
     return add_all(&d, g, open_or_fail(g->path, &options));
 }
 
@@ -368,9 +322,10 @@ static void its_weights_are_near(void **state)
     size_t n, n_wrong = 0;
     golden *all = golden_load_all(&n);
     (void)state;
-    for (size_t i = 0; i < sizeof weights_cases / sizeof *weights_cases; i++) {
+    const size_t n_cases = sizeof weights_cases / sizeof *weights_cases;
+    for (size_t i = chosen.first; i < n_cases; i += chosen.step) {
         const weights_case *w = &weights_cases[i];
-        const golden *g = find_golden(all, n, w->model);
+        const golden *g = golden_find(all, n, w->model);
         const double far = distance_of(g, "cuda", w->weights);
         const double near = distance_of(g, w->emulated ? "emulated" : "cpu", w->on_cpu);
         const bool wrong = !(far < w->most * near);
@@ -413,7 +368,7 @@ static double adapted_distance(const json_t *c, const char *device)
     char path[600], list[600];
     int32_t ids[LONGEST];
     const json_t *tokens = json_object_get(c, "ids");
-    skv_engine_options o = options_on(device);
+    skv_engine_options o = cuda_options(device, SKV_WEIGHTS_BF16);
     skv_engine *engine;
     skv_error err;
     for (size_t i = 0; i < json_array_size(tokens); i++) {
@@ -423,7 +378,6 @@ static double adapted_distance(const json_t *c, const char *device)
     (void)snprintf(list, sizeof list, "a=" SKV_TEST_DATA "/lora/%s",
                    json_string_value(json_object_get(c, "adapter")));
     o.adapters = list;
-    o.context = CONTEXT;
     if (skv_engine_open(path, &o, &engine, &err) != SKV_OK) {
         assert_int_equal(strncmp(err.text, "device cuda: attention heads", 28), 0);
         return (double)INFINITY;
@@ -496,7 +450,7 @@ static const method methods[] = {
 
 static skv_engine *open_on(const method *m, const char *device)
 {
-    skv_engine_options o = options_on(device);
+    skv_engine_options o = cuda_options(device, SKV_WEIGHTS_BF16);
     skv_error err;
     o.context = 256;
     o.step_tokens = m->pruning ? N_PROMPT : 64;
@@ -513,7 +467,7 @@ static void its_methods_are_near(void **state)
     static float logits[3][(N_SCORED + 1) * VOCAB_MAX];
     size_t n_wrong = 0;
     (void)state;
-    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+    for (size_t i = chosen.first; i < sizeof methods / sizeof *methods; i += chosen.step) {
         const method *m = &methods[i];
         skv_engine *gpu = open_on(m, "cuda"), *cpu = open_on(m, NULL);
         const size_t n = (N_SCORED + 1) * skv_engine_vocab(cpu);
@@ -547,7 +501,7 @@ static void refuses(const char *model, const skv_engine_options *options, const 
 
 static void what_it_lacks_is_refused(void **state)
 {
-    const skv_engine_options plain = options_on("cuda");
+    const skv_engine_options plain = cuda_options("cuda", SKV_WEIGHTS_BF16);
     skv_engine_options o = plain;
     (void)state;
     refuses(MODELS "llama3-v5", &o, "device cuda: attention heads of 12, expected 16, 32");
@@ -565,7 +519,7 @@ static void what_it_lacks_is_refused(void **state)
 
 static void its_memory_is_counted(void **state)
 {
-    skv_engine_options o = options_on("cuda");
+    skv_engine_options o = cuda_options("cuda", SKV_WEIGHTS_BF16);
     skv_memory_plan plan;
     skv_device device;
     skv_error err;
@@ -585,7 +539,7 @@ static void its_memory_is_counted(void **state)
 
 static void a_missing_driver_is_told(void **state)
 {
-    const skv_engine_options o = options_on("cuda");
+    const skv_engine_options o = cuda_options("cuda", SKV_WEIGHTS_BF16);
     skv_engine *engine = NULL;
     skv_error err;
     (void)state;
@@ -593,28 +547,30 @@ static void a_missing_driver_is_told(void **state)
     assert_string_equal(err.text, "device cuda: libcuda.so.1: not found: NVIDIA's driver is not "
                                   "installed");
     assert_int_equal(skv_engine_open(MODELS "llama3-v4", &o, &engine, &err), SKV_UNSUPPORTED);
-    image = NULL;
+    cuda_image_set(NULL);
     assert_int_equal(skv_device_check("cuda", &err), SKV_UNSUPPORTED);
     assert_int_equal(strncmp(err.text, "device cuda: this program was built without kernels", 51),
                      0);
 }
 
-/* "2/5": every fifth golden model from the second on. */
+/* "2/5": see case_part. */
 static bool read_part(const char *text)
 {
     char *end = NULL;
     const unsigned long first = strtoul(text, &end, 10);
     if (end == text || *end != '/' || first == 0) return false;
-    first_model = first - 1;
-    model_step = strtoul(end + 1, NULL, 10);
-    return model_step > 0;
+    chosen = (case_part){first - 1, strtoul(end + 1, NULL, 10)};
+    return chosen.step > 0;
 }
 
 /* Those that a pattern matches, all without one, but none that a pattern behind a '-' matches. */
 static bool is_chosen(const char *test, int n_words, char **words)
 {
     bool is = true, left_out = false;
-    for (int i = 0; i < n_words; i++) is = is && (words[i][0] == '-' || read_part(words[i]));
+    for (int i = 0; i < n_words; i++) {
+        const bool names_no_test = read_part(words[i]) || words[i][0] == '-';
+        is = is && names_no_test;
+    }
     for (int i = 0; i < n_words; i++) {
         if (words[i][0] == '-')
             left_out = left_out || !fnmatch(words[i] + 1, test, 0);
@@ -639,15 +595,16 @@ int main(int argc, char **argv)
         cmocka_unit_test(its_memory_is_counted),
     };
     const struct CMUnitTest missing[] = {cmocka_unit_test(a_missing_driver_is_told)};
-    void *loaded = image = device_image();
+    void *image = device_image();
     const bool all = argc < 2 || strcmp(argv[1], "missing") != 0;
     size_t n = 0;
+    cuda_image_set(image);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
         if (is_chosen(tests[i].name, argc - 1, argv + 1)) tests[n++] = tests[i];
     }
     int n_failed = all ? _cmocka_run_group_tests("CUDA", tests, n, NULL, NULL)
                        : cmocka_run_group_tests_name("no CUDA", missing, NULL, NULL);
     if (all && n == 0) n_failed = 1; /* no test has such a name */
-    free(loaded);
+    free(image);
     return n_failed;
 }

@@ -9,42 +9,18 @@
 #include <string.h>
 
 #include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/cuda_image.h"
 #include "backend/devices.h"
 #include "base/pool.h"
+#include "cuda_backend_models.h"
 #include "device_driver.h"
 #include "engine/engine.h"
 #include "golden.h"
-#include "guarded_backend.h"
 #include "scored_prompt.h"
 #include "skv/tools.h"
 
 #define MODELS SKV_TEST_DATA "/models/"
 
-enum { LONGEST = 512, CONTEXT = 96, N_IDS = 60 };
-
-static void *image;
-
-/* The fake driver has the kernels itself: any image will do. */
-const void *__wrap_skv_cuda_image(void);
-
-const void *__wrap_skv_cuda_image(void)
-{
-    return image;
-}
-
-skv_status __real_skv_backend_create(const skv_backend_options *options, skv_backend **out,
-                                     skv_error *err);
-skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_backend **out,
-                                     skv_error *err);
-
-skv_status __wrap_skv_backend_create(const skv_backend_options *options, skv_backend **out,
-                                     skv_error *err)
-{
-    const bool emulated = options->device && strcmp(options->device, "emulated") == 0;
-    return emulated ? guarded_create(options, out, err)
-                    : __real_skv_backend_create(options, out, err);
-}
+enum { LONGEST = 512, N_IDS = 60 };
 
 /* ---- the oracle ---- */
 
@@ -70,23 +46,6 @@ static const mixture mixtures[] = {
     {"qwen3-5-moe-gguf", SKV_WEIGHTS_FILE, "emulated", SKV_WEIGHTS_FILE, 2.5},
 };
 
-static skv_engine_options options_on(const char *device, skv_weights weights)
-{
-    skv_engine_options o = skv_engine_options_default();
-    o.device = device;
-    o.threads = 1;
-    o.weights = weights;
-    o.kv = SKV_KV_BF16;
-    o.context = CONTEXT;
-    return o;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The root mean square of differences of log-probabilities from the oracle's; without the largest
  * of 20 where the model keeps states. */
 static double distance_of(const golden *g, const skv_engine_options *options)
@@ -105,18 +64,9 @@ static double distance_of(const golden *g, const skv_engine_options *options)
     for (size_t t = 1; t < c->n; t++, n++) squares[n] = pow(logprobs[t] - c->own.logprobs[t], 2);
     skv_engine_get_stats(engine, &stats);
     skv_engine_close(engine);
-    qsort(squares, n, sizeof *squares, by_size);
-    if (stats.states > 0) n -= n / 20;
+    if (stats.states > 0) return usual_distance(squares, n);
     for (size_t i = 0; i < n; i++) sum += squares[i];
     return sqrt(sum / (double)n);
-}
-
-static const golden *find_golden(const golden *all, size_t n, const char *name)
-{
-    size_t i = 0;
-    while (i < n && strcmp(all[i].name, name) != 0) i++;
-    if (i == n) fail_msg("%s: there is no such model", name);
-    return &all[i];
 }
 
 static void their_weights_are_near(void **state)
@@ -126,9 +76,9 @@ static void their_weights_are_near(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof mixtures / sizeof *mixtures; i++) {
         const mixture *m = &mixtures[i];
-        const golden *g = find_golden(all, n, m->model);
-        const skv_engine_options here = options_on("cuda", m->weights);
-        const skv_engine_options there = options_on(m->device, m->other);
+        const golden *g = golden_find(all, n, m->model);
+        const skv_engine_options here = cuda_options("cuda", m->weights);
+        const skv_engine_options there = cuda_options(m->device, m->other);
         const double far = distance_of(g, &here), near = distance_of(g, &there);
         const bool wrong = !(far > 0 && far < m->most * near);
         print_message("%-20s %-5s %.4f, %s %s %.4f%s\n", m->model, skv_weights_name(m->weights),
@@ -142,12 +92,12 @@ static void their_weights_are_near(void **state)
 /* With weights, rows, keys and values of f32 they are as near as floats are. */
 static void they_are_exact_in_f32(void **state)
 {
-    skv_engine_options o = options_on("cuda", SKV_WEIGHTS_F32);
+    skv_engine_options o = cuda_options("cuda", SKV_WEIGHTS_F32);
     size_t n;
     golden *all = golden_load_all(&n);
     (void)state;
     o.kv = SKV_KV_F32;
-    const double far = distance_of(find_golden(all, n, "gpt-oss"), &o);
+    const double far = distance_of(golden_find(all, n, "gpt-oss"), &o);
     print_message("gpt-oss f32 %.6f\n", far);
     assert_true(far < 1e-4);
     golden_free_all(all, n);
@@ -158,7 +108,7 @@ static void they_are_exact_in_f32(void **state)
 /* Log-probabilities of a step of many rows; n_unpacked 0: with the usual room. */
 static void score_in(size_t n_unpacked, double logprobs[N_IDS])
 {
-    const skv_engine_options o = options_on("cuda", SKV_WEIGHTS_INT4);
+    const skv_engine_options o = cuda_options("cuda", SKV_WEIGHTS_INT4);
     int32_t ids[N_IDS], argmax[N_IDS];
     skv_error err;
     skv_engine *engine = open_or_fail(MODELS "gpt-oss", &o);
@@ -219,9 +169,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(pieces_are_those_of_the_whole),
         cmocka_unit_test(nccl_may_be_missing),
     };
-    void *loaded = image = device_image();
+    void *image = device_image();
+    cuda_image_set(image);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const int n_failed = cmocka_run_group_tests_name("experts on CUDA", tests, NULL, NULL);
-    free(loaded);
+    free(image);
     return n_failed;
 }

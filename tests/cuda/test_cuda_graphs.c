@@ -624,7 +624,8 @@ static void there_are_so_many_recordings(void **state)
     skv_cuda_put(&device, at, x, sizeof x);
     assert_int_equal(skv_cuda_graphs_open(&device, &err), SKV_OK);
     for (size_t i = 0; i < 2 * SHAPES; i++) {
-        const skv_cuda_move_args args = add_to((float *)at + N, at, (float)(i / 2 + 1));
+        const size_t i_shape = i / 2;
+        const skv_cuda_move_args args = add_to((float *)at + N, at, (float)(i_shape + 1));
         skv_cuda_graphs_begin(&device);
         for (size_t k = 0; k < 4; k++) {
             skv_cuda_launch(&device, SKV_CUDA_skv_move_rows, (skv_cuda_grid){.x = 1}, &args);

@@ -410,10 +410,10 @@ static void test_grammars(void **state)
     assert_int_equal(skv_matcher_create(grammar, table, NULL, &matcher, NULL), SKV_OK);
     int32_t ids[N_PROMPT];
     make_mixed_ids(ids);
-    question q = {EXIT_MODEL, ids, &sampling, matcher, N_OF_TWO};
-    expect_same_of_sources(&q, of_exit, 5);
+    question q = {EXIT_MODEL, ids, &sampling, matcher, cases_of(N_OF_TWO, 60)};
+    expect_same_of_sources(&q, of_exit, cases_of(5, 2));
     q.model = KVPRED_SMALL;
-    expect_same_of_sources(&q, of_auxiliary, 2);
+    expect_same_of_sources(&q, of_auxiliary, cases_of(2, 1));
     skv_matcher_free(matcher);
     skv_grammar_free(grammar);
     skv_token_table_free(table);

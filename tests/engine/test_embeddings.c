@@ -17,9 +17,12 @@
 #include <jansson.h>
 
 #include "alloc_fail.h"
+#include "property_seed.h"
 #include "skv/serve.h"
 
-enum { CONTEXT = 256, STEP = 16, D_MAX = 64, IDS_MAX = CONTEXT, N_MIXED = 16, ANSWER = 120 };
+enum { CONTEXT = 256, STEP = 16, D_MAX = 64, IDS_MAX = CONTEXT, ANSWER = 120 };
+
+#define N_MIXED cases_of(16, 8)
 
 static skv_engine *open_engine(const char *name, size_t kv_tokens)
 {

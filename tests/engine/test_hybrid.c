@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "open_engine.h"
+#include "property_seed.h"
 #include "skv/combine.h"
 #include "skv/inspect.h"
 #include "skv/skv.h"
@@ -90,7 +91,7 @@ static void check_cuts(const char *path, const skv_engine_options *options, span
     skv_sequence *whole = new_sequence(engine);
     read(engine, whole, ids, N_IDS, want);
     skv_sequence_free(whole);
-    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k += one_case_of(4)) {
         skv_sequence *s = new_sequence(engine), *beside = new_sequence(engine);
         got.vocab = want->vocab;
         for (size_t done = 0, i = 0, n; done < N_IDS; done += n) {
@@ -116,7 +117,7 @@ static void test_cuts_change_no_bit(void **state)
     (void)state;
     static span_logits want;
     const skv_engine_options options = hybrid_options();
-    for (size_t m = 0; m < N_MODELS; m++) check_cuts(models[m], &options, &want);
+    for (size_t m = 0; m < N_MODELS; m += one_case_of(5)) check_cuts(models[m], &options, &want);
 }
 
 /* States in bf16 are smaller by half of their matrices, give nearly the same logits and, however
@@ -165,7 +166,7 @@ static void test_shared_beginnings(void **state)
     static span_logits want, got;
     int32_t ids[N_IDS];
     make_ids(ids);
-    for (size_t m = 0; m < N_MODELS; m++) {
+    for (size_t m = 0; m < N_MODELS; m += one_case_of(5)) {
         skv_engine_options options = hybrid_options();
         skv_engine *engine = open_or_fail(models[m], &options);
         skv_sequence *first = new_sequence(engine), *second = new_sequence(engine);
@@ -333,7 +334,7 @@ static void test_skip_equals_no_skip(void **state)
     static span_logits want, want_next, got, got_next;
     int32_t ids[N_IDS];
     make_ids(ids);
-    for (size_t m = N_MODELS - N_SWIFTKV; m < N_MODELS; m++) {
+    for (size_t m = N_MODELS - N_SWIFTKV; m < N_MODELS; m += one_case_of(2)) {
         skv_engine_options options = hybrid_options();
         options.prefill = SKV_PREFILL_SWIFTKV_FULL;
         skv_engine *engine = open_or_fail(models[m], &options);
@@ -341,7 +342,7 @@ static void test_skip_equals_no_skip(void **state)
         skv_engine_close(engine);
         options.prefill = SKV_PREFILL_SWIFTKV;
         engine = open_or_fail(models[m], &options);
-        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k += one_case_of(4)) {
             read_in_chunks(engine, ids, sizes[k], &got, &got_next);
             assert_same(&got, 0, &want, 0);
             assert_same(&got_next, 0, &want_next, 0);

@@ -14,6 +14,7 @@
 
 #include "engine/engine.h"
 #include "open_engine.h"
+#include "property_seed.h"
 #include "skv/inspect.h"
 
 #define MODELS SKV_TEST_DATA "/models/"
@@ -103,14 +104,14 @@ static void test_drafts_roll_back(void **state)
     static rows want;
     int32_t ids[N_IDS];
     make_ids(ids);
-    for (size_t m = 0; m < N_MODELS; m++) {
+    for (size_t m = 0; m < N_MODELS; m += one_case_of(3)) {
         skv_engine_options options = hybrid_options();
         options.draft_tokens = DRAFT_MOST;
         skv_engine *engine = open_or_fail(models[m], &options);
         skv_sequence *s = new_sequence(engine);
         step(s, ids, N_IDS, SKV_WANT_ALL, &want);
-        for (size_t k = 0; k < sizeof lengths / sizeof lengths[0]; k++) {
-            for (size_t right = 0; right <= lengths[k]; right++) {
+        for (size_t k = 0; k < sizeof lengths / sizeof lengths[0]; k += one_case_of(3)) {
+            for (size_t right = 0; right <= lengths[k]; right += one_case_of(3)) {
                 skv_sequence_truncate(s, 0);
                 size_t at = 30 + 5 * k + right;
                 step(s, ids, at, SKV_WANT_NONE, NULL);
@@ -166,7 +167,7 @@ static void test_drafts_change_no_answer(void **state)
     int32_t ids[N_IDS], answers[2][ANSWER];
     for (int i = 0; i < N_IDS; i++) ids[i] = i % 7 * 5;
     uint64_t n_drafted = 0;
-    for (size_t m = 0; m < N_MODELS; m++) {
+    for (size_t m = 0; m < N_MODELS; m += one_case_of(3)) {
         for (int drafts = 0; drafts < 2; drafts++) {
             skv_engine_options options = hybrid_options();
             const skv_speculation text = {.source = SKV_DRAFT_TEXT, .most = 6};
@@ -258,7 +259,7 @@ static void test_eviction(void **state)
     int32_t ids[N_IDS];
     size_t n_layered = 0;
     make_ids(ids);
-    for (size_t k = 0; k < N_MODELS * N_EVICTIONS; k++) {
+    for (size_t k = 0; k < N_MODELS * N_EVICTIONS; k += one_case_of(5)) {
         for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
             skv_engine_options options = hybrid_options();
             options.kv_tokens = ways[w].kv_tokens;
@@ -293,7 +294,7 @@ static void test_eviction(void **state)
             skv_engine_close(engine);
         }
     }
-    assert_true(n_layered >= 2 * (N_EVICTIONS - 1));
+    assert_true(n_layered * one_case_of(5) >= 2 * (N_EVICTIONS - 1));
 }
 
 int main(void)

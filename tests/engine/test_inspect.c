@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "open_engine.h"
+#include "property_seed.h"
 #include "skv/inspect.h"
 
 enum { N_PROMPT = 90, N_LAST = 6, N_IDS = 100, VOCAB_MAX = 128, HEADS_MAX = 8, SIZE_MOST = 64 };
@@ -102,8 +103,8 @@ static void test_attention_only_watches(void **state)
                                          "llama-swiftkv-g1", "qwen2-window"};
     int32_t ids[N_IDS];
     make_ids(ids);
-    for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
-        for (int kv = 0; kv < 2; kv++) {
+    for (size_t m = 0; m < sizeof models / sizeof models[0]; m += one_case_of(3)) {
+        for (int kv = 0; kv < (few_cases() ? 1 : 2); kv++) {
             skv_engine *e = open_model(models[m], kv ? SKV_KV_INT8 : SKV_KV_F32, 64);
             skv_sequence *a = new_sequence(e), *b = new_sequence(e);
             float one[VOCAB_MAX], two[VOCAB_MAX];
@@ -157,8 +158,8 @@ static void test_kept_rows_are_those_before(void **state)
     static rows before, after;
     int32_t ids[N_IDS];
     make_ids(ids);
-    for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
-        for (size_t f = 0; f < 4; f++) {
+    for (size_t m = 0; m < sizeof models / sizeof models[0]; m += one_case_of(3)) {
+        for (size_t f = 0; f < cases_of(4, 1); f++) {
             skv_engine *e = open_model(models[m], forms[f], 64);
             skv_sequence *s = new_sequence(e), *whole = new_sequence(e);
             float logits[VOCAB_MAX];

@@ -17,11 +17,14 @@
 #include "base/size.h"
 #include "engine/engine.h"
 #include "kv/prefix_index.h"
+#include "property_seed.h"
 
 enum { VOCAB_MAX = 512, N_PROMPT = 300, N_MORE = 20, N = N_PROMPT + N_MORE, CONTEXT = 448 };
 
 static const char *const models[] = {"gemma4-e2b", "gemma4-dense", "gemma3-v5", "gpt-oss",
                                      "olmo3",      "qwen2-window", "mistral"};
+
+#define N_MODELS cases_of(sizeof models / sizeof models[0], 1)
 
 static const float ROUNDED = 1e-4f;
 
@@ -129,8 +132,8 @@ static void test_same_answers(void **state)
 {
     (void)state;
     static const size_t chunks[] = {1, 7, 64, N_PROMPT};
-    for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
-        for (size_t c = 0; c < 2 * sizeof chunks / sizeof chunks[0]; c++) {
+    for (size_t m = 0; m < N_MODELS; m++) {
+        for (size_t c = 0; c < 2 * sizeof chunks / sizeof chunks[0]; c += one_case_of(4)) {
             const skv_kv kv = c % 2 ? SKV_KV_INT8 : SKV_KV_F32;
             reference(models[m], kv, chunks[c / 2]);
             skv_engine *engine = open_engine(models[m], kv, chunks[c / 2], false);
@@ -151,7 +154,7 @@ static void test_same_answers(void **state)
 static void test_truncate_and_share(void **state)
 {
     (void)state;
-    for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
+    for (size_t m = 0; m < N_MODELS; m++) {
         reference(models[m], SKV_KV_F32, 64);
         skv_engine *engine = open_engine(models[m], SKV_KV_F32, 64, false);
         skv_sequence *s = new_sequence(engine), *other = new_sequence(engine);
@@ -206,7 +209,7 @@ static void run_evicting(const char *model, bool keeps, logits_of *out, size_t *
 static void test_eviction(void **state)
 {
     (void)state;
-    for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
+    for (size_t m = 0; m < N_MODELS; m++) {
         size_t n_kept, n_bytes;
         run_evicting(models[m], true, &expected, &n_kept);
         run_evicting(models[m], false, &got, &n_bytes);
@@ -223,15 +226,16 @@ static void test_prefix_index(void **state)
     (void)state;
     skv_rng rng;
     skv_rng_init(&rng, 5);
-    for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
+    for (size_t m = 0; m < N_MODELS; m++) {
         reference(models[m], SKV_KV_F32, 64);
         skv_engine *engine = open_engine(models[m], SKV_KV_F32, 64, false);
         skv_prefix_index *index;
         int32_t ids[N];
+        const size_t n_rounds = cases_of(24, 9);
         size_t n_hits = 0, n_full = 0;
         for (size_t i = 0; i < N; i++) ids[i] = id_at(i);
         assert_int_equal(skv_prefix_index_create(engine->store, 64, 1, &index, NULL), SKV_OK);
-        for (int round = 0; round < 24; round++) {
+        for (size_t round = 0; round < n_rounds; round++) {
             skv_sequence *s = new_sequence(engine);
             const size_t most = 1 + (size_t)skv_rng_below(&rng, N_PROMPT - 1);
             const size_t n_use = skv_prefix_index_in_use(index, 0, ids, most);
@@ -257,7 +261,7 @@ static void test_prefix_index(void **state)
             skv_sequence_free(s);
             assert_true(skv_prefix_index_evictable(index) == used_pages(engine));
         }
-        assert_true(n_hits > 4 && n_full < 24);
+        assert_true(n_hits > n_rounds / 6 && n_full < n_rounds);
         while (skv_prefix_index_evict(index, SIZE_MAX) > 0) {}
         assert_int_equal(used_pages(engine), 0);
         skv_prefix_index_free(index);

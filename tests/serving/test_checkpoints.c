@@ -32,11 +32,14 @@ enum {
     CONTEXT = 512,
     BLOCK = 64,
     ANSWER_MAX = 70,
-    N_MODELS = THREADS_ONLY ? 2 : sizeof models / sizeof models[0],
+    MODELS_MOST = THREADS_ONLY ? 2 : sizeof models / sizeof models[0],
     TOGETHER = 4,
-    TURNS = 26,
+    TURNS_MOST = 26,
     DRAFT = 6
 };
+
+#define N_MODELS cases_of(MODELS_MOST, 1)
+#define TURNS cases_of(TURNS_MOST, 8)
 
 /* Rows that stay of some prompts. */
 static const skv_eviction evictions[] = {
@@ -192,7 +195,7 @@ typedef struct mark {
 } mark;
 
 typedef struct ideal {
-    mark at[4 * TURNS];
+    mark at[4 * TURNS_MOST];
     size_t n;
 } ideal;
 
@@ -265,7 +268,7 @@ static uint64_t tokens_drafted(skv_scheduler *s)
 static void test_hits_are_those_of_an_ideal_cache(void **state)
 {
     (void)state;
-    static turn got[TURNS], want[TURNS];
+    static turn got[TURNS_MOST], want[TURNS_MOST];
     skv_rng rng;
     skv_rng_init(&rng, property_seed(21));
     const skv_scheduler_options off = {.no_prefix_cache = true};
@@ -293,7 +296,7 @@ static void test_hits_are_those_of_an_ideal_cache(void **state)
         assert_int_equal(metrics.prefix_hits_tokens, n_sum);
         assert_int_equal(metrics.missed_tokens[SKV_MISS_STATE], n_stateless);
         assert_true(tokens_drafted(s) > 0);
-        if (n_hits <= TURNS / 3) fail_msg("%zu hits in %d turns", n_hits, TURNS);
+        if (n_hits <= TURNS / 3) fail_msg("%zu hits in %zu turns", n_hits, TURNS);
         skv_scheduler_free(s);
         skv_scheduler_free(without);
         skv_engine_close(engine);
@@ -307,7 +310,7 @@ static void test_hits_are_those_of_an_ideal_cache(void **state)
 static void test_small_budgets(void **state)
 {
     (void)state;
-    static turn got[TURNS], want[TURNS];
+    static turn got[TURNS_MOST], want[TURNS_MOST];
     static const size_t checkpoints[] = {5, 3, 4, 8, 5, 3};
     skv_rng rng;
     skv_rng_init(&rng, property_seed(22));
@@ -358,7 +361,7 @@ static void test_small_budgets(void **state)
 static void check_kept(const char *path, skv_state_type type, const skv_scheduler_options *options,
                        skv_rng *rng)
 {
-    static turn first[TURNS], again[TURNS];
+    static turn first[TURNS_MOST], again[TURNS_MOST];
     ideal cache = {.n = 0};
     skv_engine *engine = open_with_states(path, 32 * CONTEXT, 4 * TURNS, type);
     skv_scheduler *s = start(engine, options);

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "held_worker.h"
+#include "property_seed.h"
 #include "skv/budget.h"
 #include "skv/serve.h"
 
@@ -148,7 +149,7 @@ static void check_found(const char *path)
 static void test_what_was_read_is_found(void **state)
 {
     (void)state;
-    check_found(MODEL);
+    if (!few_cases()) check_found(MODEL);
     check_found(WINDOW_MODEL);
     check_found(HYBRID_MODEL); /* at a checkpoint of its state */
 }
@@ -161,7 +162,7 @@ static void test_a_job_waits_for_one_step_at_most(void **state)
     server s = start(MODEL, 1);
     int32_t ids[CONTEXT], short_ids[8];
     size_t n_interrupted = 0;
-    for (size_t round = 0; round < 40; round++) {
+    for (size_t round = 0; round < cases_of(40, 2); round++) {
         gate held;
         skv_job *job;
         skv_job_params p = skv_job_params_default();

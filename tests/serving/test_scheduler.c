@@ -7,21 +7,17 @@
 #define _XOPEN_SOURCE 700
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #include "alloc_fail.h"
 #include "base/rng.h"
 #include "bell.h"
 #include "held_worker.h"
+#include "open_engine.h"
+#include "property_seed.h"
 #include "skv/serve.h"
 #include "temp_folder.h"
 
@@ -30,7 +26,9 @@
 #define SWIFTKV_MODEL SKV_TEST_DATA "/models/qwen2-swiftkv-g2"
 
 /* Long enough for attention to be cut into portions, where that is allowed. */
-enum { CONTEXT = 640, ANSWER_MAX = 40, N_JOBS = 24, VOCAB = 90 };
+enum { CONTEXT = 640, ANSWER_MAX = 40, VOCAB = 90 };
+
+#define N_JOBS cases_of(24, 4)
 
 /* ---- an engine and a scheduler ---- */
 
@@ -44,10 +42,7 @@ static skv_engine *open_engine(const char *path, size_t kv_tokens)
     options.step_tokens = 48;
     options.with_teacher = true;
     options.batch_invariant = true;
-    skv_engine *engine = NULL;
-    skv_error err;
-    if (skv_engine_open(path, &options, &engine, &err) != SKV_OK) fail_msg("%s", err.text);
-    return engine;
+    return open_or_fail(path, &options);
 }
 
 static skv_scheduler *start(skv_engine *engine, const skv_scheduler_options *options)
@@ -288,8 +283,8 @@ static void check_same_answers(const char *path, size_t kv_tokens, bool cached, 
     for (size_t i = 0; i < N_JOBS; i++) compare(&scripts[i], i);
     assert_pages_back(s);
     skv_scheduler_metrics m = metrics_of(s);
-    if (kv_tokens == CONTEXT) assert_true(m.preemptions > 0);
-    if (cached && kv_tokens > CONTEXT) assert_true(m.prefix_hits_tokens > 0);
+    if (kv_tokens == CONTEXT) assert_true(few_cases() || m.preemptions > 0);
+    if (cached && kv_tokens > CONTEXT) assert_true(few_cases() || m.prefix_hits_tokens > 0);
     if (!cached) assert_int_equal(m.kv_pages_used, 0);
     free_scripts(scripts, N_JOBS);
     skv_scheduler_free(s);
@@ -298,19 +293,20 @@ static void check_same_answers(const char *path, size_t kv_tokens, bool cached, 
 
 static void test_answers_are_those_of_an_idle_engine(void **state)
 {
+    static const char *const paths[] = {SWIFTKV_MODEL, MODEL, MODEL};
     (void)state;
-    check_same_answers(MODEL, 8 * CONTEXT, true, 1);
-    check_same_answers(MODEL, 8 * CONTEXT, false, 2);
-    check_same_answers(SWIFTKV_MODEL, 8 * CONTEXT, true, 3);
+    for (size_t i = 0; i < cases_of(3, 1); i++) {
+        check_same_answers(paths[i], 8 * CONTEXT, i<2, i> 0 ? i : 3);
+    }
 }
 
 static void test_preempted_answers_go_on(void **state)
 {
+    static const char *const paths[] = {MODEL, WINDOW_MODEL, SWIFTKV_MODEL, MODEL};
     (void)state;
-    check_same_answers(MODEL, CONTEXT, true, 4);
-    check_same_answers(MODEL, CONTEXT, false, 5);
-    check_same_answers(SWIFTKV_MODEL, CONTEXT, true, 6);
-    check_same_answers(WINDOW_MODEL, CONTEXT, true, 7);
+    for (size_t i = 0; i < cases_of(4, 1); i++) {
+        check_same_answers(paths[i], CONTEXT, i<3, i> 0 ? 8 - i : 4);
+    }
 }
 
 /* ---- the same numbers, to the bit ---- */
@@ -338,7 +334,7 @@ static void test_numbers_are_those_of_an_idle_engine(void **state)
 {
     (void)state;
     static const char *const paths[] = {MODEL, SWIFTKV_MODEL, SWIFTKV_MODEL};
-    for (size_t k = 0; k < 3; k++) {
+    for (size_t k = few_cases(); k < cases_of(3, 2); k++) {
         const bool evicts = k == 2;
         skv_engine *engine = open_engine(paths[k], CONTEXT);
         skv_rng rng;
@@ -360,7 +356,7 @@ static void test_numbers_are_those_of_an_idle_engine(void **state)
         for (size_t i = 0; i < N_JOBS; i++) submit(s, &scripts[i], &b);
         for (size_t i = 0; i < N_JOBS; i++) read_numbers(&scripts[i], &got[i], &b);
         /* What is evicted leaves room, so that nobody has to wait. */
-        assert_true(evicts || metrics_of(s).preemptions > 0);
+        assert_true(evicts || few_cases() || metrics_of(s).preemptions > 0);
         assert_true(evicts || metrics_of(s).prefix_hits_tokens > 0);
         assert_memory_equal(got, want, N_JOBS * sizeof *want);
         skv_scheduler_free(s);
@@ -382,7 +378,7 @@ static void test_pages_come_back_after_cancels(void **state)
     skv_scheduler *s = start(engine, NULL);
     bell b;
     bell_init(&b);
-    for (int round = 0; round < 4; round++) {
+    for (size_t round = 0; round < cases_of(4, 1); round++) {
         script *scripts = test_calloc(N_JOBS, sizeof *scripts);
         make_scripts(scripts, N_JOBS, true, &rng);
         for (size_t i = 0; i < N_JOBS; i++) submit(s, &scripts[i], &b);
