@@ -112,7 +112,7 @@ void skv_config_read_mixers(skv_json_reader *r, size_t period, skv_config *c)
         skv_json_fail(r, SKV_RANGE, "full_attention_interval: 0, expected 1 or more");
     }
     for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
-        const bool attends = !types && (i + 1) % period == 0;
+        const bool attends = !types && period > 0 && (i + 1) % period == 0;
         c->layers[i].mixer = types     ? listed_mixer(r, types, "linear_attention", i)
                              : attends ? SKV_MIXER_ATTENTION
                                        : SKV_MIXER_DELTA;

@@ -53,7 +53,7 @@ void skv_config_read_moe(skv_json_reader *r, const skv_moe_defaults *defaults, s
                       step == 0 ? "decoder_sparse_step" : named);
     }
     for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
-        if ((i + 1) % step != 0 || is_listed(r, dense, i)) continue;
+        if (step == 0 || (i + 1) % step != 0 || is_listed(r, dense, i)) continue;
         c->layers[i].n_experts = n_experts;
         c->layers[i].ffn_shared = shared;
         if (defaults->ffn) c->layers[i].ffn = ffn;

@@ -82,7 +82,7 @@ static void read_layer(skv_json_reader *r, skv_config *c, size_t i, size_t n_gro
         l->n_heads = make_divisible(x, c->head_dim * n_groups) / c->head_dim;
     }
     l->n_kv_heads = listed(r, "num_kv_heads", i, c->n_layers);
-    if (!l->n_kv_heads) l->n_kv_heads = l->n_heads / n_groups;
+    if (!l->n_kv_heads && n_groups > 0) l->n_kv_heads = l->n_heads / n_groups;
     size_t divisor = skv_json_size(r, "ffn_dim_divisor", 256, 1 << 20);
     if (!divisor) {
         skv_json_fail(r, SKV_RANGE, "ffn_dim_divisor: 0, expected 1 or more");
