@@ -86,18 +86,18 @@ run() {
     out=$(realpath -m "${OUT:-out}"); began=$(date +%s); mkdir -p "$out" check; tar -C check -xJf check.tar.xz; cd check
     export LD_LIBRARY_PATH=$PWD/lib
     local all; all=$(nproc); lscpu >> "$out/log.txt"
-    forms=best; codes=best
-    if grep -q amx_tile /proc/cpuinfo; then forms='amx-strided amx-paired amx-few amx-whole amx-attention'; codes='amx-strided amx-q'; else log "skipped: forms of AMX, which is not here"; fi
+    forms=best; codes=best; attention=avx512
+    if grep -q amx_tile /proc/cpuinfo; then forms='amx-strided amx-paired amx-few amx-whole amx-attention'; codes='amx-strided amx-q'; attention='avx512 amx-attention'; else log "skipped: forms of AMX, which is not here"; fi
     row "# $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $all processors"; row ''
     try ./checkkernels && row "checkkernels: $(tail -n 1 "$out/last.txt")"
     try ./swiftkv doctor && row "memory nodes: $(grep '^memory nodes' "$out/last.txt" || echo one)"
-    try ./swiftkv doctor --report --quick && row "forms: $(sed -n 's/.*form of products that an engine takes//p' "$out/last.txt")"
+    try ./swiftkv doctor --report --quick && row "forms: $(grep 'is the form of products that an engine takes' "$out/last.txt" || echo one)"
     steps "$all"
     row ''; row '| threads | form | weights | product | rate (median) |'; row '|--:|---|---|---|--:|'
     products "$all"
     products 1
     for threads in "$all" 1; do
-        for level in avx512 amx-attention; do for kv in bf16 int8; do try ./bench_attention "$threads" $level prompt $kv 64 || true; done; done
+        for level in $attention; do for kv in bf16 int8; do try ./bench_attention "$threads" $level prompt $kv 64 || true; done; done
     done
     try ./bench_tiles || true
     try ./bench_pool llama-3.2-1b "$all" || true
