@@ -187,7 +187,7 @@ BUGS = [  # of kernels: (the fault, the file, what is replaced, by what)
     ("sums do not shrink", WGMMA, "x->o[d][i] *= x->shrink[i / 2]", "x->o[d][i] *= 1"),
     ("shared memory of wgmma is too small", ARGS, "(1 + 4 * stages) * 8", "4 * stages * 8"),
 ]
-BACKEND, RANKS = "test_cuda_backend", "test_cuda_ranks"
+BACKEND, RANKS, GRAPHS = "test_cuda_backend", "test_cuda_ranks", "test_cuda_graphs"
 OPERATIONS, ORACLE, METHODS, WEIGHTS = "*operations*", "*oracle* 1/2", "*methods*", "*weights*"
 HOST = [  # of the host: (the fault, the file, what is replaced, by what, program, its arguments)
     ("a description is overwritten as it is read", "cuda_steps.c",
@@ -297,6 +297,8 @@ HOST = [  # of the host: (the fault, the file, what is replaced, by what, progra
      BACKEND,
      OPERATIONS),
     ("a row of logits has no room", "cuda_backend.c", "skv_round_up(l->vocab, 8));", "8);", BACKEND, OPERATIONS),
+    ("a neighbour decides the kernel of attention", "cuda_attention.c", "const bool few = n_pairs <= SKV_CUDA_DECODE_ROWS;",
+     "const bool few = n_pairs <= SKV_CUDA_DECODE_ROWS && all_are_few(set, n_group);", GRAPHS, ""),
 ]
 FLAGS = "-std=c11 -D_POSIX_C_SOURCE=200809L -O1 -g1 -w -fsanitize=address -fno-common".split()
 LIBRARY = ["src/base/rng.c", "src/engine/kernels/experts.c", "src/engine/kernels/kv_page.c",
