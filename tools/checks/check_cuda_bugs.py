@@ -288,9 +288,6 @@ HOST = [  # of the host: (the fault, the file, what is replaced, by what, progra
     ("other rows join", "cuda_held.c", "args->x.at == l->rows.at &&", "", LAUNCHES, "*held*"),
     ("some of the rows join", "cuda_held.c", "held->grid.x == n_rows &&", "", LAUNCHES, "*held*"),
     ("a sum joins as gated products", "cuda_held.c", "both.kind = l.kind", "both.kind = SKV_CUDA_FIRST_GLU", LAUNCHES, "*join*"),
-    ("rows are multiplied without their norm", "cuda_linear.c", "!p->args->norm.weight.area && ", "", BACKEND, OPERATIONS),
-    ("rows of a list are multiplied as they are", "cuda_linear.c", "&& !p->list &&", "&&", BACKEND, OPERATIONS),
-    ("rows of another length are multiplied as they are", "cuda_linear.c", "&& x.ld == w->ld &&", "&&", BACKEND, OPERATIONS),
     ("no bias is added", "cuda_linear.c", "biased ? a->w->bias + p->first : NULL", "NULL", BACKEND, OPERATIONS),
     ("a row of logits has no room", "cuda_backend.c", "skv_round_up(l->vocab, 8));", "8);", BACKEND, OPERATIONS),
 ]
