@@ -358,7 +358,7 @@ static void a_server_tells_tokens_while_a_step_runs(void **state)
     skv_engine_close(engine);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_held_comes_first),
@@ -366,6 +366,7 @@ int main(void)
         cmocka_unit_test(a_server_tells_tokens_while_a_step_runs),
     };
     void *loaded = image = device_image();
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const int n_failed = cmocka_run_group_tests_name("CUDA launches", tests, NULL, NULL);
     free(loaded);
     return n_failed;
