@@ -9,7 +9,7 @@
 /* Text where it proposes a draft, else the other source. */
 #define TEXT_ELSE(other, own_id)                                                                   \
     {                                                                                              \
-        .name = "text+" #other, .id = own_id, .most = 12, .sure = 0.4, .first = &skv_draft_text,   \
+        .name = "text+" #other, .id = (own_id), .most = 12, .sure = 0.4, .first = &skv_draft_text, \
         .then = &skv_draft_##other                                                                 \
     }
 static const skv_draft_method text_self = TEXT_ELSE(self, SKV_DRAFT_TEXT_SELF);
