@@ -357,7 +357,7 @@ static void test_numbers_are_those_of_an_idle_engine(void **state)
         for (size_t i = 0; i < N_JOBS; i++) read_numbers(&scripts[i], &got[i], &b);
         /* What is evicted leaves room, so that nobody has to wait. */
         assert_true(evicts || few_cases() || metrics_of(s).preemptions > 0);
-        assert_true(evicts || metrics_of(s).prefix_hits_tokens > 0);
+        assert_true(evicts || few_cases() || metrics_of(s).prefix_hits_tokens > 0);
         assert_memory_equal(got, want, N_JOBS * sizeof *want);
         skv_scheduler_free(s);
         skv_engine_close(engine);
