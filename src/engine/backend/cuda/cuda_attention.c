@@ -148,7 +148,7 @@ static void list_blocks(skv_cuda_backend *be, const skv_backend_step *step, skv_
     }
     of->n_prompt = n - of->n_decode;
     of->at = be->blocks;
-    if (of->used == skv_cuda_graphs_number(&be->device)) skv_cuda_graphs_end(&be->device);
+    if (of->used == skv_cuda_graphs_number(&be->device)) skv_cuda_flush(&be->device);
     of->used = skv_cuda_graphs_number(&be->device);
     skv_cuda_put_first(&be->device, be->blocks, be->host_blocks, n * sizeof *be->blocks);
 }

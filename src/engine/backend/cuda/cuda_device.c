@@ -80,17 +80,11 @@ void skv_cuda_device_close(skv_cuda_device *d)
 
 /* ---- work ---- */
 
-/* Whether to go on. A context belongs to the thread that has set it, and any thread may call. */
-static bool is_ready(skv_cuda_device *d)
-{
-    return d->failed == SKV_OK && d->api.context_set(d->context) == 0;
-}
-
-/* The same, for work after all launches so far. */
+/* Whether to go on, after all launches so far. */
 static bool begin(skv_cuda_device *d)
 {
-    skv_cuda_graphs_end(d);
-    return is_ready(d);
+    skv_cuda_flush(d);
+    return skv_cuda_is_ready(d);
 }
 
 void skv_cuda_enter(skv_cuda_device *d)
@@ -117,7 +111,7 @@ skv_status skv_cuda_new(skv_cuda_device *d, size_t n_bytes, void **out, skv_erro
 void skv_cuda_delete(skv_cuda_device *d, void *at)
 {
     if (!at || d->api.context_set(d->context) != 0) return;
-    skv_cuda_graphs_end(d);
+    skv_cuda_flush(d);
     (void)d->api.stream_wait(d->stream);
     (void)d->api.memory_free(address(at));
 }
@@ -132,7 +126,7 @@ skv_status skv_cuda_host_new(skv_cuda_device *d, size_t n_bytes, void **out, skv
 void skv_cuda_host_delete(skv_cuda_device *d, void *at)
 {
     if (!at || d->api.context_set(d->context) != 0) return;
-    skv_cuda_graphs_end(d);
+    skv_cuda_flush(d);
     (void)d->api.stream_wait(d->stream);
     (void)d->api.host_free(at);
 }
@@ -177,7 +171,7 @@ void skv_cuda_put(skv_cuda_device *d, void *to, const void *host, size_t n_bytes
 
 void skv_cuda_put_first(skv_cuda_device *d, void *to, const void *host, size_t n_bytes)
 {
-    if (n_bytes == 0 || !is_ready(d)) return;
+    if (n_bytes == 0 || !skv_cuda_is_ready(d)) return;
     keep(d, d->api.put(address(to), host, n_bytes, d->stream), "cuMemcpyHtoDAsync");
 }
 
@@ -224,19 +218,11 @@ void skv_cuda_copy_from(skv_cuda_device *d, void *to, skv_cu_context other, cons
          "cuMemcpyPeerAsync");
 }
 
-void skv_cuda_launch(skv_cuda_device *d, skv_cuda_kernel kernel, skv_cuda_grid grid,
-                     const void *args)
-{
-    skv_cuda_release(d);
-    if (d->failed != SKV_OK || skv_cuda_graphs_launch(d, kernel, grid, args)) return;
-    if (is_ready(d)) skv_cuda_issue(d, kernel, grid, args);
-}
-
 skv_status skv_cuda_product(skv_cuda_device *d, skv_cuda_product_shape shape,
                             const skv_cuda_operands *operands, skv_error *err)
 {
     skv_cuda_release(d);
-    if (!is_ready(d)) return SKV_OK;
+    if (!skv_cuda_is_ready(d)) return SKV_OK;
     SKV_TRY(skv_cuda_blas_prepare(&d->blas, &shape, err));
     if (skv_cuda_graphs_multiply(d, &shape, operands)) return SKV_OK;
     return skv_cuda_multiply(&d->blas, shape, operands, d->stream, err);

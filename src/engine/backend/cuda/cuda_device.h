@@ -107,6 +107,8 @@ void skv_cuda_hold(skv_cuda_device *device, skv_cuda_kernel kernel, skv_cuda_gri
                    const skv_cuda_first_args *args);
 /** The launch that is held, if any. */
 void skv_cuda_release(skv_cuda_device *device);
+/** The same, and then the launches that are listed: whatever follows comes after them. */
+void skv_cuda_flush(skv_cuda_device *device);
 /** norm_rows of n_rows rows. If these are what the launch that is held leaves, one launch does
  * both: nothing that the held one reads may be written by this one. */
 void skv_cuda_launch_norm(skv_cuda_device *device, size_t n_rows, const skv_cuda_norm_args *args);

@@ -131,10 +131,12 @@ static bool add(skv_cuda_device *d, listed l, const void *args)
     return true;
 }
 
-bool skv_cuda_graphs_launch(skv_cuda_device *d, skv_cuda_kernel kernel, skv_cuda_grid grid,
+void skv_cuda_graphs_launch(skv_cuda_device *d, skv_cuda_kernel kernel, skv_cuda_grid grid,
                             const void *args)
 {
-    return add(d, (listed){(uint32_t)kernel, arguments[kernel].n_bytes, grid}, args);
+    if (d->failed != SKV_OK) return;
+    if (add(d, (listed){(uint32_t)kernel, arguments[kernel].n_bytes, grid}, args)) return;
+    if (skv_cuda_is_ready(d)) skv_cuda_issue(d, kernel, grid, args);
 }
 
 bool skv_cuda_graphs_multiply(skv_cuda_device *d, const skv_cuda_product_shape *shape,
@@ -253,7 +255,6 @@ static bool play(skv_cuda_device *d, skv_cuda_graphs *g)
 void skv_cuda_graphs_end(skv_cuda_device *d)
 {
     skv_cuda_graphs *g = d->graphs;
-    skv_cuda_release(d);
     if (!g || !g->listing) return;
     g->listing = false;
     if (d->failed != SKV_OK || d->api.context_set(d->context) != 0) return;

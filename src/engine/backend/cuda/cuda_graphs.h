@@ -42,6 +42,8 @@ void skv_cuda_graphs_close(skv_cuda_device *device);
 
 /* ---- cuda_launch.c: launches that are not listed ---- */
 
+/** Whether to go on. A context belongs to the thread that has set it, and any thread may call. */
+bool skv_cuda_is_ready(skv_cuda_device *device);
 const char *skv_cuda_kernel_name(skv_cuda_kernel kernel);
 /** Puts a kernel into the stream of a device that has not failed; the thread has its context. */
 void skv_cuda_issue(skv_cuda_device *device, skv_cuda_kernel kernel, skv_cuda_grid grid,
@@ -55,10 +57,10 @@ void skv_cuda_graphs_begin(skv_cuda_device *device);
 void skv_cuda_graphs_end(skv_cuda_device *device);
 /** Of the list that launches go to, from 1 on; 0: they are not listed. */
 uint64_t skv_cuda_graphs_number(const skv_cuda_device *device);
-/** Whether the launch is listed; else it is the caller's. `args` is the kernel's struct. */
-bool skv_cuda_graphs_launch(skv_cuda_device *device, skv_cuda_kernel kernel, skv_cuda_grid grid,
+/** Lists a launch, or puts it into the stream. `args` is the kernel's struct. */
+void skv_cuda_graphs_launch(skv_cuda_device *device, skv_cuda_kernel kernel, skv_cuda_grid grid,
                             const void *args);
-/** The same of a product, which the caller knows to be possible. */
+/** Whether a product is listed, which the caller knows to be possible; else it is the caller's. */
 bool skv_cuda_graphs_multiply(skv_cuda_device *device, const skv_cuda_product_shape *shape,
                               const skv_cuda_operands *operands);
 

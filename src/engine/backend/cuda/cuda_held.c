@@ -1,12 +1,12 @@
 /*
- * Launches that are held until the next one, which may take them along. Each ends a block of a
- * layer with a sum, or makes gated products, and the next product's operand is mostly a norm of
- * these rows. Whatever else is asked of the device puts the held launch into the stream first, so
- * the order of work is that of the calls.
+ * Launches, and those that are held until the next one, which may take them along. Each ends a
+ * block of a layer with a sum, or makes gated products, and the next product's operand is mostly a
+ * norm of these rows. Whatever else is asked of the device puts the held launch into the stream
+ * first, so the order of work is that of the calls.
  */
 #include <string.h>
 
-#include "backend/cuda/cuda_device.h"
+#include "backend/cuda/cuda_graphs.h"
 
 void skv_cuda_hold(skv_cuda_device *d, skv_cuda_kernel kernel, skv_cuda_grid grid,
                    const skv_cuda_first_args *args)
@@ -20,7 +20,20 @@ void skv_cuda_release(skv_cuda_device *d)
 {
     if (!d->held.is_there) return;
     d->held.is_there = false;
-    skv_cuda_launch(d, d->held.kernel, d->held.grid, &d->held.args);
+    skv_cuda_graphs_launch(d, d->held.kernel, d->held.grid, &d->held.args);
+}
+
+void skv_cuda_flush(skv_cuda_device *d)
+{
+    skv_cuda_release(d);
+    skv_cuda_graphs_end(d);
+}
+
+void skv_cuda_launch(skv_cuda_device *d, skv_cuda_kernel kernel, skv_cuda_grid grid,
+                     const void *args)
+{
+    skv_cuda_release(d);
+    skv_cuda_graphs_launch(d, kernel, grid, args);
 }
 
 /* ---- both in one ---- */
@@ -69,5 +82,5 @@ void skv_cuda_launch_norm(skv_cuda_device *d, size_t n_rows, const skv_cuda_norm
     both.then = *args;
     both.kind = l.kind;
     held->is_there = false;
-    skv_cuda_launch(d, SKV_CUDA_skv_join_rows, grid, &both);
+    skv_cuda_graphs_launch(d, SKV_CUDA_skv_join_rows, grid, &both);
 }

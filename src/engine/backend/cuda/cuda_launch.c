@@ -17,6 +17,11 @@ const char *skv_cuda_kernel_name(skv_cuda_kernel kernel)
     return kernels[kernel].name;
 }
 
+bool skv_cuda_is_ready(skv_cuda_device *d)
+{
+    return d->failed == SKV_OK && d->api.context_set(d->context) == 0;
+}
+
 void skv_cuda_issue(skv_cuda_device *d, skv_cuda_kernel kernel, skv_cuda_grid grid,
                     const void *args)
 {

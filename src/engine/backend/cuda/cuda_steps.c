@@ -268,6 +268,7 @@ static skv_status step_begin(skv_backend *base, skv_backend_step *step,
     skv_cuda_backend *be = skv_cuda_of(base);
     if (be->n_under_way++ == 0) move_back(be);
     describe(be, step, spec);
+    skv_cuda_release(&be->device);
     if (may_repeat(step, spec)) skv_cuda_graphs_begin(&be->device);
     if (be->device.failed == SKV_OK) return SKV_OK;
     return skv_fail(err, be->device.failed, "%s", be->device.error.text);
@@ -283,7 +284,7 @@ static void step_change(skv_backend *base, skv_backend_step *step,
 
 static void start(skv_backend *be)
 {
-    skv_cuda_graphs_end(&skv_cuda_of(be)->device);
+    skv_cuda_flush(&skv_cuda_of(be)->device);
 }
 
 static skv_status step_wait(skv_backend *base, skv_backend_step *step, skv_error *err)

@@ -297,7 +297,7 @@ enum {
     SKV_CUDA_SCAN_KEYS = 256    /* most numbers of a key that scan_chunks takes */
 };
 
-/* Of a scan: all rows are scan_rows', or it takes those before chunks, or those behind them. */
+/* Of a scan: all rows are scan_rows', or it takes those before chunks, or those after them. */
 enum { SKV_CUDA_SCAN_NO_CHUNKS, SKV_CUDA_SCAN_BEFORE, SKV_CUDA_SCAN_BEHIND };
 
 /* As skv_scan_args has it. */
@@ -326,9 +326,9 @@ typedef struct skv_cuda_scan_chunk {
     unsigned char errors[2][SKV_CUDA_SCAN_BLOCKS][512]; /* -A; (I + A)^-1 on the diagonal */
     unsigned char reads[2][SKV_CUDA_SCAN_BLOCKS][512];  /* of q from u */
     float lower[4][16][17];                             /* A of the diagonal's blocks */
-    float within[64][17]; /* of row j: the decay behind it, up to row i of its block */
+    float within[64][17]; /* of row j: the decay after it, up to row i of its block */
     float first[64];      /* decay from a block's beginning up to a row, it included */
-    float rest[64];       /* and behind the row to the block's end */
+    float rest[64];       /* and after the row to the block's end */
     float whole[4];       /* and of all of a block */
     float alpha[64], beta[64], k_scale[64], q_scale[64];
     uint32_t out[64]; /* rows of out */
