@@ -296,7 +296,7 @@ static void test_answers_are_those_of_an_idle_engine(void **state)
     static const char *const paths[] = {SWIFTKV_MODEL, MODEL, MODEL};
     (void)state;
     for (size_t i = 0; i < cases_of(3, 1); i++) {
-        check_same_answers(paths[i], 8 * CONTEXT, i<2, i> 0 ? i : 3);
+        check_same_answers(paths[i], 8 * CONTEXT, (i < 2), (i > 0) ? i : 3);
     }
 }
 
@@ -305,7 +305,7 @@ static void test_preempted_answers_go_on(void **state)
     static const char *const paths[] = {MODEL, WINDOW_MODEL, SWIFTKV_MODEL, MODEL};
     (void)state;
     for (size_t i = 0; i < cases_of(4, 1); i++) {
-        check_same_answers(paths[i], CONTEXT, i<3, i> 0 ? 8 - i : 4);
+        check_same_answers(paths[i], CONTEXT, (i < 3), (i > 0) ? 8 - i : 4);
     }
 }
 
