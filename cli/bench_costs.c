@@ -155,8 +155,7 @@ static skv_status measure_context(costs *c, skv_error *err)
 
 static void put_curve(skv_json_out *json, const char *key, const curve *of)
 {
-    skv_json_out_key(json, key);
-    skv_json_out_open(json, '[');
+    skv_json_out_put_open(json, key, '[');
     for (size_t i = 0; i < of->n; i++) {
         skv_json_out_open(json, '[');
         skv_json_out_integer(json, (int64_t)of->rows[i]);

@@ -73,8 +73,7 @@ static void show_parting(const explanation *e, const cache_look *look, skv_json_
 static void put_ways(const explanation *e, skv_json_out *json, const char *key,
                      const size_t *values, size_t first)
 {
-    skv_json_out_key(json, key);
-    skv_json_out_open(json, '{');
+    skv_json_out_put_open(json, key, '{');
     for (size_t i = first; i < count_ways(e); i++) {
         skv_json_out_put_integer(json, ways[i].name, values[i]);
     }

@@ -2,7 +2,6 @@
  * swiftkv compare: the same prompts read by a SwiftKV model and by the teacher that it was made
  * from: both answers, time to the first token, memory for keys and values.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/json_out.h"
@@ -260,16 +259,14 @@ static void print_json(comparison *c, const question *q, const answer answers[WA
     skv_json_out_put_integer(json, "prompt_tokens", q->ids.n);
     if (q->expected.data) skv_json_out_put_text(json, "expected", q->expected.data);
     for (size_t w = 0; w < WAYS; w++) {
-        skv_json_out_key(json, c->way_names[w]);
-        skv_json_out_open(json, '{');
+        skv_json_out_put_open(json, c->way_names[w], '{');
         skv_json_out_key(json, "text");
         skv_json_out_text(json, answers[w].text.data, answers[w].text.n);
         skv_json_out_put_number(json, "ttft_ms", answers[w].ttft_ms);
         skv_json_out_put_integer(json, "kv_bytes", answers[w].kv_bytes);
         skv_json_out_close(json, '}');
     }
-    skv_json_out_key(json, "same");
-    skv_json_out_bool(json, same_text(&answers[TEACHER].text, &answers[SWIFTKV].text));
+    skv_json_out_put_bool(json, "same", same_text(&answers[TEACHER].text, &answers[SWIFTKV].text));
     skv_json_out_close(json, '}');
 }
 

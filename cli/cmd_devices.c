@@ -18,17 +18,14 @@ static void put_device(skv_json_out *json, const skv_device *d)
 {
     skv_json_out_open(json, '{');
     skv_json_out_put_text(json, "name", d->name);
-    skv_json_out_key(json, "available");
-    skv_json_out_bool(json, d->is_there);
+    skv_json_out_put_bool(json, "available", d->is_there);
     skv_json_out_put_text(json, d->is_there ? "found" : "reason", d->found);
     if (d->is_there) {
-        skv_json_out_key(json, "own_memory");
-        skv_json_out_bool(json, d->has_memory);
+        skv_json_out_put_bool(json, "own_memory", d->has_memory);
         skv_json_out_put_integer(json, "memory_bytes", d->memory);
         skv_json_out_put_integer(json, "memory_available", d->available);
     }
-    skv_json_out_key(json, "exact");
-    skv_json_out_bool(json, d->exact);
+    skv_json_out_put_bool(json, "exact", d->exact);
     skv_json_out_close(json, '}');
 }
 

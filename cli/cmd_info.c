@@ -244,8 +244,7 @@ static void print_cost(const description *d)
 
 static void print_cost_json(skv_json_out *json, const description *d)
 {
-    skv_json_out_key(json, "gflop_per_prompt_token");
-    skv_json_out_open(json, '[');
+    skv_json_out_put_open(json, "gflop_per_prompt_token", '[');
     for (size_t i = 0; i < d->n_forms; i++) {
         const form *f = &d->forms[i];
         skv_json_out_open(json, '{');
@@ -266,8 +265,7 @@ static void print_cost_json(skv_json_out *json, const description *d)
 
 static void print_kv_json(skv_json_out *json, const skv_model_info *m)
 {
-    skv_json_out_key(json, "kv_bytes_per_token_by_type");
-    skv_json_out_open(json, '{');
+    skv_json_out_put_open(json, "kv_bytes_per_token_by_type", '{');
     for (skv_kv kv = SKV_KV_F32; skv_kv_name(kv); kv++) {
         skv_json_out_put_integer(json, skv_kv_name(kv), skv_model_kv_bytes_per_token(m, kv));
     }
@@ -277,8 +275,7 @@ static void print_kv_json(skv_json_out *json, const skv_model_info *m)
 static void put_template(skv_json_out *json, const description *d)
 {
     const char *calls = calls_of(d);
-    skv_json_out_key(json, "chat_template");
-    skv_json_out_bool(json, calls);
+    skv_json_out_put_bool(json, "chat_template", calls);
     if (calls) skv_json_out_put_text(json, "tool_format", calls);
 }
 
@@ -296,11 +293,9 @@ static void print_shape_json(skv_json_out *json, const description *d)
     skv_json_out_put_integer(json, "kv_heads", m->kv_heads);
     skv_json_out_put_integer(json, "head_dim", m->head_dim);
     skv_json_out_put_integer(json, "ffn", m->ffn);
-    skv_json_out_key(json, "per_layer");
-    skv_json_out_bool(json, m->per_layer);
+    skv_json_out_put_bool(json, "per_layer", m->per_layer);
     skv_json_out_put_integer(json, "vocab", m->vocab);
-    skv_json_out_key(json, "tied");
-    skv_json_out_bool(json, m->tied);
+    skv_json_out_put_bool(json, "tied", m->tied);
     skv_json_out_put_integer(json, "context", m->context);
     skv_json_out_put_integer(json, "trained_context", m->trained);
     skv_json_out_put_integer(json, "parameters", m->parameters);
@@ -337,8 +332,7 @@ static void print_json(const description *d)
     skv_json_out_put_integer(&json, "kv_slots", m->kv_slots);
     if (m->exit_words > 0) skv_json_out_put_integer(&json, "exit_words", m->exit_words);
     if (m->mtp) {
-        skv_json_out_key(&json, "mtp");
-        skv_json_out_bool(&json, true);
+        skv_json_out_put_bool(&json, "mtp", true);
     }
     skv_json_out_put_text(&json, "kv", skv_kv_name(d->kv));
     skv_json_out_put_integer(&json, "kv_bytes_per_token", skv_model_kv_bytes_per_token(m, d->kv));

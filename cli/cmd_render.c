@@ -1,5 +1,4 @@
 /* swiftkv render: applies a chat template to a conversation. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "runtime.h"

@@ -129,8 +129,7 @@ static void print_json(const scoring *s)
     skv_json_out_open(&json, '{');
     skv_json_out_put_integer(&json, "n", s->ids.n);
     skv_json_out_put_ids(&json, "ids", s->ids.at, s->ids.n);
-    skv_json_out_key(&json, "logprobs");
-    skv_json_out_open(&json, '[');
+    skv_json_out_put_open(&json, "logprobs", '[');
     for (size_t t = 0; t < s->ids.n; t++) skv_json_out_number(&json, s->logprobs[t]);
     skv_json_out_close(&json, ']');
     skv_json_out_put_ids(&json, "argmax", s->argmax, s->ids.n);

@@ -1,6 +1,5 @@
 /* swiftkv similarity: SimScore of every layer (arXiv:2410.03960, equation 1), as table and chart.
  */
-#include <math.h>
 #include <stdlib.h>
 
 #include "common/chart.h"
@@ -35,8 +34,7 @@ static void print_json(const cli_model *model, const cli_ids *ids, const double 
     skv_json_out_open(&json, '{');
     skv_json_out_put_integer(&json, "layers", model->info.layers);
     skv_json_out_put_integer(&json, "tokens", ids->n);
-    skv_json_out_key(&json, "simscore");
-    skv_json_out_open(&json, '[');
+    skv_json_out_put_open(&json, "simscore", '[');
     for (size_t i = 0; i < n; i++) skv_json_out_number(&json, scores[i]);
     skv_json_out_close(&json, ']');
     skv_json_out_close(&json, '}');

@@ -114,8 +114,7 @@ static void put_estimate(skv_json_out *json, const skv_eval_estimate *e)
 
 static void put_cells(skv_json_out *json, const skv_eval_row *row, size_t depth_bins)
 {
-    skv_json_out_key(json, "depths");
-    skv_json_out_open(json, '[');
+    skv_json_out_put_open(json, "depths", '[');
     for (size_t b = 0; b < depth_bins; b++) {
         skv_json_out_open(json, '{');
         skv_json_out_put_number(json, "from", (double)b / (double)depth_bins);
@@ -128,8 +127,7 @@ static void put_cells(skv_json_out *json, const skv_eval_row *row, size_t depth_
 
 static void put_rows(skv_json_out *json, const skv_eval_task *task, size_t depth_bins)
 {
-    skv_json_out_key(json, "lengths");
-    skv_json_out_open(json, '[');
+    skv_json_out_put_open(json, "lengths", '[');
     for (size_t i = 0; i < task->n_rows; i++) {
         const skv_eval_row *row = &task->rows[i];
         skv_json_out_open(json, '{');
@@ -150,11 +148,9 @@ static void put_task(skv_json_out *json, const skv_eval_task *task, size_t depth
     skv_json_out_put_integer(json, "skipped", task->n_skipped);
     skv_json_out_put_integer(json, "resumed", task->n_resumed);
     skv_json_out_put_text(json, "metric", task->n_estimates > 0 ? task->estimates[0].name : NULL);
-    skv_json_out_key(json, "metrics");
-    skv_json_out_open(json, '{');
+    skv_json_out_put_open(json, "metrics", '{');
     for (size_t i = 0; i < task->n_estimates; i++) {
-        skv_json_out_key(json, task->estimates[i].name);
-        skv_json_out_open(json, '{');
+        skv_json_out_put_open(json, task->estimates[i].name, '{');
         put_estimate(json, &task->estimates[i]);
         skv_json_out_close(json, '}');
     }
@@ -189,15 +185,13 @@ void cli_eval_print_json(const cli_model *model, const cli_options *options,
     skv_json_out_put_number(&json, "average", report->average);
     skv_json_out_put_integer(&json, "averaged", report->n_averaged);
     if (report->drafts.drafted > 0) {
-        skv_json_out_key(&json, "speculation");
-        skv_json_out_open(&json, '{');
+        skv_json_out_put_open(&json, "speculation", '{');
         skv_json_out_put_integer(&json, "generated", report->generated);
         skv_json_out_put_integer(&json, "drafted", report->drafts.drafted);
         skv_json_out_put_integer(&json, "accepted", report->drafts.accepted);
         skv_json_out_close(&json, '}');
     }
-    skv_json_out_key(&json, "tasks");
-    skv_json_out_open(&json, '[');
+    skv_json_out_put_open(&json, "tasks", '[');
     for (size_t i = 0; i < report->n_tasks; i++) {
         put_task(&json, &report->tasks[i], report->depth_bins);
     }

@@ -120,8 +120,7 @@ static void put_metric(skv_json_out *json, const metric *m, const load_summary *
 static void put_errors(skv_json_out *json, const load_result *r)
 {
     char key[16];
-    skv_json_out_key(json, "errors_by_kind");
-    skv_json_out_open(json, '{');
+    skv_json_out_put_open(json, "errors_by_kind", '{');
     for (size_t i = 0; i < LOAD_OUTCOMES; i++) {
         if (i == LOAD_DONE || i == LOAD_HTTP || r->outcomes[i] == 0) continue;
         skv_json_out_put_integer(json, load_outcome_name((load_outcome)i), r->outcomes[i]);

@@ -210,8 +210,7 @@ static void put_row(skv_json_out *json, const cli_memory *m, const skv_memory_pl
     skv_json_out_put_integer(json, "kv_bytes", row->kv_bytes);
     skv_json_out_put_integer(json, "workspace_bytes", row->workspace_bytes);
     skv_json_out_put_integer(json, "bytes", row->needed);
-    skv_json_out_key(json, "fits");
-    skv_json_out_bool(json, row->fits);
+    skv_json_out_put_bool(json, "fits", row->fits);
     skv_json_out_put_integer(json, "context_max", longest(m, row));
     skv_json_out_put_integer(json, "kv_tokens_max", row->kv_tokens_max);
     skv_json_out_close(json, '}');
@@ -220,13 +219,11 @@ static void put_row(skv_json_out *json, const cli_memory *m, const skv_memory_pl
 void cli_memory_put(skv_json_out *json, const cli_memory *m)
 {
     const skv_memory_plan *own = &m->rows[m->i_own];
-    skv_json_out_key(json, "memory");
-    skv_json_out_open(json, '{');
+    skv_json_out_put_open(json, "memory", '{');
     skv_json_out_put_integer(json, "available", own->available);
     skv_json_out_put_integer(json, "context", own->context);
     skv_json_out_put_integer(json, "threads", own->threads);
-    skv_json_out_key(json, "plans");
-    skv_json_out_open(json, '[');
+    skv_json_out_put_open(json, "plans", '[');
     for (size_t i = 0; i < m->n; i++) put_row(json, m, &m->rows[i]);
     skv_json_out_close(json, ']');
     skv_json_out_put_integer(json, "own", m->i_own);

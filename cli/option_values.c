@@ -93,30 +93,17 @@ static skv_status one_of(const skv_field *field, const char *text, bool known, s
     return SKV_OK;
 }
 
-skv_status cli_parse_weights(const skv_field *field, const char *text, void *out, skv_error *err)
-{
-    return one_of(field, text, skv_weights_parse(text, out), err);
-}
-
-skv_status cli_parse_kv(const skv_field *field, const char *text, void *out, skv_error *err)
-{
-    return one_of(field, text, skv_kv_parse(text, out), err);
-}
-
-skv_status cli_parse_state(const skv_field *field, const char *text, void *out, skv_error *err)
-{
-    return one_of(field, text, skv_state_type_parse(text, out), err);
-}
-
-skv_status cli_parse_sums(const skv_field *field, const char *text, void *out, skv_error *err)
-{
-    return one_of(field, text, skv_sums_parse(text, out), err);
-}
-
-skv_status cli_parse_prefill(const skv_field *field, const char *text, void *out, skv_error *err)
-{
-    return one_of(field, text, skv_prefill_parse(text, out), err);
-}
+/* Defines the parser of a kind of words. */
+#define WORDS(parser, known)                                                                       \
+    skv_status parser(const skv_field *field, const char *text, void *out, skv_error *err)         \
+    {                                                                                              \
+        return one_of(field, text, known(text, out), err);                                         \
+    }
+WORDS(cli_parse_weights, skv_weights_parse)
+WORDS(cli_parse_kv, skv_kv_parse)
+WORDS(cli_parse_state, skv_state_type_parse)
+WORDS(cli_parse_sums, skv_sums_parse)
+WORDS(cli_parse_prefill, skv_prefill_parse)
 
 /* Fails for words with numbers in them. The help shows their form; `ranges` gives their ranges. */
 static skv_status wrong_form(const skv_field *field, const char *text, const char *ranges,

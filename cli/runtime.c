@@ -235,14 +235,11 @@ void cli_json_put_drafts(skv_json_out *json, const skv_draft_counts drafts[SKV_D
         sum.drafted += drafts[i].drafted;
         sum.accepted += drafts[i].accepted;
     }
-    skv_json_out_key(json, "speculation");
-    skv_json_out_open(json, '{');
+    skv_json_out_put_open(json, "speculation", '{');
     put_counts(json, &sum);
-    skv_json_out_key(json, "by");
-    skv_json_out_open(json, '{');
+    skv_json_out_put_open(json, "by", '{');
     for (size_t i = 1; i < SKV_DRAFT_SOURCES; i++) {
-        skv_json_out_key(json, skv_drafting_name((skv_drafting)i));
-        skv_json_out_open(json, '{');
+        skv_json_out_put_open(json, skv_drafting_name((skv_drafting)i), '{');
         put_counts(json, &drafts[i]);
         skv_json_out_close(json, '}');
     }
@@ -254,8 +251,7 @@ void cli_json_put_traffic(skv_json_out *json, const skv_engine *engine)
 {
     const skv_ranks_traffic t = skv_engine_traffic(engine);
     if (t.ranks == 1) return;
-    skv_json_out_key(json, "ranks");
-    skv_json_out_open(json, '{');
+    skv_json_out_put_open(json, "ranks", '{');
     skv_json_out_put_integer(json, "n", t.ranks);
     skv_json_out_put_integer(json, "sums", t.n_sums);
     skv_json_out_put_integer(json, "sum_bytes", t.sum_bytes);
@@ -267,8 +263,7 @@ void cli_json_put_traffic(skv_json_out *json, const skv_engine *engine)
 
 void cli_json_put_work(skv_json_out *json, const char *key, const skv_work *w)
 {
-    skv_json_out_key(json, key);
-    skv_json_out_open(json, '{');
+    skv_json_out_put_open(json, key, '{');
     skv_json_out_put_number(json, "flops", w->total);
     skv_json_out_put_number(json, "model_flops", w->model);
     skv_json_out_put_number(json, "kv", w->kv);

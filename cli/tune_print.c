@@ -1,7 +1,6 @@
 /* Prints the result of tune: a row a setting, and the command lines of the best. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/json_out.h"
@@ -270,8 +269,7 @@ static void put_point(const tune *t, skv_json_out *json, const tune_point *p)
     skv_json_out_put_integer(json, "kv_bytes", p->kv_bytes);
     skv_json_out_put_number(json, "drafted", p->drafted);
     skv_json_out_put_number(json, "cost", p->cost);
-    skv_json_out_key(json, "keeps");
-    skv_json_out_bool(json, p->keeps);
+    skv_json_out_put_bool(json, "keeps", p->keeps);
     skv_json_out_put_text(json, "serve", serves ? serve.text : NULL);
     skv_json_out_put_text(json, "run", run.text);
     skv_json_out_put_text(json, "eval", eval.text);
@@ -292,12 +290,10 @@ void tune_print_json(const tune *t)
     skv_json_out_put_integer(&json, "prompt", t->prompt);
     skv_json_out_put_integer(&json, "gen", t->gen);
     if (t->again.cost > 0) skv_json_out_put_number(&json, "plain_cost_again", t->again.cost);
-    skv_json_out_key(&json, "found");
-    skv_json_out_bool(&json, best != &t->points[0]);
+    skv_json_out_put_bool(&json, "found", best != &t->points[0]);
     skv_json_out_key(&json, "best");
     put_point(t, &json, best);
-    skv_json_out_key(&json, "settings");
-    skv_json_out_open(&json, '[');
+    skv_json_out_put_open(&json, "settings", '[');
     for (size_t i = 0; i < t->n_points; i++) put_point(t, &json, &t->points[i]);
     skv_json_out_close(&json, ']');
     skv_json_out_close(&json, '}');

@@ -54,7 +54,7 @@ typedef struct skv_draft_counts {
     uint64_t drafted, accepted;
 } skv_draft_counts;
 
-/** Parses "SOURCE[:K]" or "SOURCE[:K,P]" in the form of skv_speculation_form, or "none". Fails with
+/** Parses "SOURCE[:K]" or "SOURCE[:K,P]", or "none"; only sources with a model take P. Fails with
  * SKV_ARGUMENT; the message names the faulty part. */
 SKV_CHECKED skv_status skv_speculation_parse(const char *text, skv_speculation *out,
                                              skv_error *err);
@@ -62,10 +62,6 @@ SKV_CHECKED skv_status skv_speculation_parse(const char *text, skv_speculation *
 SKV_CHECKED skv_status skv_speculation_check(const skv_speculation *how, skv_error *err);
 /** Writes all options in the form that skv_speculation_parse reads. */
 SKV_API void skv_speculation_print(const skv_speculation *how, char out[SKV_SPECULATION_TEXT]);
-/** Describes the i-th source: its name ("text"), its form ("[K]") and one line of help. Returns
- * false after the last. */
-SKV_API bool skv_speculation_form(size_t i, const char **name, const char **form,
-                                  const char **about);
 /** Returns a source's name, or NULL for NONE and values out of range. */
 SKV_API const char *skv_drafting_name(skv_drafting source);
 

@@ -124,6 +124,18 @@ void skv_json_out_key(skv_json_out *json, const char *key)
     json->needs_comma = false;
 }
 
+void skv_json_out_put_open(skv_json_out *json, const char *key, char bracket)
+{
+    skv_json_out_key(json, key);
+    skv_json_out_open(json, bracket);
+}
+
+void skv_json_out_put_bool(skv_json_out *json, const char *key, bool value)
+{
+    skv_json_out_key(json, key);
+    skv_json_out_bool(json, value);
+}
+
 void skv_json_out_put_integer(skv_json_out *json, const char *key, uint64_t value)
 {
     skv_json_out_key(json, key);
@@ -144,8 +156,7 @@ void skv_json_out_put_text(skv_json_out *json, const char *key, const char *text
 
 void skv_json_out_put_ids(skv_json_out *json, const char *key, const int32_t *ids, size_t n)
 {
-    skv_json_out_key(json, key);
-    skv_json_out_open(json, '[');
+    skv_json_out_put_open(json, key, '[');
     for (size_t i = 0; i < n; i++) skv_json_out_integer(json, ids[i]);
     skv_json_out_close(json, ']');
 }

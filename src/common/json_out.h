@@ -30,6 +30,8 @@ void skv_json_out_number(skv_json_out *json, double value);
 void skv_json_out_text(skv_json_out *json, const char *text, size_t n);
 
 /* Keys with their values. */
+void skv_json_out_put_open(skv_json_out *json, const char *key, char bracket);
+void skv_json_out_put_bool(skv_json_out *json, const char *key, bool value);
 void skv_json_out_put_integer(skv_json_out *json, const char *key, uint64_t value);
 void skv_json_out_put_number(skv_json_out *json, const char *key, double value);
 void skv_json_out_put_text(skv_json_out *json, const char *key, const char *text);

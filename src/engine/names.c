@@ -23,70 +23,24 @@ static bool find_name(const char *const *names, size_t n, const char *name, unsi
     return false;
 }
 
-const char *skv_weights_name(skv_weights value)
-{
-    return (unsigned)value < COUNT(weights_names) ? weights_names[value] : NULL;
-}
-
-const char *skv_kv_name(skv_kv value)
-{
-    return (unsigned)value < COUNT(kv_names) ? kv_names[value] : NULL;
-}
-
-const char *skv_state_type_name(skv_state_type value)
-{
-    return (unsigned)value < COUNT(state_names) ? state_names[value] : NULL;
-}
-
-const char *skv_prefill_name(skv_prefill value)
-{
-    return (unsigned)value < COUNT(prefill_names) ? prefill_names[value] : NULL;
-}
-
-const char *skv_sums_name(skv_sums value)
-{
-    return (unsigned)value < COUNT(sums_names) ? sums_names[value] : NULL;
-}
-
-bool skv_weights_parse(const char *name, skv_weights *value)
-{
-    unsigned i;
-    if (!find_name(weights_names, COUNT(weights_names), name, &i)) return false;
-    *value = (skv_weights)i;
-    return true;
-}
-
-bool skv_kv_parse(const char *name, skv_kv *value)
-{
-    unsigned i;
-    if (!find_name(kv_names, COUNT(kv_names), name, &i)) return false;
-    *value = (skv_kv)i;
-    return true;
-}
-
-bool skv_state_type_parse(const char *name, skv_state_type *value)
-{
-    unsigned i;
-    if (!find_name(state_names, COUNT(state_names), name, &i)) return false;
-    *value = (skv_state_type)i;
-    return true;
-}
-
-bool skv_prefill_parse(const char *name, skv_prefill *value)
-{
-    unsigned i;
-    if (!find_name(prefill_names, COUNT(prefill_names), name, &i)) return false;
-    *value = (skv_prefill)i;
-    return true;
-}
-
-bool skv_sums_parse(const char *name, skv_sums *value)
-{
-    unsigned i;
-    if (!find_name(sums_names, COUNT(sums_names), name, &i)) return false;
-    *value = (skv_sums)i;
-    return true;
-}
+/* Defines the name of a value, NULL for none, and the value of a name, which may be unknown. */
+#define NAMED(kind, names)                                                                         \
+    const char *skv_##kind##_name(skv_##kind value)                                                \
+    {                                                                                              \
+        return (unsigned)value < COUNT(names) ? (names)[value] : NULL;                             \
+    }                                                                                              \
+    bool skv_##kind##_parse(const char *name, skv_##kind *value)                                   \
+    {                                                                                              \
+        unsigned i;                                                                                \
+        if (!find_name(names, COUNT(names), name, &i)) return false;                               \
+        *value = (skv_##kind)i;                                                                    \
+        return true;                                                                               \
+    }
+NAMED(weights, weights_names)
+NAMED(kv, kv_names)
+NAMED(state_type, state_names)
+NAMED(prefill, prefill_names)
+NAMED(sums, sums_names)
 
 bool skv_pruning_parse(const char *text, skv_pruning *out)
 {

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "engine/engine.h"
-#include "prefill/hooks.h"
+#include "model/ffn_skip.h"
 #include "skv/tools.h"
 
 typedef struct similarity_job {

@@ -12,13 +12,15 @@
 
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/cuda_image.h"
+#include "base/rng.h"
 #include "device_driver.h"
 #include "engine/engine.h"
 #include "open_engine.h"
+#include "steps/step.h"
 
 #define MODELS SKV_TEST_DATA "/models/"
 
-enum { SEQUENCES = 8, ROWS_MAX = 256, LONG_PROMPT = 60, CONTEXT = 160, IDS = 160 };
+enum { SEQUENCES = 8, ROWS_MAX = 1024, LONG_PROMPT = 60, CONTEXT = 160, IDS = 160 };
 
 static void *image;
 
@@ -89,7 +91,7 @@ static skv_engine *open_engine(const char *model, const char *eviction, skv_kv k
     options.kv_tokens = (size_t)2 * SEQUENCES * CONTEXT;
     if (eviction) assert_int_equal(skv_eviction_parse(eviction, &options.eviction, &err), SKV_OK);
     skv_engine *engine = open_or_fail(model, &options);
-    device_of(engine)->graphs->off = false;
+    assert_false(device_of(engine)->graphs->off);
     return engine;
 }
 
@@ -158,6 +160,242 @@ static void its_steps_have_the_same_bits(void **state)
         assert_memory_equal(again.rows, without.rows, again.n * sizeof *with.rows);
         skv_engine_close(engine);
     }
+}
+
+/* ---- whatever steps are made of ---- */
+
+enum { LIVE = 4, ROUNDS = 7, REPEATS = 3, JOINS = 12, EVICTED = 44, ROOM = 24 };
+
+/* Sequences that come, branch off, go back and leave, by numbers of `rng`. Their tokens do not
+ * depend on results. */
+typedef struct mixed {
+    skv_engine *engine;
+    bool evicts; /* prompts come alone, and lose rows */
+    skv_sequence *at[LIVE];
+    size_t n_joins[LIVE]; /* tokens of a prompt for the next step; 0: it has been read */
+    size_t n_begun, n_branches, n_back, n_left;
+    skv_rng rng;
+    int32_t ids[IDS];
+    answers *out;
+} mixed;
+
+static size_t below(mixed *m, size_t n)
+{
+    return (size_t)skv_rng_below(&m->rng, n);
+}
+
+/* The bits of a pick, which are those of the logits it was made from. */
+static void add_pick(void *user, const skv_wish_owner *owner, const skv_picked *p)
+{
+    mixed *m = user;
+    uint64_t hash = skv_mix64((uint64_t)p->id + owner->i_span * 4096 + owner->i_row * 65536);
+    const double numbers[] = {(double)p->logit, p->norm, (double)p->top[p->n_top - 1].logit};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        uint64_t bits;
+        memcpy(&bits, &numbers[i], sizeof bits);
+        hash = skv_mix64(hash ^ bits);
+    }
+    assert_true(m->out->n < ROWS_MAX);
+    m->out->rows[m->out->n++] = hash;
+}
+
+/* Two draws, as of answers that branch off there. */
+static bool wish_two(void *user, skv_wishes *to)
+{
+    static const skv_sampling sampling = {.temperature = 1.5, .top_p = 1, .repetition_penalty = 1};
+    mixed *m = user;
+    for (size_t i = 0; i < 2; i++) {
+        to->picks[to->n++] = (skv_pick_row){
+            .n_top = 8, .norm = true, .sampling = &sampling, .u = skv_rng_uniform(&m->rng)};
+    }
+    return true;
+}
+
+static void add_logits(void *user, size_t i_span, size_t i_token, const float *logits)
+{
+    add_row(((mixed *)user)->out, i_span, i_token, logits);
+}
+
+static void begin_sequence(mixed *m, size_t i)
+{
+    const size_t from = below(m, LIVE);
+    skv_error err;
+    m->n_begun++;
+    if (m->at[from] && m->n_joins[from] == 0) {
+        const size_t n = skv_sequence_length(m->at[from]);
+        m->at[i] = new_sequence(m->engine);
+        m->n_branches++;
+        if (skv_sequence_share(m->at[i], m->at[from], n, &err) != SKV_OK) fail_msg("%s", err.text);
+    } else if (m->evicts) {
+        m->at[i] = start(m->engine, i, EVICTED + below(m, 8), m->out);
+    } else {
+        m->at[i] = new_sequence(m->engine);
+        m->n_joins[i] = 1 + below(m, JOINS);
+    }
+}
+
+/* One sequence comes, branches off another, goes back, or leaves. */
+static void change(mixed *m)
+{
+    const size_t i = below(m, LIVE), how = below(m, 3);
+    if (!m->at[i]) {
+        begin_sequence(m, i);
+        return;
+    }
+    const size_t n = skv_sequence_length(m->at[i]);
+    if (how == 0 || n + ROOM > CONTEXT) {
+        skv_sequence_free(m->at[i]);
+        m->at[i] = NULL;
+        m->n_left++;
+    } else if (n > 4 && !m->evicts) {
+        assert_true(skv_sequence_truncate(m->at[i], n - 1 - below(m, 3)) > 0);
+        m->n_back++;
+    }
+}
+
+/* A few steps of the same sequences, so that lists repeat themselves. */
+static void step_some(mixed *m, bool draws)
+{
+    const skv_step_sink picks = {.on_wish = wish_two, .on_picked = add_pick, .user = m};
+    const skv_step_sink rows = {.on_row = add_logits, .user = m};
+    const size_t rests = below(m, 2 * LIVE), drafts = below(m, 2 * LIVE);
+    for (size_t k = 0; k < REPEATS; k++) {
+        skv_span spans[LIVE];
+        size_t n = 0;
+        skv_error err;
+        for (size_t i = 0; i < LIVE; i++) {
+            if (!m->at[i] || (i == rests && m->n_joins[i] == 0)) continue;
+            const size_t n_new = m->n_joins[i] > 0 ? m->n_joins[i] : i == drafts ? 3 : 1;
+            const int32_t *ids = m->ids + 7 * i + k;
+            spans[n++] =
+                (skv_span){m->at[i], ids, n_new, m->n_joins[i] == 0 ? SKV_WANT_ALL : SKV_WANT_LAST};
+            m->n_joins[i] = 0;
+        }
+        if (n == 0) return;
+        const skv_step_sink *sink = draws ? &picks : &rows;
+        if (skv_engine_step(m->engine, spans, n, sink, &err) != SKV_OK) fail_msg("%s", err.text);
+    }
+}
+
+static void run_mixed(skv_engine *engine, bool evicts, uint64_t seed, answers *out)
+{
+    mixed m = {.engine = engine, .evicts = evicts, .out = out};
+    *out = (answers){.vocab = skv_engine_vocab(engine)};
+    make_repeating_ids(m.ids, IDS, out->vocab);
+    skv_rng_init(&m.rng, seed);
+    for (size_t i = 0; i < ROUNDS; i++) {
+        change(&m);
+        change(&m);
+        step_some(&m, i % 3 < 2);
+    }
+    for (size_t i = 0; i < LIVE; i++) skv_sequence_free(m.at[i]);
+    print_message("%zu begun, %zu of them branches, %zu went back, %zu left\n", m.n_begun,
+                  m.n_branches, m.n_back, m.n_left);
+    assert_true(m.n_branches > 0 && m.n_begun > m.n_branches && m.n_left > 0);
+    assert_true(m.n_back > 0 || evicts);
+}
+
+static void mixed_steps_have_the_same_bits(void **state)
+{
+    static const char *const evictions[] = {NULL, "snapkv:40,8,5"};
+    (void)state;
+    for (size_t i = 0; i < sizeof evictions / sizeof *evictions; i++) {
+        static answers with, without;
+        skv_engine *engine = open_engine(MODELS "llama3-v4", evictions[i], SKV_KV_BF16);
+        skv_cuda_graphs *graphs = device_of(engine)->graphs;
+        run_mixed(engine, i > 0, 7 + i, &with);
+        const uint64_t n_played = graphs->n_played;
+        print_message("%-14s %zu rows and picks; %zu of %zu lists were played\n",
+                      i ? evictions[i] : "mixed", with.n, (size_t)n_played,
+                      (size_t)graphs->n_lists);
+        graphs->off = true;
+        run_mixed(engine, i > 0, 7 + i, &without);
+        assert_int_equal(graphs->n_played, n_played);
+        assert_true(n_played > ROUNDS);
+        assert_int_equal(with.n, without.n);
+        assert_memory_equal(with.rows, without.rows, with.n * sizeof *with.rows);
+        skv_engine_close(engine);
+    }
+}
+
+/* ---- what the bits of a row depend on ---- */
+
+enum { SHORT = 40, LONGER = 130, OTHERS = 2 };
+
+/* A prompt of n tokens, read in one step, or in a piece of `first` tokens and the rest. */
+static skv_sequence *read_in_two(skv_engine *engine, size_t n, size_t first, answers *out)
+{
+    int32_t ids[IDS];
+    skv_error err;
+    skv_sequence *s = new_sequence(engine);
+    make_repeating_ids(ids, IDS, out->vocab);
+    for (size_t i = 0; i < n;) {
+        const size_t piece = i == 0 ? first : n - first;
+        const skv_span span = {s, ids + i, piece, i + piece < n ? SKV_WANT_NONE : SKV_WANT_LAST};
+        if (skv_step(engine, &span, 1, add_row, out, &err) != SKV_OK) fail_msg("%s", err.text);
+        i += piece;
+    }
+    return s;
+}
+
+/* The bits of logits behind the last token. */
+static uint64_t bits_in_two(skv_engine *engine, size_t n, size_t first)
+{
+    static answers out;
+    out = (answers){.vocab = skv_engine_vocab(engine)};
+    skv_sequence_free(read_in_two(engine, n, first, &out));
+    assert_int_equal(out.n, 1);
+    return out.rows[0];
+}
+
+/* The bits of logits behind a token that n others stand before, in a step with one token of each of
+ * n_others sequences and n_prompt of a new one. */
+static uint64_t bits_beside(skv_engine *engine, size_t n, size_t n_others, size_t n_prompt)
+{
+    static answers out;
+    skv_sequence *sequences[OTHERS + 2];
+    skv_span spans[OTHERS + 2];
+    int32_t ids[IDS];
+    size_t n_spans = 0;
+    skv_error err;
+    assert_true(n_others <= OTHERS);
+    out = (answers){.vocab = skv_engine_vocab(engine)};
+    make_repeating_ids(ids, IDS, out.vocab);
+    for (size_t i = 0; i <= n_others; i++) {
+        const size_t length = i == 0 ? n : 5 + i;
+        sequences[i] = read_in_two(engine, length, length, &out);
+        spans[n_spans++] = (skv_span){sequences[i], &ids[i], 1, SKV_WANT_LAST};
+    }
+    sequences[n_spans] = new_sequence(engine);
+    spans[n_spans] = (skv_span){sequences[n_spans], ids, n_prompt, SKV_WANT_NONE};
+    out.n = 0;
+    if (skv_step(engine, spans, n_spans + (n_prompt > 0), add_row, &out, &err) != SKV_OK) {
+        fail_msg("%s", err.text);
+    }
+    for (size_t i = 0; i <= n_spans; i++) skv_sequence_free(sequences[i]);
+    return out.rows[0];
+}
+
+/* The table of docs/explanation/backend.md. Two query heads share a KV head, so 8 tokens are 16
+ * pairs. Products of the stand-in for cuBLASLt do not depend on other rows. */
+static void rows_depend_on_their_kernel_of_attention(void **state)
+{
+    skv_engine *engine = open_engine(MODELS "llama3-v4", NULL, SKV_KV_BF16);
+    (void)state;
+    const uint64_t whole = bits_in_two(engine, SHORT, SHORT);
+    assert_true(bits_in_two(engine, SHORT, 30) == whole);
+    assert_true(bits_in_two(engine, SHORT, SHORT - 9) == whole);
+    assert_true(bits_in_two(engine, SHORT, SHORT - 8) != whole); /* attention_decode */
+    const uint64_t alone = bits_beside(engine, SHORT, 0, 0);
+    assert_true(bits_beside(engine, SHORT, OTHERS, 0) == alone);
+    assert_true(bits_beside(engine, SHORT, OTHERS, 20) == alone);
+    const uint64_t portions = bits_beside(engine, LONGER, 0, 0);
+    assert_true(bits_beside(engine, LONGER, OTHERS, 8) == portions);
+    skv_engine_close(engine);
+    engine = open_engine(MODELS "llama3-v4", NULL, SKV_KV_F32); /* one kernel of attention */
+    assert_true(bits_in_two(engine, SHORT, SHORT - 8) == bits_in_two(engine, SHORT, SHORT));
+    assert_true(bits_beside(engine, SHORT, OTHERS, 9) == bits_beside(engine, SHORT, 0, 0));
+    skv_engine_close(engine);
 }
 
 /* ---- answers with drafts ---- */
@@ -507,6 +745,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(its_steps_have_the_same_bits),
+        cmocka_unit_test(mixed_steps_have_the_same_bits),
+        cmocka_unit_test(rows_depend_on_their_kernel_of_attention),
         cmocka_unit_test(its_answers_with_drafts_are_the_same),
         cmocka_unit_test(a_token_takes_few_calls),
         cmocka_unit_test(a_driver_that_cannot_record_is_asked_once),

@@ -79,7 +79,7 @@ static void compare(const fixture *f, const skv_sequence *s)
     unsigned char *nonsense = skv_alloc(page_bytes, 1);
     assert_true(pages && nonsense);
     memset(nonsense, 0x5a, page_bytes);
-    for (size_t t = 0; t < n_tracks; t++) pages[t] = skv_kv_page_take(store);
+    for (size_t t = 0; t < n_tracks; t++) pages[t] = skv_kv_page_take(store, 0);
     for (size_t i = 0; (i + 1) * SKV_PAGE_ROWS <= N_TOKENS; i++) {
         size_t position = i * SKV_PAGE_ROWS;
         for (size_t t = first; t < n_tracks; t++) skv_kv_pages_write(store, &pages[t], 1, nonsense);

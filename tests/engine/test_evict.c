@@ -668,7 +668,7 @@ static void test_full_pool_changes_nothing(void **state)
     assert_int_equal(needs, 12);
     while (skv_kv_store_free_pages(engine->store) >= needs) {
         /* The store's last pages are taken by nobody in particular. */
-        assert_non_null(skv_kv_page_take(engine->store));
+        assert_non_null(skv_kv_page_take(engine->store, 0));
     }
     skv_error err;
     assert_int_equal(skv_sequence_evict(b, &err), SKV_FULL);

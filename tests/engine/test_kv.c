@@ -280,10 +280,10 @@ static void evict_exactly(const fixture *f, skv_kv_cache *cache, const skv_kv_ch
 {
     uint32_t taken[N_PAGES];
     size_t n = 0;
-    while (skv_kv_store_free_pages(f->store) > needs) taken[n++] = skv_kv_page_take(f->store);
+    while (skv_kv_store_free_pages(f->store) > needs) taken[n++] = skv_kv_page_take(f->store, 0);
     assert_int_equal(skv_kv_store_free_pages(f->store), needs);
     if (needs > 0) {
-        const uint32_t last = skv_kv_page_take(f->store);
+        const uint32_t last = skv_kv_page_take(f->store, 0);
         assert_int_equal(skv_kv_cache_evict(cache, choice, NULL), SKV_FULL);
         skv_kv_page_drop(f->store, last);
     }
@@ -480,11 +480,11 @@ static void test_pages_lie_on_nodes(void **state)
     /* Where a node has none left, the other one's are taken, to the last. */
     size_t n = skv_kv_store_free_pages(f.store), n_first = 0;
     for (size_t i = 0; i < n; i++) {
-        const uint32_t page = skv_kv_page_take_on(f.store, 0);
+        const uint32_t page = skv_kv_page_take(f.store, 0);
         if (node_of(page) == 5) assert_int_equal(n_first++, i);
     }
     assert_true(n_first > 0 && n_first < n);
-    assert_int_equal(skv_kv_page_take_on(f.store, 0), SKV_KV_NO_PAGE);
+    assert_int_equal(skv_kv_page_take(f.store, 0), SKV_KV_NO_PAGE);
     skv_kv_cache_release(&a);
     skv_kv_cache_release(&b);
     skv_kv_layout_release(&f.layout);
@@ -580,7 +580,7 @@ static void test_first_free_page(void **state)
     assert_int_equal(skv_kv_store_create(f->be, SKV_KV_TYPE_F32, PAGE_BYTES, N, &store, NULL),
                      SKV_OK);
     for (size_t i = 0; i < N; i++) {
-        pages[i] = skv_kv_page_take(store);
+        pages[i] = skv_kv_page_take(store, 0);
         assert_int_equal(pages[i], i);
     }
     for (int round = 0; round < 50; round++) {
@@ -593,15 +593,15 @@ static void test_first_free_page(void **state)
         size_t n_takes = (size_t)skv_rng_below(&rng, skv_kv_store_free_pages(store) + 1);
         for (size_t i = 0; n_takes > 0; i++) {
             if (!is_free[i]) continue;
-            assert_int_equal(skv_kv_page_take(store), pages[i]);
+            assert_int_equal(skv_kv_page_take(store, 0), pages[i]);
             is_free[i] = false;
             n_takes--;
         }
     }
     for (size_t i = 0; i < N; i++) {
-        if (is_free[i]) assert_int_equal(skv_kv_page_take(store), pages[i]);
+        if (is_free[i]) assert_int_equal(skv_kv_page_take(store, 0), pages[i]);
     }
-    assert_int_equal(skv_kv_page_take(store), SKV_KV_NO_PAGE);
+    assert_int_equal(skv_kv_page_take(store, 0), SKV_KV_NO_PAGE);
     skv_kv_store_free(store);
 }
 

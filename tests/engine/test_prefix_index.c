@@ -238,7 +238,7 @@ static bool take_pages(const fixture *f, uint32_t *pages, float value)
     float page[2 * ROWS * HEAD_DIM];
     for (size_t i = 0; i < sizeof page / sizeof page[0]; i++) page[i] = value;
     for (size_t t = 0; t < N_TRACKS; t++) {
-        pages[t] = skv_kv_page_take(f->store);
+        pages[t] = skv_kv_page_take(f->store, 0);
         if (pages[t] == SKV_KV_NO_PAGE) return false;
         skv_kv_pages_write(f->store, &pages[t], 1, page);
     }

@@ -225,7 +225,7 @@ static void open_run(run *r, const shape *s, size_t n_threads)
     r->rows = skv_alloc(N_TOKENS, r->row_bytes);
     r->pages = skv_alloc(r->n_tracks, sizeof *r->pages);
     if (!r->rows || !r->pages) stop("no memory");
-    for (size_t t = 0; t < r->n_tracks; t++) r->pages[t] = skv_kv_page_take(r->engine->store);
+    for (size_t t = 0; t < r->n_tracks; t++) r->pages[t] = skv_kv_page_take(r->engine->store, 0);
 }
 
 static void close_run(run *r)

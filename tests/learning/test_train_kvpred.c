@@ -24,15 +24,13 @@
 #include "skv/recipe.h"
 #include "skv/skv.h"
 #include "skv/tools.h"
-#include "temp_folder.h"
-#include "text_ids.h"
-#include "train/net.h"
+#include "torch_case.h"
 #include "train/optim.h"
-#include "trained.h"
+#include "train_run.h"
 
 #define FOLDER SKV_TEST_DATA "/kvpred/"
 
-enum { TOKENS_MAX = 64, STEPS = 6 };
+enum { STEPS = 6 };
 
 static const char *const names[] = {"qwen3-c", "openelm-lp", "llama-lp"};
 enum { N_NAMES = sizeof names / sizeof *names };
@@ -42,9 +40,7 @@ enum { N_NAMES = sizeof names / sizeof *names };
 typedef struct kvpred_case {
     const char *name;
     json_t *root;
-    int32_t ids[TOKENS_MAX], targets[TOKENS_MAX];
-    uint32_t positions[TOKENS_MAX], doc_start[TOKENS_MAX];
-    size_t n;
+    doc_tokens tokens;
     skv_source *base, *own;
     skv_safetensors *file;
     skv_net *net;
@@ -53,22 +49,6 @@ typedef struct kvpred_case {
 static double number_of(const json_t *o, const char *key)
 {
     return json_number_value(json_object_get(o, key));
-}
-
-static void read_batch(kvpred_case *c)
-{
-    const json_t *docs = json_object_get(c->root, "docs");
-    const json_t *targets = json_object_get(c->root, "targets");
-    for (size_t d = 0; d < json_array_size(docs); d++) {
-        const json_t *doc = json_array_get(docs, d), *target = json_array_get(targets, d);
-        uint32_t start = (uint32_t)c->n;
-        for (size_t t = 0; t < json_array_size(doc); t++, c->n++) {
-            c->ids[c->n] = (int32_t)json_integer_value(json_array_get(doc, t));
-            c->targets[c->n] = (int32_t)json_integer_value(json_array_get(target, t));
-            c->positions[c->n] = (uint32_t)t;
-            c->doc_start[c->n] = start;
-        }
-    }
 }
 
 static bool all(void *user, const skv_param *p)
@@ -92,7 +72,7 @@ static kvpred_case open_case_as(const char *name, size_t threads, bool bf16, boo
     (void)snprintf(path[2], sizeof path[2], FOLDER "%s/train.json", name);
     c.root = json_load_file(path[2], 0, NULL);
     assert_non_null(c.root);
-    read_batch(&c);
+    c.tokens = read_docs(c.root);
     const skv_config *base = skv_source_config(c.base);
     const skv_net_prediction prediction = {.base = base,
                                            .source = c.base,
@@ -132,9 +112,10 @@ static void close_case(kvpred_case *c)
 /* Sums as losses. */
 static skv_net_sums run_case(const kvpred_case *c)
 {
-    const skv_train_batch batch = {c->n, c->ids, c->targets, c->positions, c->doc_start};
-    const skv_net_scale scale = {
-        .positions = (double)skv_net_count(c->net, &batch), .hidden = 1, .tokens = (double)c->n};
+    const skv_train_batch batch = batch_of(&c->tokens);
+    const skv_net_scale scale = {.positions = (double)skv_net_count(c->net, &batch),
+                                 .hidden = 1,
+                                 .tokens = (double)c->tokens.n};
     skv_net_sums sums;
     skv_error err;
     skv_net_zero_gradients(c->net);
@@ -157,25 +138,6 @@ static void check_losses(const kvpred_case *c, const skv_net_sums *got, const js
     }
 }
 
-static void check_gradient(const kvpred_case *c, const skv_param *p, const skv_tensor *want)
-{
-    size_t n = skv_param_size(p);
-    float *g = malloc(n * sizeof *g);
-    double distance = 0.0, size = 0.0;
-    assert_int_equal(skv_tensor_rows(want) * skv_tensor_columns(want), n);
-    skv_tensor_read_rows(want, 0, skv_tensor_rows(want), g);
-    for (size_t i = 0; i < n; i++) {
-        double d = (double)p->grad[i] - (double)g[i];
-        distance += d * d;
-        size += (double)g[i] * (double)g[i];
-    }
-    if (!(sqrt(distance) <= 1e-4 * sqrt(size) + 1e-8)) {
-        fail_msg("%s: gradient of %s is off by %g of %g", c->name, p->name, sqrt(distance),
-                 sqrt(size));
-    }
-    free(g);
-}
-
 static void check_gradients(bool own_answers)
 {
     for (size_t i = 0; i < N_NAMES; i++) {
@@ -192,7 +154,7 @@ static void check_gradients(bool own_answers)
         for (size_t j = 0; j < params->n; j++) {
             const skv_tensor *want = skv_safetensors_find(file, params->at[j].name);
             if (!want) fail_msg("%s: no gradient of %s", names[i], params->at[j].name);
-            check_gradient(&c, &params->at[j], want);
+            (void)check_gradient(names[i], &params->at[j], want, 1e-8);
         }
         skv_safetensors_close(file);
         close_case(&c);
@@ -259,10 +221,6 @@ static void test_threads_change_nothing(void **state)
 
 /* ---- whole runs ---- */
 
-typedef struct fixture {
-    char root[64], ids[96], base[96], out[6][96];
-} fixture;
-
 static void copy_file(const char *from, const char *to_folder, const char *name)
 {
     char path[2][512], *data;
@@ -274,64 +232,26 @@ static void copy_file(const char *from, const char *to_folder, const char *name)
     skv_free(data);
 }
 
-static int start(void **state)
+static int start_beside(void **state)
 {
-    fixture *f = calloc(1, sizeof *f);
-    if (!f) return -1;
-    memcpy(f->root, "/tmp/skv-kvpred-XXXXXX", 23);
-    if (!mkdtemp(f->root)) return -1;
-    char root[sizeof f->root]; /* a copy, so that the compiler sees no overlap */
-    memcpy(root, f->root, sizeof root);
-    (void)snprintf(f->ids, sizeof f->ids, "%s/ids.json", root);
-    (void)snprintf(f->base, sizeof f->base, "%s/base", root);
-    for (int i = 0; i < 6; i++) (void)snprintf(f->out[i], sizeof f->out[i], "%s/out-%d", root, i);
+    if (start(state) != 0) return -1;
+    const fixture *f = *state;
     if (mkdir(f->base, 0700) != 0) return -1;
     copy_file(SKV_TEST_DATA "/models/llama-bias", f->base, "config.json");
     copy_file(SKV_TEST_DATA "/models/llama-bias", f->base, "model.safetensors");
-    *state = f;
-    return text_ids_write(f->ids, 2000, 1);
-}
-
-static int finish(void **state)
-{
-    fixture *f = *state;
-    (void)temp_folder_remove(f->root);
-    free(f);
     return 0;
-}
-
-typedef struct record {
-    double loss[STEPS], auxiliary[STEPS], consistency[STEPS];
-    uint64_t stop_at;
-} record;
-
-static bool note(void *user, const skv_train_progress *p)
-{
-    record *r = user;
-    r->loss[p->step - 1] = p->loss;
-    r->auxiliary[p->step - 1] = p->auxiliary;
-    r->consistency[p->step - 1] = p->consistency;
-    return p->step != r->stop_at;
 }
 
 static skv_train_options options_of(const fixture *f, const char *auxiliary, const char *out,
                                     record *r)
 {
-    skv_train_options o = skv_train_options_default(SKV_TRAIN_KVPRED);
+    skv_train_options o = short_run(SKV_TRAIN_KVPRED, f->ids, out, STEPS, r);
     o.model = f->base;
     o.auxiliary = auxiliary;
-    o.out = out;
-    o.stages[0].data[0] = skv_train_data_default(f->ids);
-    o.stages[0].n_data = 1;
-    o.stages[0].seq = 32;
-    o.stages[0].rows = 2;
     o.stages[0].accumulate = 2;
-    o.stages[0].steps = STEPS;
     o.stages[0].rate = 3e-3;
     o.checkpoint_every = 2;
     o.threads = 1;
-    o.on_step = note;
-    o.user = r;
     return o;
 }
 
@@ -513,5 +433,5 @@ int main(void)
         cmocka_unit_test(test_recipe_and_plan),
         cmocka_unit_test(test_out_of_memory_at_every_allocation),
     };
-    return cmocka_run_group_tests_name("train_kvpred", tests, start, finish);
+    return cmocka_run_group_tests_name("train_kvpred", tests, start_beside, finish);
 }

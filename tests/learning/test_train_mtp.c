@@ -18,48 +18,27 @@
 #include <jansson.h>
 
 #include "format/safetensors.h"
-#include "format/source.h"
 #include "skv/skv.h"
 #include "skv/tools.h"
 #include "skv/train.h"
-#include "temp_folder.h"
-#include "text_ids.h"
-#include "train/net.h"
+#include "torch_case.h"
 #include "train/trainer.h"
-#include "trained.h"
+#include "train_run.h"
 
 #define MODELS SKV_TEST_DATA "/models/"
 #define MODEL MODELS "qwen3-5-wrapped" /* with a head */
 #define TRAIN SKV_TEST_DATA "/train/mtp"
 
-enum { TOKENS_MAX = 64, STEPS = 6 };
+enum { STEPS = 6 };
 
 /* ---- against torch ---- */
 
 typedef struct mtp_case {
     json_t *root;
-    int32_t ids[TOKENS_MAX], targets[TOKENS_MAX];
-    uint32_t positions[TOKENS_MAX], doc_start[TOKENS_MAX];
-    size_t n;
+    doc_tokens tokens;
     skv_source *source, *head;
     skv_net *net;
 } mtp_case;
-
-static void read_batch(mtp_case *c)
-{
-    const json_t *docs = json_object_get(c->root, "docs");
-    const json_t *targets = json_object_get(c->root, "targets");
-    for (size_t d = 0; d < json_array_size(docs); d++) {
-        const json_t *doc = json_array_get(docs, d), *target = json_array_get(targets, d);
-        const uint32_t start = (uint32_t)c->n;
-        for (size_t t = 0; t < json_array_size(doc); t++, c->n++) {
-            c->ids[c->n] = (int32_t)json_integer_value(json_array_get(doc, t));
-            c->targets[c->n] = (int32_t)json_integer_value(json_array_get(target, t));
-            c->positions[c->n] = (uint32_t)t;
-            c->doc_start[c->n] = start;
-        }
-    }
-}
 
 static bool is_trained(void *user, const skv_param *p)
 {
@@ -72,7 +51,7 @@ static mtp_case open_case(bool kl, size_t threads, bool bf16)
     mtp_case c = {.root = json_load_file(TRAIN ".json", 0, NULL)};
     skv_error err;
     assert_non_null(c.root);
-    read_batch(&c);
+    c.tokens = read_docs(c.root);
     if (skv_source_open(MODEL, &c.source, &err) != SKV_OK) fail_msg("%s", err.text);
     if (skv_source_open_mtp(MODEL, &c.head, &err) != SKV_OK) fail_msg("%s", err.text);
     const skv_net_options options = {.threads = threads,
@@ -98,33 +77,14 @@ static void close_case(mtp_case *c)
 
 static double run_case(const mtp_case *c)
 {
-    const skv_train_batch batch = {c->n, c->ids, c->targets, c->positions, c->doc_start};
-    const skv_net_scale scale = {(double)skv_net_count(c->net, &batch), 1, (double)c->n};
+    const skv_train_batch batch = batch_of(&c->tokens);
+    const skv_net_scale scale = {(double)skv_net_count(c->net, &batch), 1, (double)c->tokens.n};
     skv_net_sums sums;
     skv_error err;
     skv_net_zero_gradients(c->net);
     if (skv_net_run(c->net, &batch, &scale, true, &sums, &err) != SKV_OK) fail_msg("%s", err.text);
     assert_true((double)sums.n_loss == scale.positions); /* counted alike */
     return sums.loss / scale.positions;
-}
-
-static void check_gradient(const skv_param *p, const skv_tensor *want, const char *file)
-{
-    const size_t n = skv_param_size(p);
-    float *g = malloc(n * sizeof *g);
-    double distance = 0.0, size = 0.0;
-    assert_int_equal(skv_tensor_rows(want) * skv_tensor_columns(want), n);
-    skv_tensor_read_rows(want, 0, skv_tensor_rows(want), g);
-    for (size_t i = 0; i < n; i++) {
-        const double d = (double)p->grad[i] - (double)g[i];
-        distance += d * d;
-        size += (double)g[i] * (double)g[i];
-    }
-    if (!(size > 0 && sqrt(distance) <= 1e-4 * sqrt(size))) {
-        fail_msg("%s: gradient of %s is off by %g of %g", file, p->name, sqrt(distance),
-                 sqrt(size));
-    }
-    free(g);
 }
 
 static void test_gradients(void **state)
@@ -144,7 +104,7 @@ static void test_gradients(void **state)
             const skv_tensor *g = skv_safetensors_find(file, params->at[i].name);
             assert_true(!g == !params->at[i].grad);
             if (!g) continue;
-            check_gradient(&params->at[i], g, path);
+            assert_true(check_gradient(path, &params->at[i], g, 0) > 0);
             n_seen++;
         }
         assert_int_equal(n_seen, skv_safetensors_count(file));
@@ -171,61 +131,10 @@ static void test_threads_change_nothing(void **state)
 
 /* ---- runs ---- */
 
-typedef struct fixture {
-    char root[64];
-    char ids[96];
-    char out[4][96];
-} fixture;
-
-typedef struct record {
-    double loss[128];
-    uint64_t stop_at; /* 0: never */
-} record;
-
-static int start(void **state)
-{
-    fixture *f = calloc(1, sizeof *f);
-    if (!f) return -1;
-    memcpy(f->root, "/tmp/skv-mtp-XXXXXX", 20);
-    if (!mkdtemp(f->root)) return -1;
-    char root[sizeof f->root]; /* a copy, so that the compiler sees no overlap */
-    memcpy(root, f->root, sizeof root);
-    (void)snprintf(f->ids, sizeof f->ids, "%s/ids.json", root);
-    for (int i = 0; i < 4; i++) (void)snprintf(f->out[i], sizeof f->out[i], "%s/out-%d", root, i);
-    *state = f;
-    return text_ids_write(f->ids, 2000, 1);
-}
-
-static int finish(void **state)
-{
-    fixture *f = *state;
-    (void)temp_folder_remove(f->root);
-    free(f);
-    return 0;
-}
-
-static bool note(void *user, const skv_train_progress *p)
-{
-    record *r = user;
-    r->loss[p->step - 1] = p->loss;
-    return p->step != r->stop_at;
-}
-
 static skv_train_options options_of(const char *model, const fixture *f, size_t i_out, record *r)
 {
-    skv_train_options o = skv_train_options_default(SKV_TRAIN_MTP);
+    skv_train_options o = short_run(SKV_TRAIN_MTP, f->ids, f->out[i_out], STEPS, r);
     o.model = model;
-    o.out = f->out[i_out];
-    o.stages[0].data[0] = skv_train_data_default(f->ids);
-    o.stages[0].n_data = 1;
-    o.stages[0].seq = 32;
-    o.stages[0].rows = 2;
-    o.stages[0].steps = STEPS;
-    o.stages[0].rate = 2e-3;
-    o.checkpoint_every = 4;
-    o.threads = 2;
-    o.on_step = note;
-    o.user = r;
     return o;
 }
 
@@ -233,9 +142,8 @@ static skv_source *open_model(const char *path, bool head)
 {
     skv_source *source = NULL;
     skv_error err;
-    const skv_status status =
-        head ? skv_source_open_mtp(path, &source, &err) : skv_source_open(path, &source, &err);
-    if (status != SKV_OK) fail_msg("%s", err.text);
+    if (!head) return open_source(path);
+    if (skv_source_open_mtp(path, &source, &err) != SKV_OK) fail_msg("%s", err.text);
     return source;
 }
 
@@ -250,9 +158,8 @@ static double apart(const char *a, const char *b, bool head)
         if (!other) fail_msg("%s: no tensor %s", b, t->name);
         assert_int_equal(t->type, other->type);
         const size_t n = skv_tensor_rows(t) * skv_tensor_columns(t);
-        float *u = malloc(n * sizeof *u), *v = malloc(n * sizeof *v);
-        skv_tensor_read_rows(t, 0, skv_tensor_rows(t), u);
-        skv_tensor_read_rows(other, 0, skv_tensor_rows(t), v);
+        float *u = read_whole(t), *v = read_whole(other);
+        assert_int_equal(skv_tensor_rows(other) * skv_tensor_columns(other), n);
         for (size_t j = 0; j < n; j++) most = fmax(most, fabs((double)u[j] - (double)v[j]));
         free(u);
         free(v);

@@ -17,80 +17,23 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "format/safetensors.h"
-#include "format/source.h"
 #include "skv/skv.h"
 #include "skv/train.h"
-#include "temp_folder.h"
-#include "text_ids.h"
 #include "train/trainer.h"
-#include "trained.h"
+#include "train_run.h"
 
 #define MODELS SKV_TEST_DATA "/models/"
 
 enum { STEPS = 9 };
 
-typedef struct fixture {
-    char root[64];
-    char ids[96];
-    char out[3][96];
-} fixture;
-
-static int start(void **state)
+static skv_train_options distill(const fixture *f, const char *out, record *r)
 {
-    fixture *f = calloc(1, sizeof *f);
-    if (!f) return -1;
-    memcpy(f->root, "/tmp/skv-train-XXXXXX", 22);
-    if (!mkdtemp(f->root)) return -1;
-    char root[sizeof f->root]; /* a copy, so that the compiler sees no overlap */
-    memcpy(root, f->root, sizeof root);
-    (void)snprintf(f->ids, sizeof f->ids, "%s/ids.json", root);
-    for (int i = 0; i < 3; i++) (void)snprintf(f->out[i], sizeof f->out[i], "%s/out-%d", root, i);
-    *state = f;
-    return text_ids_write(f->ids, 2000, 1);
-}
-
-static int finish(void **state)
-{
-    fixture *f = *state;
-    (void)temp_folder_remove(f->root);
-    free(f);
-    return 0;
-}
-
-typedef struct record {
-    double loss[64], norm[64];
-    uint64_t stop_at; /* 0: never */
-} record;
-
-static bool note(void *user, const skv_train_progress *p)
-{
-    record *r = user;
-    r->loss[p->step - 1] = p->loss;
-    r->norm[p->step - 1] = p->norm;
-    return p->step != r->stop_at;
-}
-
-static skv_train_options distill(const fixture *f, const char *const *data, const char *out,
-                                 record *r)
-{
-    (void)f;
-    skv_train_options o = skv_train_options_default(SKV_TRAIN_DISTILL);
+    skv_train_options o = short_run(SKV_TRAIN_DISTILL, f->ids, out, STEPS, r);
     o.model = MODELS "llama-mha";
-    o.out = out;
     o.kv_layers = 2;
     o.group = 2;
-    o.stages[0].data[0] = skv_train_data_default(*data);
-    o.stages[0].n_data = 1;
-    o.stages[0].seq = 32;
-    o.stages[0].rows = 2;
     o.stages[0].accumulate = 2;
-    o.stages[0].steps = STEPS;
-    o.stages[0].rate = 2e-3;
     o.hidden_mult = 0.5;
-    o.checkpoint_every = 4;
-    o.threads = 2;
-    o.on_step = note;
-    o.user = r;
     return o;
 }
 
@@ -109,15 +52,14 @@ static void split(skv_train_options *o)
 static void test_resume_is_exact(void **state)
 {
     const fixture *f = *state;
-    const char *data = f->ids;
     static const uint64_t stops[] = {4, 6, 8};
     record whole = {.stop_at = 0}, parts = {.stop_at = 0};
     skv_error err;
-    skv_train_options o = distill(f, &data, f->out[0], &whole);
+    skv_train_options o = distill(f, f->out[0], &whole);
     split(&o);
     run_ok(&o);
     assert_true(whole.loss[STEPS - 1] < whole.loss[0]);
-    o = distill(f, &data, f->out[1], &parts);
+    o = distill(f, f->out[1], &parts);
     split(&o);
     for (size_t i = 0; i < 3; i++) {
         parts.stop_at = stops[i];
@@ -138,10 +80,9 @@ static void test_resume_is_exact(void **state)
 static void test_resume_wants_the_same_run(void **state)
 {
     const fixture *f = *state;
-    const char *data = f->ids;
     record r = {.stop_at = 2};
     skv_error err;
-    skv_train_options o = distill(f, &data, f->out[2], &r);
+    skv_train_options o = distill(f, f->out[2], &r);
     assert_int_equal(skv_train_run(&o, &err), SKV_CANCELLED);
     o.resume = true;
     o.stages[0].seq = 16;
@@ -162,12 +103,11 @@ static void test_resume_wants_the_same_run(void **state)
 static void test_nothing_to_do(void **state)
 {
     const fixture *f = *state;
-    const char *data = f->ids;
     char out[96];
     record r = {.stop_at = 0};
     skv_error err;
     (void)snprintf(out, sizeof out, "%s/nothing", f->root);
-    skv_train_options o = distill(f, &data, out, &r);
+    skv_train_options o = distill(f, out, &r);
     o.resume = true;
     assert_int_equal(skv_train_run(&o, &err), SKV_ARGUMENT);
     assert_non_null(strstr(err.text, "no checkpoint to continue from"));
@@ -179,13 +119,6 @@ static void test_nothing_to_do(void **state)
     assert_int_equal(skv_train_run(&o, &err), SKV_ARGUMENT);
     assert_non_null(strstr(err.text, "no kv-layers"));
     assert_false(skv_file_is_folder(out));
-}
-
-static float *read_whole(const skv_tensor *t)
-{
-    float *x = malloc(skv_tensor_rows(t) * skv_tensor_columns(t) * sizeof *x);
-    skv_tensor_read_rows(t, 0, skv_tensor_rows(t), x);
-    return x;
 }
 
 static void test_output(void **state)
@@ -224,12 +157,11 @@ static void test_output(void **state)
 static void test_drop_teacher(void **state)
 {
     const fixture *f = *state;
-    const char *data = f->ids;
     char out[96];
     record r = {.stop_at = 0};
     skv_error err;
     (void)snprintf(out, sizeof out, "%s/dropped", f->root);
-    skv_train_options o = distill(f, &data, out, &r);
+    skv_train_options o = distill(f, out, &r);
     o.stages[0].steps = 1;
     o.drop_teacher = true;
     run_ok(&o);
@@ -264,12 +196,11 @@ static size_t count_own(const char *folder)
 /* A difference that gets an exit head is one from the same base, and nothing else of it changes. */
 static void expect_exit_of_delta(const fixture *f, const char *from)
 {
-    const char *data = f->ids;
     char out[96];
     record r = {.stop_at = 0};
     skv_source *before, *after;
     (void)snprintf(out, sizeof out, "%s/delta-exit", f->root);
-    skv_train_options o = distill(f, &data, out, &r);
+    skv_train_options o = distill(f, out, &r);
     o.model = from;
     o.stages[0].steps = 2;
     o.delta = o.early_exit = true;
@@ -295,13 +226,12 @@ static void expect_exit_of_delta(const fixture *f, const char *from)
 static void test_delta(void **state)
 {
     const fixture *f = *state;
-    const char *data = f->ids;
     char base[96], out[2][96];
     record r = {.stop_at = 0};
     skv_error err;
     skv_source *whole, *part;
     (void)snprintf(base, sizeof base, "%s/base", f->root);
-    skv_train_options o = distill(f, &data, base, &r);
+    skv_train_options o = distill(f, base, &r);
     o.task = SKV_TRAIN_FINETUNE; /* makes a model in a folder of its own */
     o.loss = SKV_TRAIN_LM;
     o.part = SKV_TRAIN_ALL;
@@ -315,7 +245,7 @@ static void test_delta(void **state)
     skv_free(tokenizer);
     for (int i = 0; i < 2; i++) {
         (void)snprintf(out[i], sizeof out[i], "%s/delta-%d", f->root, i);
-        o = distill(f, &data, out[i], &r);
+        o = distill(f, out[i], &r);
         o.model = base;
         o.stages[0].steps = 2;
         o.delta = i == 1;
@@ -349,7 +279,6 @@ static void test_delta(void **state)
 
 static skv_source *open_model(const char *path)
 {
-    skv_source *source;
     skv_engine *engine;
     skv_error err;
     skv_engine_options options = skv_engine_options_default();
@@ -357,8 +286,7 @@ static skv_source *open_model(const char *path)
     options.context = 64;
     if (skv_engine_open(path, &options, &engine, &err) != SKV_OK) fail_msg("%s", err.text);
     skv_engine_close(engine);
-    if (skv_source_open(path, &source, &err) != SKV_OK) fail_msg("%s", err.text);
-    return source;
+    return open_source(path);
 }
 
 /* Elements that two models' tensors of one name differ in; a tensor that one has not: SIZE_MAX. */
@@ -378,12 +306,12 @@ static size_t differences(const skv_source *a, const skv_source *b, const char *
 static void test_early_exit(void **state)
 {
     const fixture *f = *state;
-    const char *data = f->ids, *head = "lm_head_swiftkv.weight";
+    const char *head = "lm_head_swiftkv.weight";
     char out[3][96];
     record whole = {.stop_at = 0}, parts = {.stop_at = 4};
     skv_error err;
     for (int i = 0; i < 3; i++) (void)snprintf(out[i], sizeof out[i], "%s/exit-%d", f->root, i);
-    skv_train_options o = distill(f, &data, out[0], &whole);
+    skv_train_options o = distill(f, out[0], &whole);
     o.early_exit = true;
     run_ok(&o);
     o.out = out[1];
@@ -393,7 +321,7 @@ static void test_early_exit(void **state)
     o.resume = true;
     run_ok(&o);
     check_same_file(out[0], out[1], "model.safetensors");
-    o = distill(f, &data, out[2], &parts);
+    o = distill(f, out[2], &parts);
     o.model = out[0];
     o.kv_layers = o.group = 0;
     o.part = SKV_TRAIN_DEEP;
@@ -427,12 +355,11 @@ static bool note_exit(void *user, const skv_train_progress *p)
 static void test_ablations(void **state)
 {
     const fixture *f = *state;
-    const char *data = f->ids;
     for (int i = 0; i < 6; i++) {
         char out[96];
         record r = {.stop_at = 0};
         (void)snprintf(out, sizeof out, "%s/ablation-%d", f->root, i);
-        skv_train_options o = distill(f, &data, out, &r);
+        skv_train_options o = distill(f, out, &r);
         o.loss = i % 2 ? SKV_TRAIN_LM : SKV_TRAIN_KL;
         o.part = i / 2 % 2 ? SKV_TRAIN_DEEP : SKV_TRAIN_QKV;
         o.early_exit = i >= 4;
@@ -451,12 +378,11 @@ static void test_ablations(void **state)
 static void test_not_finite(void **state)
 {
     const fixture *f = *state;
-    const char *data = f->ids;
     char out[96];
     record r = {.stop_at = 0};
     skv_error err;
     (void)snprintf(out, sizeof out, "%s/broken", f->root);
-    skv_train_options o = distill(f, &data, out, &r);
+    skv_train_options o = distill(f, out, &r);
     o.stages[0].rate = 1e38;
     o.max_norm = 0;
     o.f32 = true;
@@ -471,11 +397,10 @@ static void test_not_finite(void **state)
 static void test_from_scratch(void **state)
 {
     const fixture *f = *state;
-    const char *data = f->ids;
     char out[96];
     record r = {.stop_at = 0};
     (void)snprintf(out, sizeof out, "%s/scratch", f->root);
-    skv_train_options o = distill(f, &data, out, &r);
+    skv_train_options o = distill(f, out, &r);
     o.task = SKV_TRAIN_SCRATCH;
     o.loss = SKV_TRAIN_LM;
     o.part = SKV_TRAIN_ALL;
@@ -491,11 +416,10 @@ static void test_from_scratch(void **state)
 static void test_plan(void **state)
 {
     const fixture *f = *state;
-    const char *data = f->ids;
     record r = {.stop_at = 0};
     skv_error err;
     skv_train_cost cost;
-    skv_train_options o = distill(f, &data, f->out[0], &r);
+    skv_train_options o = distill(f, f->out[0], &r);
     assert_int_equal(skv_train_plan(&o, &cost, &err), SKV_OK);
     assert_int_equal(cost.trainable, 32 + 4 * 32 * 32);
     assert_int_equal(cost.tokens, 128);
@@ -523,11 +447,10 @@ static void check_plan(const skv_train_options *o)
 static void test_plan_is_what_a_run_takes(void **state)
 {
     const fixture *f = *state;
-    const char *data = f->ids;
     static const skv_train_part parts[] = {SKV_TRAIN_QKV, SKV_TRAIN_DEEP, SKV_TRAIN_ALL};
     record r = {.stop_at = 0};
     for (size_t i = 0; i < 12; i++) {
-        skv_train_options o = distill(f, &data, f->out[0], &r);
+        skv_train_options o = distill(f, f->out[0], &r);
         o.part = parts[i % 3];
         o.f32 = i / 3 % 2;
         o.loss = i / 6 ? SKV_TRAIN_LM : SKV_TRAIN_KL;

@@ -15,83 +15,21 @@
 
 #include <cmocka.h>
 
-#include "format/source.h"
 #include "skv/skv.h"
 #include "skv/train.h"
-#include "temp_folder.h"
-#include "text_ids.h"
 #include "train/trainer.h"
-#include "trained.h"
+#include "train_run.h"
 
 #define MODELS SKV_TEST_DATA "/models/"
 
 enum { STEPS = 6, TOKENS = 40 };
 
-typedef struct fixture {
-    char root[64];
-    char ids[96];
-    char out[3][96];
-} fixture;
-
-typedef struct record {
-    double loss[64];
-    uint64_t stop_at; /* 0: never */
-} record;
-
-static int start(void **state)
-{
-    fixture *f = calloc(1, sizeof *f);
-    if (!f) return -1;
-    memcpy(f->root, "/tmp/skv-hybrid-XXXXXX", 23);
-    if (!mkdtemp(f->root)) return -1;
-    char root[sizeof f->root]; /* a copy, so that the compiler sees no overlap */
-    memcpy(root, f->root, sizeof root);
-    (void)snprintf(f->ids, sizeof f->ids, "%s/ids.json", root);
-    for (int i = 0; i < 3; i++) (void)snprintf(f->out[i], sizeof f->out[i], "%s/out-%d", root, i);
-    *state = f;
-    return text_ids_write(f->ids, 2000, 1);
-}
-
-static int finish(void **state)
-{
-    fixture *f = *state;
-    (void)temp_folder_remove(f->root);
-    free(f);
-    return 0;
-}
-
-static bool note(void *user, const skv_train_progress *p)
-{
-    record *r = user;
-    r->loss[p->step - 1] = p->loss;
-    return p->step != r->stop_at;
-}
-
 static skv_train_options distill(const char *ids, const char *out, record *r)
 {
-    skv_train_options o = skv_train_options_default(SKV_TRAIN_DISTILL);
+    skv_train_options o = short_run(SKV_TRAIN_DISTILL, ids, out, STEPS, r);
     o.model = MODELS "qwen3-5";
-    o.out = out;
     o.kv_layers = 3;
-    o.stages[0].data[0] = skv_train_data_default(ids);
-    o.stages[0].n_data = 1;
-    o.stages[0].seq = 32;
-    o.stages[0].rows = 2;
-    o.stages[0].steps = STEPS;
-    o.stages[0].rate = 2e-3;
-    o.checkpoint_every = 4;
-    o.threads = 2;
-    o.on_step = note;
-    o.user = r;
     return o;
-}
-
-static skv_source *open_model(const char *path)
-{
-    skv_source *source = NULL;
-    skv_error err;
-    if (skv_source_open(path, &source, &err) != SKV_OK) fail_msg("%s", err.text);
-    return source;
 }
 
 static void test_resume_is_exact(void **state)
@@ -113,18 +51,11 @@ static void test_resume_is_exact(void **state)
     check_same_file(f->out[0], f->out[1], "config.json");
 }
 
-static float *read_whole(const skv_tensor *t)
-{
-    float *x = malloc(skv_tensor_rows(t) * skv_tensor_columns(t) * sizeof *x);
-    skv_tensor_read_rows(t, 0, skv_tensor_rows(t), x);
-    return x;
-}
-
 /* Layers 3 to 5 are state, attention, state: nine tensors of either state, six of attention's. */
 static void test_frozen_weights_stay(void **state)
 {
     const fixture *f = *state;
-    skv_source *before = open_model(MODELS "qwen3-5"), *after = open_model(f->out[0]);
+    skv_source *before = open_source(MODELS "qwen3-5"), *after = open_source(f->out[0]);
     size_t n_new = 0, n_old = 0;
     for (size_t i = 0; i < skv_source_count(after); i++) {
         const skv_tensor *t = skv_source_at(after, i), *old = skv_source_find(before, t->name);
@@ -148,7 +79,7 @@ static void test_frozen_weights_stay(void **state)
 /* The mean of -log p of a text, by the trainer. */
 static double trainer_loss(const char *path, const int32_t *ids)
 {
-    skv_source *source = open_model(path);
+    skv_source *source = open_source(path);
     int32_t targets[TOKENS];
     uint32_t positions[TOKENS], doc_start[TOKENS] = {0};
     for (uint32_t t = 0; t < TOKENS; t++) {

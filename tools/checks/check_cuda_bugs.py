@@ -170,7 +170,7 @@ BUGS = [  # of kernels: (the fault, the file, what is replaced, by what)
     ("up has the bias of gate", ROWS, "a->bias, a->n + i, 2 * a->n", "a->bias, i, a->n"),
     ("a bias is read beyond its end", ROWS, "at + j < end ? bias[at + j] : 0.0f", "bias[at + j]"),
 ]
-BACKEND, RANKS, LAUNCHES = "test_cuda_backend", "test_cuda_ranks", "test_cuda_launches"
+BACKEND, RANKS, LAUNCHES, GRAPHS = "test_cuda_backend", "test_cuda_ranks", "test_cuda_launches", "test_cuda_graphs"
 OPERATIONS, ORACLE, METHODS, WEIGHTS = "*operations*", "*oracle* 1/2", "*methods*", "*weights*"
 HOST = [  # of the host: (the fault, the file, what is replaced, by what, program, its arguments)
     ("a description is overwritten as it is read", "cuda_steps.c",
@@ -290,6 +290,8 @@ HOST = [  # of the host: (the fault, the file, what is replaced, by what, progra
     ("a sum joins as gated products", "cuda_held.c", "both.kind = l.kind", "both.kind = SKV_CUDA_FIRST_GLU", LAUNCHES, "*join*"),
     ("no bias is added", "cuda_linear.c", "biased ? a->w->bias + p->first : NULL", "NULL", BACKEND, OPERATIONS),
     ("a row of logits has no room", "cuda_backend.c", "skv_round_up(l->vocab, 8));", "8);", BACKEND, OPERATIONS),
+    ("a neighbour decides the kernel of attention", "cuda_attention.c", "const bool few = n_pairs <= SKV_CUDA_DECODE_ROWS;",
+     "const bool few = n_pairs <= SKV_CUDA_DECODE_ROWS && all_are_few(set, n_group);", GRAPHS, ""),
 ]
 FLAGS = "-std=c11 -D_POSIX_C_SOURCE=200809L -O1 -g1 -w -fsanitize=address -fno-common".split()
 LIBRARY = ["src/base/rng.c", "src/engine/kernels/experts.c", "src/engine/kernels/kv_page.c",

@@ -14,12 +14,6 @@
 
 enum { CONFIG_BYTES_MAX = 16 << 20, LAYER_NAME_MAX = 8 /* digits */ };
 
-static void fail(skv_json_reader *r, skv_status status, const char *key, const char *what)
-{
-    if (r->status != SKV_OK) return;
-    r->status = skv_fail(r->err, status, "%s: %s: %.80s", r->name, key, what);
-}
-
 /* A size whose class default holds only when the key is absent; an explicit null means `none`. */
 static size_t size_or_null(skv_json_reader *r, const char *key, size_t absent, size_t none)
 {
@@ -38,7 +32,7 @@ static void refuse_root(skv_json_reader *r, const json_t *root)
 {
     char shown[SKV_JSON_SHOWN];
     skv_json_show(root, shown);
-    r->status = skv_fail(r->err, SKV_FORMAT, "%s: %s, expected a JSON object", r->name, shown);
+    skv_json_fail(r, SKV_FORMAT, "%s, expected a JSON object", shown);
     r->object = NULL;
 }
 
@@ -78,10 +72,7 @@ static void read_activation(skv_json_reader *r, const skv_family *f, skv_config 
     } else if (strcmp(name, "gelu_pytorch_tanh") == 0 || strcmp(name, "gelu_new") == 0) {
         c->activation = SKV_ACT_GELU_TANH;
     } else {
-        if (r->status == SKV_OK) {
-            r->status = skv_fail(r->err, SKV_UNSUPPORTED, "%s: %s: %.60s is not supported", r->name,
-                                 key, name);
-        }
+        skv_json_fail(r, SKV_UNSUPPORTED, "%s: %.60s is not supported", key, name);
     }
 }
 
@@ -108,7 +99,7 @@ static bool is_windowed(skv_json_reader *r, const skv_family *f, const skv_confi
             pattern = skv_json_size(r, "_sliding_window_pattern", pattern, SIZE_MAX / 2);
             pattern = skv_json_size(r, "sliding_window_pattern", pattern, SIZE_MAX / 2);
         }
-        if (!pattern) fail(r, SKV_RANGE, "sliding_window_pattern", "0, expected 1 or more");
+        if (!pattern) skv_json_fail(r, SKV_RANGE, "sliding_window_pattern: 0, expected 1 or more");
         return pattern && (i + 1) % pattern != 0;
     case SKV_WINDOW_STILL: return c->layers[i].i_rope > 0;
     case SKV_WINDOW_NEVER:
@@ -124,7 +115,7 @@ static bool listed_window(skv_json_reader *r, const json_t *types, size_t i)
     if (!type || strcmp(type, "full_attention") != 0) {
         char shown[SKV_JSON_SHOWN];
         skv_json_show(json_array_get(types, i), shown);
-        fail(r, SKV_UNSUPPORTED, "layer_types: not supported", shown);
+        skv_json_fail(r, SKV_UNSUPPORTED, "layer_types: not supported: %.80s", shown);
     }
     return false;
 }
@@ -147,7 +138,7 @@ static void read_windows(skv_json_reader *r, const skv_family *f, skv_config *c)
         bool windowed = types ? listed_window(r, types, i) : is_windowed(r, f, c, i);
         if (f->gemma4 && i + 1 == c->n_layers) windowed = false; /* regardless of the file */
         if (f->gemma4 && windowed && !window)
-            fail(r, SKV_RANGE, "sliding_window", "0, expected 1 or more");
+            skv_json_fail(r, SKV_RANGE, "sliding_window: 0, expected 1 or more");
         c->layers[i].window = windowed ? window : 0;
         if (f->two_ropes) c->layers[i].i_rope = windowed;
     }
@@ -163,7 +154,8 @@ static void read_still_layers(skv_json_reader *r, const skv_family *f, skv_confi
         skv_json_refuse(r, "no_rope_layers", list, "one entry a layer");
         return;
     }
-    if (!list && !period) fail(r, SKV_RANGE, "no_rope_layer_interval", "0, expected 1 or more");
+    if (!list && !period)
+        skv_json_fail(r, SKV_RANGE, "no_rope_layer_interval: 0, expected 1 or more");
     for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
         bool still = list ? !skv_json_size_of(r, json_array_get(list, i), "no_rope_layers", 1)
                           : (i + 1) % period == 0;
@@ -175,7 +167,7 @@ static void read_still_layers(skv_json_reader *r, const skv_family *f, skv_confi
 static void read_growth(skv_json_reader *r, skv_json_reader rope, skv_config *c)
 {
     if (!rope.object) {
-        fail(r, SKV_FORMAT, "rope_parameters", "missing");
+        skv_json_fail(r, SKV_FORMAT, "rope_parameters: missing");
         return;
     }
     rope.status = r->status;
@@ -284,7 +276,7 @@ static void read_gemma4_experts(skv_json_reader *r, skv_config *c)
     c->n_active = size_or_null(r, "top_k_experts", 0, 0);
     c->norm_topk = true;
     const char *zero = !n_experts ? "num_experts" : !ffn ? "moe_intermediate_size" : NULL;
-    if (zero) fail(r, SKV_RANGE, zero, "0, expected 1 or more");
+    if (zero) skv_json_fail(r, SKV_RANGE, "%s: 0, expected 1 or more", zero);
     for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
         skv_layer_shape *l = &c->layers[i];
         l->ffn_beside = l->ffn;
@@ -303,10 +295,9 @@ static void read_gemma4(skv_json_reader *r, skv_config *c)
     c->per_layer = size_or_null(r, "hidden_size_per_layer_input", 256, 0);
     c->per_layer_scale = skv_gemma_embedding_scale(c->per_layer, c->dtype);
     const size_t vocab = skv_json_size(r, "vocab_size_per_layer_input", 262144, SIZE_MAX / 2);
-    if (c->per_layer && vocab != c->vocab && r->status == SKV_OK) {
-        r->status = skv_fail(r->err, SKV_UNSUPPORTED,
-                             "%s: vocab_size_per_layer_input %zu, expected vocab_size %zu", r->name,
-                             vocab, c->vocab);
+    if (c->per_layer && vocab != c->vocab) {
+        skv_json_fail(r, SKV_UNSUPPORTED, "vocab_size_per_layer_input %zu, expected vocab_size %zu",
+                      vocab, c->vocab);
     }
     if (skv_json_bool(r, "enable_moe_block", false)) read_gemma4_experts(r, c);
 }
@@ -318,19 +309,18 @@ static void read_gemma(skv_json_reader *r, const skv_family *f, skv_config *c)
     c->attention_softcap = double_or_null(r, "attn_logit_softcapping", f->attention_softcap);
     c->final_softcap = double_or_null(r, "final_logit_softcapping", f->final_softcap);
     double scalar = skv_json_double(r, "query_pre_attn_scalar", 256.0);
-    if (!(scalar > 0.0) && r->status == SKV_OK) {
-        r->status =
-            skv_fail(r->err, SKV_RANGE, "%s: query_pre_attn_scalar: %g, expected a positive number",
-                     r->name, scalar);
+    if (!(scalar > 0.0)) {
+        skv_json_fail(r, SKV_RANGE, "query_pre_attn_scalar: %g, expected a positive number",
+                      scalar);
     }
     c->attention_scale = scalar > 0.0 ? 1.0 / sqrt(scalar) : 0.0;
     c->embedding_scale = skv_gemma_embedding_scale(c->hidden, c->dtype);
     if (f->gemma4) { /* "vision" is about images; "all" about every token */
         if (strcmp(skv_json_text(r, "use_bidirectional_attention", ""), "all") == 0) {
-            fail(r, SKV_UNSUPPORTED, "use_bidirectional_attention", "all is not supported");
+            skv_json_fail(r, SKV_UNSUPPORTED, "use_bidirectional_attention: all is not supported");
         }
     } else if (skv_json_bool(r, "use_bidirectional_attention", false)) {
-        fail(r, SKV_UNSUPPORTED, "use_bidirectional_attention", "true is not supported");
+        skv_json_fail(r, SKV_UNSUPPORTED, "use_bidirectional_attention: true is not supported");
     }
 }
 
@@ -338,9 +328,8 @@ static void read_gemma(skv_json_reader *r, const skv_family *f, skv_config *c)
 static double positive(skv_json_reader *r, const char *key)
 {
     double value = skv_json_double(r, key, 1.0);
-    if (!(value > 0.0) && r->status == SKV_OK) {
-        r->status = skv_fail(r->err, SKV_RANGE, "%s: %s: %g, expected a positive number", r->name,
-                             key, value);
+    if (!(value > 0.0)) {
+        skv_json_fail(r, SKV_RANGE, "%s: %g, expected a positive number", key, value);
     }
     return value > 0.0 ? value : 1.0;
 }
@@ -364,7 +353,7 @@ static void read_shape(skv_json_reader *r, const skv_family *f, skv_config *c)
                                     f->n_kv_heads ? f->n_kv_heads : shape.n_heads, shape.n_heads);
     shape.ffn = skv_json_size(r, "intermediate_size", f->ffn, SIZE_MAX / 2);
     if (!shape.n_heads) {
-        fail(r, SKV_RANGE, "num_attention_heads", "0, expected 1 or more");
+        skv_json_fail(r, SKV_RANGE, "num_attention_heads: 0, expected 1 or more");
         return;
     }
     size_t derived = c->hidden / shape.n_heads;
@@ -435,7 +424,8 @@ static void read_base(skv_json_reader *r, skv_config *c)
     const char *base = skv_json_text(r, "swiftkv_base", "");
     const bool plain = base[0] != '.' && !strchr(base, '/') && strlen(base) < sizeof c->base;
     if (!plain) {
-        fail(r, SKV_FORMAT, "swiftkv_base", "expected the name of a folder next to this one");
+        skv_json_fail(r, SKV_FORMAT,
+                      "swiftkv_base: expected the name of a folder next to this one");
         return;
     }
     (void)snprintf(c->base, sizeof c->base, "%s", base);
@@ -449,10 +439,9 @@ static void refuse_extras(skv_json_reader *r, const skv_family *f, skv_config *c
     if (f && (f->moe.n_experts || f->gemma4 || f->more)) return; /* they are read, or off */
     for (size_t i = 0; i < sizeof experts / sizeof *experts; i++) {
         const json_t *value = skv_json_get(r, experts[i]);
-        if (json_integer_value(value) > 1 && r->status == SKV_OK) {
-            r->status = skv_fail(r->err, SKV_UNSUPPORTED,
-                                 "%s: %s: %lld: mixtures of experts are not supported", r->name,
-                                 experts[i], (long long)json_integer_value(value));
+        if (json_integer_value(value) > 1) {
+            skv_json_fail(r, SKV_UNSUPPORTED, "%s: %lld: mixtures of experts are not supported",
+                          experts[i], (long long)json_integer_value(value));
         }
     }
 }
@@ -490,7 +479,7 @@ static void read_config(skv_json_reader *r, skv_config *c)
     const char *text_type = skv_config_text_part(type);
     if (text_type) {
         refuse_extras(r, NULL, c);
-        if (!skv_json_get(r, "text_config")) fail(r, SKV_FORMAT, "text_config", "missing");
+        if (!skv_json_get(r, "text_config")) skv_json_fail(r, SKV_FORMAT, "text_config: missing");
         skv_json_reader inner = skv_json_child(r, "text_config");
         type = skv_json_text(&inner, "model_type", text_type);
         if (strcmp(type, "gemma4_unified_text") == 0) type = "gemma4_text";

@@ -37,8 +37,7 @@ static void refuse_true(skv_json_reader *r, const char *const *keys, size_t n)
 {
     for (size_t i = 0; i < n && r->status == SKV_OK; i++) {
         if (!skv_json_bool(r, keys[i], false)) continue;
-        r->status =
-            skv_fail(r->err, SKV_UNSUPPORTED, "%s: %s: true is not supported", r->name, keys[i]);
+        skv_json_fail(r, SKV_UNSUPPORTED, "%s: true is not supported", keys[i]);
     }
 }
 
@@ -140,12 +139,9 @@ static void set_single(skv_json_reader *r, skv_layer_shape *l, const char *text,
         l->n_experts = moe->n_experts;
         break;
     default:
-        if (r->status == SKV_OK) {
-            r->status = skv_fail(r->err, SKV_FORMAT,
-                                 "%s: layers_block_type: %.*s, expected M, *, -, E or mamba, "
-                                 "attention, mlp, moe",
-                                 r->name, (int)(n < 40 ? n : 40), text);
-        }
+        skv_json_fail(r, SKV_FORMAT,
+                      "layers_block_type: %.*s, expected M, *, -, E or mamba, attention, mlp, moe",
+                      (int)(n < 40 ? n : 40), text);
     }
 }
 
@@ -209,10 +205,9 @@ static void read_nemotron_experts(skv_json_reader *r, skv_layer_shape *moe, skv_
     c->router_eps = 1e-20;
     c->router_scale = skv_json_double(r, "routed_scaling_factor", 1.0);
     const size_t n_groups = skv_json_size(r, "n_group", 1, most);
-    if (n_groups > 1 && r->status == SKV_OK) {
-        r->status =
-            skv_fail(r->err, SKV_UNSUPPORTED,
-                     "%s: n_group: %zu: experts in groups are not supported", r->name, n_groups);
+    if (n_groups > 1) {
+        skv_json_fail(r, SKV_UNSUPPORTED, "n_group: %zu: experts in groups are not supported",
+                      n_groups);
     }
 }
 
@@ -228,9 +223,8 @@ void skv_config_read_nemotron_h(skv_json_reader *r, skv_config *c)
     read_shape(r, &nemotron_keys, c->norm_eps, &c->mixer);
     refuse_true(r, biases, sizeof biases / sizeof *biases);
     const char *act = skv_json_text(r, "mlp_hidden_act", "relu2");
-    if (strcmp(act, "relu2") != 0 && r->status == SKV_OK) {
-        r->status = skv_fail(r->err, SKV_UNSUPPORTED, "%s: mlp_hidden_act: %.60s is not supported",
-                             r->name, act);
+    if (strcmp(act, "relu2") != 0) {
+        skv_json_fail(r, SKV_UNSUPPORTED, "mlp_hidden_act: %.60s is not supported", act);
     }
     read_nemotron_experts(r, &moe, c);
     read_pattern(r, &moe, c);
@@ -241,10 +235,7 @@ void skv_config_read_nemotron_h(skv_json_reader *r, skv_config *c)
 static double multiplier_of(skv_json_reader *r, const json_t *value, const char *key)
 {
     const double times = value ? skv_json_double_of(r, value, key) : 1.0;
-    if (times == 0.0 && r->status == SKV_OK) {
-        r->status =
-            skv_fail(r->err, SKV_RANGE, "%s: %s: 0, expected a number other than 0", r->name, key);
-    }
+    if (times == 0.0) skv_json_fail(r, SKV_RANGE, "%s: 0, expected a number other than 0", key);
     return times;
 }
 

@@ -108,9 +108,8 @@ void skv_config_read_mixers(skv_json_reader *r, size_t period, skv_config *c)
     if (types && (!json_is_array(types) || json_array_size(types) != c->n_layers)) {
         skv_json_refuse(r, "layer_types", types, "one entry a layer");
     }
-    if (!types && period == 0 && r->status == SKV_OK) {
-        r->status = skv_fail(r->err, SKV_RANGE,
-                             "%s: full_attention_interval: 0, expected 1 or more", r->name);
+    if (!types && period == 0) {
+        skv_json_fail(r, SKV_RANGE, "full_attention_interval: 0, expected 1 or more");
     }
     for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
         const bool attends = !types && (i + 1) % period == 0;
@@ -146,12 +145,10 @@ static size_t conv_ffn(skv_json_reader *r, size_t ffn)
     const double multiplier = skv_json_double(r, "block_ffn_dim_multiplier", 1.0);
     const size_t step = skv_json_size(r, "block_multiple_of", 256, most);
     if (!(multiplier > 0.0 && multiplier < 1024.0) || step == 0) {
-        if (r->status == SKV_OK) {
-            r->status = skv_fail(r->err, SKV_RANGE,
-                                 "%s: block_ffn_dim_multiplier %g, block_multiple_of %zu: expected "
-                                 "positive numbers",
-                                 r->name, multiplier, step);
-        }
+        skv_json_fail(
+            r, SKV_RANGE,
+            "block_ffn_dim_multiplier %g, block_multiple_of %zu: expected positive numbers",
+            multiplier, step);
         return ffn;
     }
     return skv_ceil_div((size_t)(multiplier * (double)ffn), step) * step;
@@ -169,9 +166,8 @@ static void read_conv_layers(skv_json_reader *r, skv_config *c)
         skv_json_refuse(r, "layer_types", types, "one entry a layer");
     }
     if (list && !json_is_array(list)) skv_json_refuse(r, "full_attn_idxs", list, "a list");
-    if (skv_json_bool(r, "conv_bias", false) && r->status == SKV_OK) {
-        r->status =
-            skv_fail(r->err, SKV_UNSUPPORTED, "%s: conv_bias: true is not supported", r->name);
+    if (skv_json_bool(r, "conv_bias", false)) {
+        skv_json_fail(r, SKV_UNSUPPORTED, "conv_bias: true is not supported");
     }
     for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
         const bool attends = types ? listed_mixer(r, types, "conv", i) == SKV_MIXER_ATTENTION

@@ -49,8 +49,8 @@ void skv_config_read_moe(skv_json_reader *r, const skv_moe_defaults *defaults, s
     const json_t *dense = defaults->ffn ? skv_json_get(r, "mlp_only_layers") : NULL;
     if (dense && !json_is_array(dense)) skv_json_refuse(r, "mlp_only_layers", dense, "a list");
     if (r->status == SKV_OK && (step == 0 || n_experts == 0)) {
-        r->status = skv_fail(r->err, SKV_RANGE, "%s: %s 0, expected 1 or more", r->name,
-                             step == 0 ? "decoder_sparse_step" : named);
+        skv_json_fail(r, SKV_RANGE, "%s 0, expected 1 or more",
+                      step == 0 ? "decoder_sparse_step" : named);
     }
     for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) {
         if ((i + 1) % step != 0 || is_listed(r, dense, i)) continue;

@@ -2,18 +2,11 @@
  * OpenELM's config.json (arXiv:2404.14619): the head count and FFN width of every layer are
  * listed, or follow from multipliers that grow linearly with depth.
  */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "format/config_build.h"
-
-static void fail(skv_json_reader *r, skv_status status, const char *key, const char *what)
-{
-    if (r->status != SKV_OK) return;
-    r->status = skv_fail(r->err, status, "%s: %s: %s", r->name, key, what);
-}
 
 /* Python's round(x, 2): the decimal nearest to the binary value. */
 static double round_to_cents(double x)
@@ -28,7 +21,7 @@ static double multiplier(skv_json_reader *r, const char *key, size_t i, size_t n
 {
     const json_t *value = skv_json_get(r, key);
     if (!value) {
-        fail(r, SKV_FORMAT, key, "missing");
+        skv_json_fail(r, SKV_FORMAT, "%s: missing", key);
         return 1.0;
     }
     if (!json_is_array(value)) return skv_json_double_of(r, value, key);
@@ -92,7 +85,7 @@ static void read_layer(skv_json_reader *r, skv_config *c, size_t i, size_t n_gro
     if (!l->n_kv_heads) l->n_kv_heads = l->n_heads / n_groups;
     size_t divisor = skv_json_size(r, "ffn_dim_divisor", 256, 1 << 20);
     if (!divisor) {
-        fail(r, SKV_RANGE, "ffn_dim_divisor", "0, expected 1 or more");
+        skv_json_fail(r, SKV_RANGE, "ffn_dim_divisor: 0, expected 1 or more");
         return;
     }
     l->ffn = make_divisible(hidden * multiplier(r, "ffn_multipliers", i, c->n_layers), divisor);
@@ -102,7 +95,7 @@ static void read_layer(skv_json_reader *r, skv_config *c, size_t i, size_t n_gro
 static void refuse_variants(skv_json_reader *r)
 {
     if (!skv_json_bool(r, "ffn_with_glu", true)) {
-        fail(r, SKV_UNSUPPORTED, "ffn_with_glu", "false is not supported");
+        skv_json_fail(r, SKV_UNSUPPORTED, "ffn_with_glu: false is not supported");
     }
     const char *act = skv_json_text(r, "activation_fn_name", "swish");
     if (strcmp(act, "swish") != 0 && strcmp(act, "silu") != 0) {
@@ -132,8 +125,8 @@ void skv_config_from_openelm(skv_json_reader *r, skv_config *c)
         .factor = 1.0,
         .attention_factor = 1.0,
     };
-    if (!n_groups) fail(r, SKV_RANGE, "num_gqa_groups", "0, expected 1 or more");
-    if (!c->head_dim) fail(r, SKV_RANGE, "head_dim", "0, expected 1 or more");
+    if (!n_groups) skv_json_fail(r, SKV_RANGE, "num_gqa_groups: 0, expected 1 or more");
+    if (!c->head_dim) skv_json_fail(r, SKV_RANGE, "head_dim: 0, expected 1 or more");
     if (r->status != SKV_OK) return;
     r->status = skv_config_set_layers(c, n_layers, (skv_layer_shape){0}, r->name, r->err);
     for (size_t i = 0; i < c->n_layers && r->status == SKV_OK; i++) read_layer(r, c, i, n_groups);

@@ -29,17 +29,14 @@ static void read_columnwise(skv_json_reader *q, skv_config *c)
     c->quant.zeros_minus_one = !awq && strcmp(layout, "gptq_v2") != 0;
     if (q->status != SKV_OK) return;
     if (bits != 4) {
-        q->status = skv_fail(q->err, SKV_UNSUPPORTED,
-                             "%s: quantization_config: bits %zu of %s is not supported", q->name,
-                             bits, c->quant.method);
+        skv_json_fail(q, SKV_UNSUPPORTED, "quantization_config: bits %zu of %s is not supported",
+                      bits, c->quant.method);
     } else if (awq && strcmp(version, "gemm") != 0 && strcmp(version, "GEMM") != 0) {
-        q->status = skv_fail(q->err, SKV_UNSUPPORTED,
-                             "%s: quantization_config: version %.40s of awq is not supported",
-                             q->name, version);
+        skv_json_fail(q, SKV_UNSUPPORTED,
+                      "quantization_config: version %.40s of awq is not supported", version);
     } else if (!awq && strcmp(layout, "gptq") != 0 && strcmp(layout, "gptq_v2") != 0) {
-        q->status = skv_fail(q->err, SKV_UNSUPPORTED,
-                             "%s: quantization_config: checkpoint_format %.40s is not supported",
-                             q->name, layout);
+        skv_json_fail(q, SKV_UNSUPPORTED,
+                      "quantization_config: checkpoint_format %.40s is not supported", layout);
     }
 }
 
@@ -53,9 +50,7 @@ static void read_block_size(skv_json_reader *q, const char *key, size_t out[2])
     }
     for (size_t i = 0; i < 2; i++) {
         out[i] = skv_json_size_of(q, json_array_get(block, i), key, 1 << 20);
-        if (out[i] == 0 && q->status == SKV_OK) {
-            q->status = skv_fail(q->err, SKV_RANGE, "%s: %s: 0, expected 1 or more", q->name, key);
-        }
+        if (out[i] == 0) skv_json_fail(q, SKV_RANGE, "%s: 0, expected 1 or more", key);
     }
 }
 
@@ -82,9 +77,8 @@ static void read_scheme(skv_json_reader *w, skv_config *c)
     c->quant.n_schemes++;
     if (block[0] == 0 || w->status != SKV_OK) return;
     if (c->quant.block[0] && memcmp(block, c->quant.block, sizeof block) != 0) {
-        w->status =
-            skv_fail(w->err, SKV_UNSUPPORTED,
-                     "%s: quantization_config: more than one %s is not supported", w->name, key);
+        skv_json_fail(w, SKV_UNSUPPORTED, "quantization_config: more than one %s is not supported",
+                      key);
     }
     memcpy(c->quant.block, block, sizeof block);
 }
@@ -109,8 +103,7 @@ static void refuse_rotations(skv_json_reader *q)
     const json_t *groups = skv_json_get(&rotations, "config_groups");
     if (q->status == SKV_OK) q->status = rotations.status;
     if (json_object_size(groups) == 0 || q->status != SKV_OK) return;
-    q->status = skv_fail(q->err, SKV_UNSUPPORTED,
-                         "%s: quantization_config: transform_config is not supported", q->name);
+    skv_json_fail(q, SKV_UNSUPPORTED, "quantization_config: transform_config is not supported");
 }
 
 void skv_config_read_quantization(skv_json_reader *r, skv_config *c)
@@ -130,9 +123,9 @@ void skv_config_read_quantization(skv_json_reader *r, skv_config *c)
     if (r->status == SKV_OK) r->status = q.status;
     if (!q.object || r->status != SKV_OK) return;
     if (!known) {
-        r->status = skv_fail(r->err, SKV_UNSUPPORTED,
-                             "%s: quantization_config: quant_method %.60s%s%.60s is not supported",
-                             r->name, method, format[0] ? ", format " : "", format);
+        skv_json_fail(r, SKV_UNSUPPORTED,
+                      "quantization_config: quant_method %.60s%s%.60s is not supported", method,
+                      format[0] ? ", format " : "", format);
         return;
     }
     (void)snprintf(c->quant.method, sizeof c->quant.method, "%s", method);

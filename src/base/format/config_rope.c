@@ -9,12 +9,6 @@
 
 static const float STILL = 1e30f; /* divisor of frequencies that do not turn */
 
-static void fail(skv_json_reader *r, skv_status status, const char *what, const char *value)
-{
-    if (r->status != SKV_OK) return;
-    r->status = skv_fail(r->err, status, "%s: %s %.60s", r->name, what, value);
-}
-
 double skv_longrope_attention(double factor, size_t original_context)
 {
     if (factor <= 1.0 || original_context < 2) return 1.0;
@@ -65,10 +59,7 @@ static void read_factors(skv_json_reader *r, const char *key, size_t n, float *o
 {
     const json_t *list = skv_json_get(r, key);
     if (!json_is_array(list) || json_array_size(list) != n) {
-        if (r->status == SKV_OK) {
-            r->status = skv_fail(r->err, SKV_FORMAT, "%s: %s: %zu values, expected %zu", r->name,
-                                 key, json_array_size(list), n);
-        }
+        skv_json_fail(r, SKV_FORMAT, "%s: %zu values, expected %zu", key, json_array_size(list), n);
         return;
     }
     for (size_t i = 0; i < n; i++) {
@@ -86,7 +77,7 @@ static void read_longrope(skv_json_reader *r, const skv_rope_context *in, skv_ro
         r, "attention_factor", skv_longrope_attention(out->factor, out->original_context));
     out->n_factors = out->n_rot / 2;
     if (out->n_factors > SKV_ROPE_FACTORS_MAX) {
-        fail(r, SKV_RANGE, "rope_scaling:", "too many frequencies");
+        skv_json_fail(r, SKV_RANGE, "rope_scaling: too many frequencies");
         return;
     }
     read_factors(r, "short_factor", out->n_factors, out->short_factor);
@@ -107,11 +98,9 @@ static void read_proportional(skv_json_reader *r, const skv_rope_context *in, sk
 {
     const size_t n_turn = out->n_rot / 2;
     if (in->head_dim / 2 > SKV_ROPE_FACTORS_MAX || in->head_dim % 2) {
-        if (r->status != SKV_OK) return;
-        r->status = skv_fail(r->err, SKV_RANGE,
-                             "%s: rope_type: proportional: heads of %zu, expected an even number "
-                             "up to %d",
-                             r->name, in->head_dim, 2 * SKV_ROPE_FACTORS_MAX);
+        skv_json_fail(r, SKV_RANGE,
+                      "rope_type: proportional: heads of %zu, expected an even number up to %d",
+                      in->head_dim, 2 * SKV_ROPE_FACTORS_MAX);
         return;
     }
     out->n_rot = in->head_dim;
@@ -142,7 +131,7 @@ static void read_kind(skv_json_reader *r, const skv_rope_context *in, skv_rope *
     } else if (strcmp(kind, "yarn") == 0) {
         read_yarn(r, in, out);
     } else {
-        fail(r, SKV_UNSUPPORTED, "rope_scaling: rope_type: not supported:", kind);
+        skv_json_fail(r, SKV_UNSUPPORTED, "rope_scaling: rope_type: not supported: %.60s", kind);
     }
 }
 
@@ -156,11 +145,8 @@ void skv_rope_from_json(skv_json_reader *top, skv_json_reader scaling, const skv
     double partial = skv_json_double(&scaling, "partial_rotary_factor",
                                      skv_json_double(top, "partial_rotary_factor", in->partial));
     if (!(partial > 0.0 && partial <= 1.0)) {
-        if (top->status == SKV_OK) {
-            top->status = skv_fail(top->err, SKV_RANGE,
-                                   "%s: partial_rotary_factor: %g, expected above 0, at most 1",
-                                   top->name, partial);
-        }
+        skv_json_fail(top, SKV_RANGE, "partial_rotary_factor: %g, expected above 0, at most 1",
+                      partial);
         partial = 1.0;
     }
     out->n_rot = (size_t)((double)in->head_dim * partial);

@@ -11,7 +11,6 @@
  */
 #include "format/gguf.h"
 
-#include <limits.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,6 +3,7 @@
  * key (the vocabulary's size, biases, a tied head, rotation factors) are derived from the tensors.
  */
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -35,92 +36,39 @@ typedef struct family {
     double sigmoid_eps;   /* routers are of that kind: skv_config.router_eps; 0: they are not */
 } family;
 
+#define FAMILY(of_gguf, type, base) .gguf = (of_gguf), .model_type = (type), .theta = (base)
+
 static const family families[] = {
-    {.gguf = "llama", .model_type = "llama", .theta = 1e4, .mixture = "mixtral"},
-    {.gguf = "qwen2", .model_type = "qwen2", .theta = 1e4},
-    {.gguf = "qwen3", .model_type = "qwen3", .theta = 1e4, .qk_norm = true},
-    {.gguf = "qwen3moe",
-     .model_type = "qwen3_moe",
-     .theta = 1e4,
-     .qk_norm = true,
-     .mixture = "qwen3_moe"},
-    {.gguf = "gpt-oss",
-     .model_type = "gpt_oss",
-     .theta = 150000.0,
-     .window_period = 2,
-     .mixture = "gpt_oss"},
-    {.gguf = "phi3", .model_type = "phi3", .theta = 1e4},
-    {.gguf = "gemma2", .model_type = "gemma2", .theta = 1e4, .gemma = true, .window_period = 2},
-    {.gguf = "gemma3",
-     .model_type = "gemma3_text",
-     .theta = 1e6,
-     .qk_norm = true,
-     .gemma = true,
-     .window_period = 6},
-    {.gguf = "openelm", .model_type = "openelm", .theta = 1e4, .qk_norm = true},
-    {.gguf = "gemma4",
-     .model_type = "gemma4_text",
-     .theta = 1e6,
-     .qk_norm = true,
-     .gemma = true,
-     .window_period = 6,
-     .mixture = "gemma4_text",
-     .dense_too = true},
-    {.gguf = "smollm3", .model_type = "smollm3", .theta = 1e4, .still_period = 4},
-    {.gguf = "mistral3", .model_type = "ministral3", .theta = 1e4, .growing = true},
+    {FAMILY("llama", "llama", 1e4), .mixture = "mixtral"},
+    {FAMILY("qwen2", "qwen2", 1e4)},
+    {FAMILY("qwen3", "qwen3", 1e4), .qk_norm = true},
+    {FAMILY("qwen3moe", "qwen3_moe", 1e4), .qk_norm = true, .mixture = "qwen3_moe"},
+    {FAMILY("gpt-oss", "gpt_oss", 150000.0), .window_period = 2, .mixture = "gpt_oss"},
+    {FAMILY("phi3", "phi3", 1e4)},
+    {FAMILY("gemma2", "gemma2", 1e4), .gemma = true, .window_period = 2},
+    {FAMILY("gemma3", "gemma3_text", 1e6), .qk_norm = true, .gemma = true, .window_period = 6},
+    {FAMILY("openelm", "openelm", 1e4), .qk_norm = true},
+    {FAMILY("gemma4", "gemma4_text", 1e6), .qk_norm = true, .gemma = true, .window_period = 6,
+     .mixture = "gemma4_text", .dense_too = true},
+    {FAMILY("smollm3", "smollm3", 1e4), .still_period = 4},
+    {FAMILY("mistral3", "ministral3", 1e4), .growing = true},
     /* OLMo 3 as well, which has windows. */
-    {.gguf = "olmo2",
-     .model_type = "olmo2",
-     .theta = 1e4,
-     .qk_norm = true,
-     .window_period = 4,
-     .olmo = true},
-    {.gguf = "granite", .model_type = "granite", .theta = 1e4, .multipliers = true},
-    {.gguf = "glm4", .model_type = "glm4", .theta = 1e4, .glm = true},
-    {.gguf = "granitehybrid",
-     .model_type = "granitemoehybrid",
-     .theta = 1e4,
-     .mixture = "granitemoehybrid",
-     .dense_too = true,
-     .multipliers = true,
-     .mamba = true},
-    {.gguf = "nemotron_h", .model_type = "nemotron_h", .theta = 1e4, .mamba = true, .single = true},
-    {.gguf = "nemotron_h_moe",
-     .model_type = "nemotron_h",
-     .theta = 1e4,
-     .mixture = "nemotron_h",
-     .dense_too = true,
-     .mamba = true,
-     .single = true,
-     .sigmoid_eps = 1e-20},
-    {.gguf = "falcon-h1", .model_type = "falcon_h1", .theta = 1e4, .mamba = true, .beside = true},
-    {.gguf = "lfm2moe",
-     .model_type = "lfm2_moe",
-     .theta = 1e6,
-     .qk_norm = true,
-     .mixture = "lfm2_moe",
-     .dense_too = true,
-     .short_convs = true,
-     .sigmoid_eps = 1e-6},
-    {.gguf = "lfm2", .model_type = "lfm2", .theta = 1e6, .qk_norm = true, .short_convs = true},
-    {.gguf = "qwen35",
-     .model_type = "qwen3_5_text",
-     .theta = 1e7,
-     .qk_norm = true,
-     .attention_period = 4,
-     .tiled = true},
-    {.gguf = "qwen35moe",
-     .model_type = "qwen3_5_moe_text",
-     .theta = 1e7,
-     .qk_norm = true,
-     .mixture = "qwen3_5_moe_text",
-     .attention_period = 4,
-     .tiled = true},
-    {.gguf = "qwen3next",
-     .model_type = "qwen3_next",
-     .theta = 1e7,
-     .qk_norm = true,
-     .mixture = "qwen3_next",
+    {FAMILY("olmo2", "olmo2", 1e4), .qk_norm = true, .window_period = 4, .olmo = true},
+    {FAMILY("granite", "granite", 1e4), .multipliers = true},
+    {FAMILY("glm4", "glm4", 1e4), .glm = true},
+    {FAMILY("granitehybrid", "granitemoehybrid", 1e4), .mixture = "granitemoehybrid",
+     .dense_too = true, .multipliers = true, .mamba = true},
+    {FAMILY("nemotron_h", "nemotron_h", 1e4), .mamba = true, .single = true},
+    {FAMILY("nemotron_h_moe", "nemotron_h", 1e4), .mixture = "nemotron_h", .dense_too = true,
+     .mamba = true, .single = true, .sigmoid_eps = 1e-20},
+    {FAMILY("falcon-h1", "falcon_h1", 1e4), .mamba = true, .beside = true},
+    {FAMILY("lfm2moe", "lfm2_moe", 1e6), .qk_norm = true, .mixture = "lfm2_moe", .dense_too = true,
+     .short_convs = true, .sigmoid_eps = 1e-6},
+    {FAMILY("lfm2", "lfm2", 1e6), .qk_norm = true, .short_convs = true},
+    {FAMILY("qwen35", "qwen3_5_text", 1e7), .qk_norm = true, .attention_period = 4, .tiled = true},
+    {FAMILY("qwen35moe", "qwen3_5_moe_text", 1e7), .qk_norm = true, .mixture = "qwen3_5_moe_text",
+     .attention_period = 4, .tiled = true},
+    {FAMILY("qwen3next", "qwen3_next", 1e7), .qk_norm = true, .mixture = "qwen3_next",
      .attention_period = 4},
 };
 
@@ -144,6 +92,18 @@ static void keep(reader *r, skv_status status)
     if (r->status == SKV_OK) r->status = status;
 }
 
+/* Fails with the file's name and the text unless something failed before. */
+SKV_PRINTF(3, 4) static void refuse(reader *r, skv_status status, const char *format, ...)
+{
+    char text[SKV_ERROR_TEXT_MAX];
+    va_list args;
+    if (r->status != SKV_OK) return;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    r->status = skv_fail(r->err, status, "%s: %s", skv_gguf_name(r->g), text);
+}
+
 /* A failed read must not overwrite the first message, so nothing is read after one. */
 static size_t get_size(reader *r, const char *key, size_t fallback)
 {
@@ -156,10 +116,7 @@ static size_t get_size(reader *r, const char *key, size_t fallback)
 
 static size_t need_size(reader *r, const char *key)
 {
-    if (r->status == SKV_OK && !get(r, key)) {
-        keep(r, skv_fail(r->err, SKV_FORMAT, "%s: %s.%s: missing", skv_gguf_name(r->g), r->f->gguf,
-                         key));
-    }
+    if (!get(r, key)) refuse(r, SKV_FORMAT, "%s.%s: missing", r->f->gguf, key);
     return get_size(r, key, 0);
 }
 
@@ -197,8 +154,7 @@ static size_t size_of_layer(reader *r, const char *key, size_t i, size_t n_layer
     if (!v || !is_integer_array(v)) return get_size(r, key, fallback);
     const size_t n_all = n_layers + (leaves_extra_out(r) ? n_extra_layers(r) : 0);
     if (v->count != n_layers && v->count != n_all) {
-        keep(r, skv_fail(r->err, SKV_FORMAT, "%s: %s: %zu values, expected %zu",
-                         skv_gguf_name(r->g), v->key, v->count, n_layers));
+        refuse(r, SKV_FORMAT, "%s: %zu values, expected %zu", v->key, v->count, n_layers);
         return fallback;
     }
     int64_t value = skv_gguf_integer_at(v, i);
@@ -229,10 +185,9 @@ static void read_state_shape(reader *r, skv_mixer_shape *m)
     m->value_dim = m->n_value_heads > 0 ? inner / m->n_value_heads : 0;
     m->norm_eps = get_double(r, "attention.layer_norm_rms_epsilon", 1e-6);
     m->write_max = 1;
-    if (r->status == SKV_OK && m->value_dim * m->n_value_heads != inner) {
-        keep(r, skv_fail(r->err, SKV_RANGE,
-                         "%s: %s.ssm.inner_size: %zu, expected a multiple of time_step_rank %zu",
-                         skv_gguf_name(r->g), r->f->gguf, inner, m->n_value_heads));
+    if (m->value_dim * m->n_value_heads != inner) {
+        refuse(r, SKV_RANGE, "%s.ssm.inner_size: %zu, expected a multiple of time_step_rank %zu",
+               r->f->gguf, inner, m->n_value_heads);
     }
 }
 
@@ -317,10 +272,9 @@ static void read_sigmoids(reader *r, skv_config *c)
     c->moe_latent = get_size(r, "moe_latent_size", 0);
     if ((function != SIGMOID || n_groups > 1) && r->status == SKV_OK) {
         const bool grouped = n_groups > 1;
-        keep(r, skv_fail(r->err, SKV_UNSUPPORTED, "%s: %s.%s: %zu is not supported",
-                         skv_gguf_name(r->g), r->f->gguf,
-                         grouped ? "expert_group_count" : "expert_gating_func",
-                         grouped ? n_groups : function));
+        refuse(r, SKV_UNSUPPORTED, "%s.%s: %zu is not supported", r->f->gguf,
+               grouped ? "expert_group_count" : "expert_gating_func",
+               grouped ? n_groups : function);
     }
 }
 
@@ -391,8 +345,8 @@ static bool read_factors(reader *r, const char *name, skv_rope *rope, float *out
     size_t n = rope->n_rot / 2;
     if (t->n_dims != 1 || t->dims[0] != n || n > SKV_ROPE_FACTORS_MAX ||
         skv_dtype_block_elements(t->type) != 1) {
-        keep(r, skv_fail(r->err, SKV_FORMAT, "%s: %s: %zu values, expected %zu (at most %d)",
-                         skv_gguf_name(r->g), name, t->dims[0], n, SKV_ROPE_FACTORS_MAX));
+        refuse(r, SKV_FORMAT, "%s: %zu values, expected %zu (at most %d)", name, t->dims[0], n,
+               SKV_ROPE_FACTORS_MAX);
         return false;
     }
     skv_tensor_read_rows(t, 0, 1, out);
@@ -441,9 +395,8 @@ static void read_scaling(reader *r, skv_config *c, skv_rope *rope)
         rope->beta_slow = get_double(r, "rope.scaling.yarn_beta_slow", 1.0);
         rope->ramp_exact = strcmp(c->architecture, "gpt_oss") == 0; /* the file lacks it */
     } else if (kind && !scaling_is(r, kind, "none")) {
-        keep(r, skv_fail(r->err, SKV_UNSUPPORTED, "%s: %s: %.*s is not supported",
-                         skv_gguf_name(r->g), kind->key, (int)(kind->count < 60 ? kind->count : 60),
-                         (const char *)kind->data));
+        refuse(r, SKV_UNSUPPORTED, "%s: %.*s is not supported", kind->key,
+               (int)(kind->count < 60 ? kind->count : 60), (const char *)kind->data);
     }
 }
 
@@ -477,19 +430,18 @@ static void read_ropes(reader *r, skv_config *c)
                                      get_size(r, "attention.key_length_swa", c->head_dim));
     }
     read_scaling(r, c, rope);
-    if (is_gemma4(c) && rope->scaling != SKV_ROPE_FACTORS && r->status == SKV_OK) {
-        keep(r,
-             skv_fail(r->err, SKV_FORMAT, "%s: rope_freqs.weight: missing", skv_gguf_name(r->g)));
+    if (is_gemma4(c) && rope->scaling != SKV_ROPE_FACTORS) {
+        refuse(r, SKV_FORMAT, "rope_freqs.weight: missing");
     }
     const bool turns = !r->f->mamba || get_bool(r, "rope.scaling.finetuned", true);
     if (!turns || r->f->single) rope->scaling = SKV_ROPE_NONE;
     if (!two_ropes) c->ropes[1] = *rope;
     if (r->f->still_period) c->ropes[1].scaling = SKV_ROPE_NONE;
     if (r->f->growing) read_growth(r, c);
-    if (strcmp(r->f->gguf, "llama") == 0 && rope->n_rot != c->head_dim && r->status == SKV_OK) {
-        keep(r, skv_fail(r->err, SKV_UNSUPPORTED,
-                         "%s: llama.rope.dimension_count: %zu, expected the head dimension %zu",
-                         skv_gguf_name(r->g), rope->n_rot, c->head_dim));
+    if (strcmp(r->f->gguf, "llama") == 0 && rope->n_rot != c->head_dim) {
+        refuse(r, SKV_UNSUPPORTED,
+               "llama.rope.dimension_count: %zu, expected the head dimension %zu", rope->n_rot,
+               c->head_dim);
     }
 }
 
@@ -531,11 +483,11 @@ static void read_gemma4(reader *r, skv_config *c)
     c->per_layer_scale = gemma_embedding_scale(r->g, "per_layer_token_embd.weight", c->per_layer);
     const size_t small = get_size(r, "attention.key_length_swa", c->head_dim);
     const size_t value = get_size(r, "attention.value_length_swa", small);
-    if ((value != small || small > c->head_dim) && r->status == SKV_OK) {
-        keep(r, skv_fail(r->err, SKV_UNSUPPORTED,
-                         "%s: gemma4.attention.key_length_swa %zu, value_length_swa %zu: expected "
-                         "the same, at most key_length %zu",
-                         skv_gguf_name(r->g), small, value, c->head_dim));
+    if (value != small || small > c->head_dim) {
+        refuse(r, SKV_UNSUPPORTED,
+               "gemma4.attention.key_length_swa %zu, value_length_swa %zu: expected the same, at "
+               "most key_length %zu",
+               small, value, c->head_dim);
     }
     for (size_t i = 0; i < c->n_layers; i++) {
         char name[64];
@@ -555,8 +507,7 @@ static void read_experts(reader *r, skv_config *c)
     if (is_mixture) n_experts = need_size(r, "expert_count");
     if (r->status != SKV_OK || (n_experts <= 1 && !is_mixture)) return;
     if (!r->f->mixture || n_experts == 0) {
-        keep(r, skv_fail(r->err, SKV_UNSUPPORTED, "%s: %s.expert_count: %zu is not supported",
-                         skv_gguf_name(r->g), r->f->gguf, n_experts));
+        refuse(r, SKV_UNSUPPORTED, "%s.expert_count: %zu is not supported", r->f->gguf, n_experts);
         return;
     }
     (void)snprintf(c->architecture, sizeof c->architecture, "%s", r->f->mixture);
@@ -587,18 +538,14 @@ static double positive(reader *r, const char *key)
 {
     const double value = get_double(r, key, 1.0);
     if (!(value > 0.0)) {
-        keep(r, skv_fail(r->err, SKV_RANGE, "%s: %s.%s: %g, expected a positive number",
-                         skv_gguf_name(r->g), r->f->gguf, key, value));
+        refuse(r, SKV_RANGE, "%s.%s: %g, expected a positive number", r->f->gguf, key, value);
     }
     return value > 0.0 ? value : 1.0;
 }
 
 static void read_multipliers(reader *r, skv_config *c)
 {
-    if (r->status == SKV_OK && !get(r, "logit_scale")) {
-        keep(r, skv_fail(r->err, SKV_FORMAT, "%s: %s.logit_scale: missing", skv_gguf_name(r->g),
-                         r->f->gguf));
-    }
+    if (!get(r, "logit_scale")) refuse(r, SKV_FORMAT, "%s.logit_scale: missing", r->f->gguf);
     skv_config_set_multipliers(c, positive(r, "embedding_scale"), positive(r, "residual_scale"),
                                positive(r, "logit_scale"));
 }
@@ -622,8 +569,7 @@ static void refuse_others(reader *r)
                       : n_extra  ? "nextn_predict_layers: layers that predict further tokens"
                                  : NULL;
     if (!key || r->status != SKV_OK) return;
-    keep(r, skv_fail(r->err, SKV_UNSUPPORTED, "%s: %s.%s: not supported", skv_gguf_name(r->g),
-                     r->f->gguf, key));
+    refuse(r, SKV_UNSUPPORTED, "%s.%s: not supported", r->f->gguf, key);
 }
 
 static void read_choices(reader *r, skv_config *c)
@@ -699,17 +645,15 @@ static void read_sizes(reader *r, skv_config *c)
     size_t n_heads = c->layers[0].n_heads;
     c->head_dim = get_size(r, "attention.key_length", n_heads ? c->hidden / n_heads : 0);
     size_t value_length = get_size(r, "attention.value_length", c->head_dim);
-    if (value_length != c->head_dim && r->status == SKV_OK) {
-        keep(r,
-             skv_fail(r->err, SKV_UNSUPPORTED, "%s: %s.attention.value_length: %zu, expected %zu",
-                      skv_gguf_name(r->g), r->f->gguf, value_length, c->head_dim));
+    if (value_length != c->head_dim) {
+        refuse(r, SKV_UNSUPPORTED, "%s.attention.value_length: %zu, expected %zu", r->f->gguf,
+               value_length, c->head_dim);
     }
     const skv_tensor *embedding = skv_gguf_tensor_find(r->g, "token_embd.weight");
     if (embedding) {
         c->vocab = embedding->dims[0];
     } else {
-        keep(r,
-             skv_fail(r->err, SKV_FORMAT, "%s: token_embd.weight: missing", skv_gguf_name(r->g)));
+        refuse(r, SKV_FORMAT, "token_embd.weight: missing");
     }
     read_experts(r, c);
 }

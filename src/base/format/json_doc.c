@@ -2,6 +2,7 @@
 #include "format/json_doc.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,13 +127,23 @@ void skv_json_show(const json_t *value, char out[SKV_JSON_SHOWN])
     }
 }
 
+void skv_json_fail(skv_json_reader *r, skv_status status, const char *format, ...)
+{
+    char text[SKV_ERROR_TEXT_MAX];
+    va_list args;
+    if (r->status != SKV_OK) return;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    r->status = skv_fail(r->err, status, "%s: %s", r->name, text);
+}
+
 void skv_json_refuse(skv_json_reader *r, const char *key, const json_t *value, const char *expected)
 {
     char shown[SKV_JSON_SHOWN];
     if (r->status != SKV_OK) return;
     skv_json_show(value, shown);
-    r->status =
-        skv_fail(r->err, SKV_FORMAT, "%s: %s: %s, expected %s", r->name, key, shown, expected);
+    skv_json_fail(r, SKV_FORMAT, "%s: %s, expected %s", key, shown, expected);
 }
 
 skv_json_reader skv_json_child(skv_json_reader *r, const char *key)
@@ -153,10 +164,7 @@ size_t skv_json_size_of(skv_json_reader *r, const json_t *value, const char *key
     }
     json_int_t number = json_integer_value(value);
     if (number >= 0 && (unsigned long long)number <= max) return (size_t)number;
-    if (r->status == SKV_OK) {
-        r->status = skv_fail(r->err, SKV_RANGE, "%s: %s: %lld, expected 0 to %zu", r->name, key,
-                             (long long)number, max);
-    }
+    skv_json_fail(r, SKV_RANGE, "%s: %lld, expected 0 to %zu", key, (long long)number, max);
     return 0;
 }
 

@@ -39,6 +39,8 @@ typedef struct skv_json_reader {
 enum { SKV_JSON_SHOWN = 64 };
 /** The value as an error shows it: `"text"`, `-1.5`, `an array of 3`; "missing" for none. */
 void skv_json_show(const json_t *value, char out[SKV_JSON_SHOWN]);
+/** Fails with "NAME: " and the text unless something failed before. */
+void skv_json_fail(skv_json_reader *r, skv_status status, const char *format, ...) SKV_PRINTF(3, 4);
 /** Fails with "NAME: KEY: VALUE, expected EXPECTED" unless something failed before. */
 void skv_json_refuse(skv_json_reader *r, const char *key, const json_t *value,
                      const char *expected);

@@ -6,47 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const skv_draft_method text_self = {.name = "text+self",
-                                           .form = "[K,P]",
-                                           .about = "text where it has something to say, else self",
-                                           .id = SKV_DRAFT_TEXT_SELF,
-                                           .most = 12,
-                                           .sure = 0.4,
-                                           .first = &skv_draft_text,
-                                           .then = &skv_draft_self};
-static const skv_draft_method text_aux = {.name = "text+aux",
-                                          .form = "[K,P]",
-                                          .about = "text where it has something to say, else aux",
-                                          .id = SKV_DRAFT_TEXT_AUX,
-                                          .most = 12,
-                                          .sure = 0.4,
-                                          .first = &skv_draft_text,
-                                          .then = &skv_draft_aux};
-static const skv_draft_method text_model = {.name = "text+model",
-                                            .form = "[K,P]",
-                                            .about =
-                                                "text where it has something to say, else model",
-                                            .id = SKV_DRAFT_TEXT_MODEL,
-                                            .most = 12,
-                                            .sure = 0.4,
-                                            .first = &skv_draft_text,
-                                            .then = &skv_draft_model};
-static const skv_draft_method text_mtp = {.name = "text+mtp",
-                                          .form = "[K,P]",
-                                          .about = "text where it has something to say, else mtp",
-                                          .id = SKV_DRAFT_TEXT_MTP,
-                                          .most = 12,
-                                          .sure = 0.4,
-                                          .first = &skv_draft_text,
-                                          .then = &skv_draft_mtp};
+/* Text where it proposes a draft, else the other source. */
+#define TEXT_ELSE(other, own_id)                                                                   \
+    {                                                                                              \
+        .name = "text+" #other, .id = (own_id), .most = 12, .sure = 0.4, .first = &skv_draft_text, \
+        .then = &skv_draft_##other                                                                 \
+    }
+static const skv_draft_method text_self = TEXT_ELSE(self, SKV_DRAFT_TEXT_SELF);
+static const skv_draft_method text_aux = TEXT_ELSE(aux, SKV_DRAFT_TEXT_AUX);
+static const skv_draft_method text_model = TEXT_ELSE(model, SKV_DRAFT_TEXT_MODEL);
+static const skv_draft_method text_mtp = TEXT_ELSE(mtp, SKV_DRAFT_TEXT_MTP);
 /* A sequence gets one of the others: drafter.c. */
 static const skv_draft_method automatic = {
-    .name = "auto",
-    .form = "[K,P]",
-    .about = "every source that the model has, as far as its drafts save time here",
-    .id = SKV_DRAFT_AUTO,
-    .most = 16,
-    .sure = 0.4};
+    .name = "auto", .id = SKV_DRAFT_AUTO, .most = 16, .sure = 0.4};
 
 static const skv_draft_method *const methods[] = {
     &skv_draft_text, &skv_draft_self, &skv_draft_aux, &skv_draft_model, &skv_draft_mtp,
@@ -60,15 +32,6 @@ const skv_draft_method *skv_draft_method_of(skv_drafting id)
         if (methods[i]->id == id) return methods[i];
     }
     return NULL;
-}
-
-bool skv_speculation_form(size_t i, const char **name, const char **form, const char **about)
-{
-    if (i >= N_METHODS) return false;
-    *name = methods[i]->name;
-    *form = methods[i]->form;
-    *about = methods[i]->about;
-    return true;
 }
 
 const char *skv_drafting_name(skv_drafting source)

@@ -57,7 +57,7 @@ typedef struct skv_draft_step {
 } skv_draft_step;
 
 typedef struct skv_draft_method {
-    const char *name, *form, *about;
+    const char *name;
     skv_drafting id;
     size_t most; /* K, the default */
     double sure; /* P, the default; 0: it takes none */

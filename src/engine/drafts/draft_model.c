@@ -158,8 +158,6 @@ static bool run(skv_draft_request *requests, size_t n, const skv_draft_step *ste
 
 const skv_draft_method skv_draft_aux = {
     .name = "aux",
-    .form = "[K,P]",
-    .about = "what the auxiliary of a KV Prediction model says, as long as it is sure by P",
     .id = SKV_DRAFT_AUX,
     .most = 8,
     .sure = 0.4,
@@ -168,8 +166,6 @@ const skv_draft_method skv_draft_aux = {
 
 const skv_draft_method skv_draft_model = {
     .name = "model",
-    .form = "[K,P]",
-    .about = "what another model of the same vocabulary says, as long as it is sure by P",
     .id = SKV_DRAFT_MODEL,
     .most = 8,
     .sure = 0.4,

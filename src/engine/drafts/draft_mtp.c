@@ -288,8 +288,6 @@ static bool run(skv_draft_request *requests, size_t n, const skv_draft_step *ste
 
 const skv_draft_method skv_draft_mtp = {
     .name = "mtp",
-    .form = "[K,P]",
-    .about = "the model's own head for further tokens, as long as it is sure by P",
     .id = SKV_DRAFT_MTP,
     .most = 4,
     .sure = 0.4,

@@ -13,7 +13,6 @@
  * those; where another one comes, the draft is wrong and checking says so.
  */
 #include <assert.h>
-#include <string.h>
 
 #include "drafts/draft_walk.h"
 #include "engine/engine.h"
@@ -130,8 +129,6 @@ static bool run(skv_draft_request *requests, size_t n, const skv_draft_step *ste
 
 const skv_draft_method skv_draft_self = {
     .name = "self",
-    .form = "[K,P]",
-    .about = "what the exit head of a SwiftKV model says, as long as it is sure by P",
     .id = SKV_DRAFT_SELF,
     .most = 8,
     .sure = 0.4,

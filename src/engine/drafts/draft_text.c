@@ -75,9 +75,6 @@ static size_t propose(void *state, const int32_t *ids, size_t n, int32_t *out, s
 
 const skv_draft_method skv_draft_text = {
     .name = "text",
-    .form = "[K]",
-    .about = "what followed the last tokens when they came before, in the prompt, the answer or "
-             "earlier answers",
     .id = SKV_DRAFT_TEXT,
     .most = 12,
     .create = create,

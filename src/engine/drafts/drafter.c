@@ -1,8 +1,6 @@
 /* The drafts of a sequence: see draft.h. */
 #include "drafts/draft.h"
 
-#include <string.h>
-
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/system.h"

@@ -1,6 +1,5 @@
 /* Drafts for the sequences of a step, and their fate: see draft.h. */
 #include <assert.h>
-#include <string.h>
 
 #include "base/size.h"
 #include "base/system.h"

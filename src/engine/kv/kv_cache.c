@@ -128,7 +128,7 @@ void skv_kv_cache_take_pages(skv_kv_cache *cache, size_t bundle, size_t first, s
 {
     uint32_t *pages = skv_kv_cache_pages(cache, bundle);
     for (size_t p = first; p < end; p++) {
-        pages[p] = skv_kv_page_take_on(cache->store, skv_kv_layout_node(cache->layout, bundle, p));
+        pages[p] = skv_kv_page_take(cache->store, skv_kv_layout_node(cache->layout, bundle, p));
         assert(pages[p] != SKV_KV_NO_PAGE);
     }
     skv_kv_cache_tell_pages(cache, bundle, first, end);

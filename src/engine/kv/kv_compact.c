@@ -92,7 +92,7 @@ static void list_bundle(compaction *c, size_t bundle)
     uint32_t *to = next_pages_of(cache, bundle);
     for (size_t p = 0; p < pages_after(c, bundle); p++) {
         const bool shared = skv_kv_cache_is_shared(cache, bundle, p);
-        to[p] = shared ? skv_kv_page_take_on(cache->store, skv_kv_layout_node(layout, bundle, p))
+        to[p] = shared ? skv_kv_page_take(cache->store, skv_kv_layout_node(layout, bundle, p))
                        : skv_kv_cache_pages(cache, bundle)[p];
         assert(to[p] != SKV_KV_NO_PAGE);
     }

@@ -153,7 +153,7 @@ static size_t take_used(skv_kv_store *store, part *p)
     return p->first + (p->free_word - p->word0) * WORD_BITS + bit;
 }
 
-uint32_t skv_kv_page_take_on(skv_kv_store *store, size_t node)
+uint32_t skv_kv_page_take(skv_kv_store *store, size_t node)
 {
     size_t i = SKV_KV_NO_PAGE;
     const size_t n = store->apart ? 1 : store->n_parts; /* parts that may help */
@@ -170,11 +170,6 @@ uint32_t skv_kv_page_take_on(skv_kv_store *store, size_t node)
     assert(store->references[i] == 0);
     store->references[i] = 1;
     return (uint32_t)i;
-}
-
-uint32_t skv_kv_page_take(skv_kv_store *store)
-{
-    return skv_kv_page_take_on(store, store->apart ? SKV_PAGES_BOTH : 0);
 }
 
 void skv_kv_page_share(skv_kv_store *store, uint32_t page)

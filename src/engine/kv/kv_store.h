@@ -30,11 +30,9 @@ skv_bytes skv_kv_store_bytes(const skv_backend *be, size_t page_bytes,
                              const size_t n_pages[SKV_PAGE_RANGES]);
 
 /** A page with one reference, or SKV_KV_NO_PAGE when none is free: the first one in memory that was
- * used before, else the first that never was. */
-uint32_t skv_kv_page_take(skv_kv_store *store);
-/** The same of those on a memory node; where it has none, of another one's. Of a back end of two:
- * of a skv_page_range, and of no other. */
-uint32_t skv_kv_page_take_on(skv_kv_store *store, size_t node);
+ * used before, else the first that never was. It is of those on memory node `node`, or of another's
+ * where that has none; of a back end of two, `node` is a skv_page_range, and it is of no other. */
+uint32_t skv_kv_page_take(skv_kv_store *store, size_t node);
 void skv_kv_page_share(skv_kv_store *store, uint32_t page);
 /** Drops one reference; the page is free again when it was the last. */
 void skv_kv_page_drop(skv_kv_store *store, uint32_t page);

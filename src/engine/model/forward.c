@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/size.h"
+#include "model/ffn_skip.h"
 #include "model/pass.h"
 
 /* ---- starting: embeddings ---- */
@@ -194,16 +195,11 @@ static void run_qkv(const skv_pass *p, size_t i, size_t part0, size_t part1, siz
     p->work->kv += skv_work_product(p->n_alive, p->c->hidden, ldy - n_q);
 }
 
-/* The queries, keys and values that a layer has made go to their places. Whoever wants to see keys
- * and values [T] sees them as they are now. */
+/* The queries, keys and values that a layer has made go to their places. */
 static void place_own(const skv_pass *p, size_t i, skv_rows q, skv_rows k)
 {
     const size_t n = skv_pass_kv_columns(p, i);
     const skv_rows v = p->c->layers[i].k_is_v ? k : skv_rows_from(k, 0, n / 2);
-    for (size_t h = 0; h < p->n_hooks; h++) {
-        const skv_hook *hook = p->hooks[h];
-        if (hook->on_kv) hook->on_kv(hook->user, i, k, v, p->n_rows);
-    }
     skv_pass_place(p, i, &p->m->layers[i].own, q, k, v);
 }
 
@@ -401,7 +397,8 @@ static void run_dense(const skv_pass *p, size_t i, skv_rows x, size_t n, skv_row
             layer->experts ? 1 : block_scale(p, i));
 }
 
-void skv_pass_run_block(const skv_pass *p, size_t i, skv_rows x, size_t n)
+/* The block of layer i for rows x [n, D]. */
+static void run_block(const skv_pass *p, size_t i, skv_rows x, size_t n)
 {
     const skv_layer *layer = &p->m->layers[i];
     p->work->mlp += 2 * (double)n * (double)skv_config_block_weights(p->c, i);
@@ -417,14 +414,19 @@ void skv_pass_run_block(const skv_pass *p, size_t i, skv_rows x, size_t n)
                                                 .scale = block_scale(p, i)});
 }
 
-static void feed_forward(skv_pass *p, size_t i)
+static void feed_forward(const skv_pass *p, size_t i)
 {
+    const skv_ffn_skipper *s = p->ffn_skipper;
+    skv_rows rows = p->ws->x;
     if (p->c->layers[i].ffn == 0) return;
-    for (size_t h = 0; h < p->n_hooks; h++) {
-        const skv_hook *hook = p->hooks[h];
-        if (hook->feed_forward && hook->feed_forward(hook->user, p, i)) return;
+    if (!s || i < s->first_layer || i >= s->end_layer) {
+        run_block(p, i, rows, p->n_alive);
+        return;
     }
-    skv_pass_run_block(p, i, p->ws->x, p->n_alive);
+    const size_t n = skv_ffn_skip_take(p, &rows);
+    if (n == 0) return;
+    run_block(p, i, rows, n);
+    skv_ffn_skip_put(p, n);
 }
 
 /*
@@ -587,6 +589,7 @@ static skv_status run_pass(skv_pass *p, skv_error *err)
                             p->rows.area ? p->m->stack.norm : (skv_vec){0});
         return SKV_OK;
     }
+    if (p->ffn_skipper) skv_ffn_skip_start(p);
     tell_start(p);
     SKV_TRY(run_layers(p, p->end_layer ? p->end_layer : p->c->n_layers, err));
     if (p->end_layer) {

@@ -82,7 +82,7 @@ typedef struct skv_workspace {
     skv_rows embeds;     /* [T, L P]: these, of the rows' tokens */
     skv_rows qkv;        /* [T, (H + 2 Hk) Dh], or the k|v of several layers; [T, D] before a
                           * norm */
-    skv_rows o;          /* [T, H Dh]: the result of attention; [T, D] in ffn_skip.c */
+    skv_rows o;          /* [T, H Dh]: the result of attention */
     skv_rows h;          /* [T, F]; also [T n_active, F] */
     skv_rows router;     /* [T, E], or [T, E + 1] */
     skv_rows expert_out; /* [T n_active, D], sorted by expert; then [T, D] of a shared one */

@@ -6,6 +6,7 @@
 
 #include "base/size.h"
 #include "model/adapter.h"
+#include "model/ffn_skip.h"
 
 /* ---- which rows go on ---- */
 
@@ -103,7 +104,7 @@ static void list_ids(const skv_pass *p)
 static bool repeats(const skv_pass *p)
 {
     const bool whole = p->first_layer == 0 && p->end_layer == 0 && !p->stack_only && !p->rows.area;
-    bool alone = p->n_hooks == 0 && !p->adapts && !p->m->ranks;
+    bool alone = p->n_hooks == 0 && !p->ffn_skipper && !p->adapts && !p->m->ranks;
     for (size_t s = 0; s < p->n_spans; s++) {
         alone = alone && p->spans[s].at.n == 1 && !p->spans[s].votes && !p->spans[s].x.area;
     }
@@ -153,10 +154,8 @@ void skv_pass_change(skv_pass *p)
 /* x has the n rows of a set now, which were rows from[i] of it. */
 static void take_set(skv_pass *p, skv_row_set set, const uint32_t *from, size_t n)
 {
-    for (size_t h = 0; h < p->n_hooks; h++) {
-        const skv_hook *hook = p->hooks[h];
-        if (hook->moved) hook->moved(hook->user, from, n);
-    }
+    uint16_t *left = p->ffn_skipper ? p->ffn_skipper->left : NULL;
+    for (size_t i = 0; left && i < n; i++) left[i] = left[from[i]];
     p->set = set;
     p->n_alive = n;
 }
@@ -186,14 +185,14 @@ void skv_pass_keep_wanted(skv_pass *p)
 
 void skv_pass_linear(const skv_pass *p, size_t i, skv_product product, const skv_linear_args *args)
 {
-    for (size_t h = 0; h < p->n_hooks; h++) {
-        const skv_hook *hook = p->hooks[h];
-        if (hook->on_product) hook->on_product(hook->user, i, product, args);
-    }
     if (p->adapts) {
         skv_adapters_linear(p, i, product, args);
     } else {
         p->be->linear(p->be, args);
+    }
+    for (size_t h = 0; h < p->n_hooks; h++) {
+        const skv_hook *hook = p->hooks[h];
+        if (hook->on_product) hook->on_product(hook->user, i, product, args);
     }
 }
 

@@ -14,7 +14,7 @@
 
 #include "model/forward.h"
 
-enum { SKV_PASS_HOOKS = 4 }; /* the sink's, the driver's and two that leave something out */
+enum { SKV_PASS_HOOKS = 3 }; /* the sink's, the driver's and the early exit's */
 
 struct skv_pass {
     /* -- the run -- */
@@ -27,6 +27,7 @@ struct skv_pass {
     const struct skv_adapters *adapters;   /* that spans may have; NULL: none */
     const skv_hook *hooks[SKV_PASS_HOOKS]; /* [n_hooks] */
     size_t n_hooks;
+    const struct skv_ffn_skipper *ffn_skipper; /* NULL: rows leave out no block */
     skv_states *states; /* of layers that keep one; NULL: all layers have attention */
     skv_work *work;     /* the work done is added here */
     size_t first_layer; /* the first to run; 0: after the embedding */
@@ -80,7 +81,7 @@ static inline double skv_work_product(size_t n_rows, size_t n_in, size_t n_out)
     return 2 * (double)n_rows * (double)n_in * (double)n_out;
 }
 
-/** A product of layer i, which hooks see before it runs. */
+/** A product of layer i, which hooks see. */
 void skv_pass_linear(const skv_pass *p, size_t i, skv_product product, const skv_linear_args *args);
 
 /** Rows x [n_rows, D] become their sums over ranks, where there are any. */
@@ -133,8 +134,6 @@ void skv_pass_feed_states(const skv_pass *p, size_t i, size_t end);
 
 /* ---- the feed-forward block ---- */
 
-/** The block of layer i for rows x [n, D], n at most the step's. */
-void skv_pass_run_block(const skv_pass *p, size_t i, skv_rows x, size_t n);
 /** The part of a block after its first product. */
 skv_epilogue skv_pass_activation(const skv_config *c);
 /** Its experts, without counting work: moe.c. Where a dense block stands beside them, the result is

@@ -4,11 +4,12 @@
  * deep layers. Nothing is missing afterwards: with SwiftKV the keys and values of those layers are
  * made from x_l for every token, before any of them runs.
  */
+#include "prefill/early_exit.h"
+
 #include <assert.h>
 #include <math.h>
 
 #include "model/pass.h"
-#include "prefill/hooks.h"
 
 /* The probability of the most likely token is above this. */
 static bool is_sure(double above, const skv_picked *picked)

@@ -327,20 +327,25 @@ static void store(const skv_kvpred_step *step, size_t i, skv_rows k, skv_rows v)
                     (skv_place_args){.step = step->base->ws->step, .k = k, .v = v});
 }
 
-static void predict(void *user, size_t j, skv_rows k, skv_rows v, size_t n_rows)
+static void predict(void *user, size_t j, skv_product product, const skv_linear_args *made)
 {
     const skv_kvpred_step *step = user;
     const skv_kvpred *p = step->predictor;
+    const bool kv = product == SKV_PRODUCT_KV || product == SKV_PRODUCT_QKV;
+    const size_t n_q = made->part0 == SKV_PART_Q ? skv_config_q_columns(p->auxiliary, j) : 0;
+    const size_t n_rows = made->n_rows, width = kv_width(p->auxiliary, j);
     size_t n, at = 0;
+    if (!kv || made->part1 <= SKV_PART_K) return; /* queries alone, or another product */
     if (!step->begun || count_served(p->base, j, &n) == 0) return;
+    const skv_rows k = skv_rows_from(made->y, 0, n_q);
     const skv_rows keys = {.area = p->predicted, .ld = 2 * n};
     skv_linear_args args = {.w = p->keys[j], .y = keys, .x = k, .n_rows = n_rows};
     p->be->linear(p->be, &args);
     args.w = p->values[j];
     args.y = skv_rows_from(keys, 0, n);
-    args.x = v;
+    args.x = p->auxiliary->layers[j].k_is_v ? k : skv_rows_from(k, 0, width);
     p->be->linear(p->be, &args);
-    step->base->work->prediction += skv_work_product(n_rows, kv_width(p->auxiliary, j), 2 * n);
+    step->base->work->prediction += skv_work_product(n_rows, width, 2 * n);
     for (size_t i = 0; i < p->base->n_layers; i++) {
         if (p->base->kvp_layers[i] != j) continue;
         store(step, i, skv_rows_from(keys, 0, at), skv_rows_from(keys, 0, n + at));
@@ -350,5 +355,5 @@ static void predict(void *user, size_t j, skv_rows k, skv_rows v, size_t n_rows)
 
 skv_hook skv_kvpred_hook(skv_kvpred_step *step)
 {
-    return (skv_hook){.user = step, .start = begin, .on_kv = predict};
+    return (skv_hook){.user = step, .start = begin, .on_product = predict};
 }

@@ -219,6 +219,7 @@ static void tell_host(void *user, size_t i, skv_rows x, size_t n_rows)
 
 typedef struct product_tap {
     const skv_engine *engine;
+    skv_area *normed; /* [ws.max_rows, D] */
     skv_product_fn *on_product;
     void *user;
 } product_tap;
@@ -227,14 +228,13 @@ static void tell_product(void *user, size_t i, skv_product product, const skv_li
 {
     const product_tap *tap = user;
     skv_backend *be = tap->engine->be;
-    const skv_rows x = args->x, normed = skv_rows_as(tap->engine->ws.qkv, x.ld);
+    skv_rows x = args->x;
     if (args->norm.weight.area) {
-        /* ws.qkv is free before every product with a norm. */
-        assert(x.ld <= tap->engine->ws.qkv_columns);
-        be->norm(be, &(skv_norm_args){normed, x, args->n_rows, x.ld, args->norm});
+        assert(x.ld == tap->engine->config->hidden);
+        x = (skv_rows){.area = tap->normed, .ld = x.ld};
+        be->norm(be, &(skv_norm_args){x, args->x, args->n_rows, x.ld, args->norm});
     }
-    const skv_mapped host =
-        be->map(be, args->norm.weight.area ? normed : x, args->n_rows, x.ld, SKV_MAP_READ);
+    const skv_mapped host = be->map(be, x, args->n_rows, x.ld, SKV_MAP_READ);
     tap->on_product(tap->user, i, product, host.at, args->n_rows, x.ld);
     be->unmap(be, host);
 }
@@ -246,7 +246,14 @@ skv_status skv_step_products(skv_engine *engine, const skv_span *spans, size_t n
                 "products: the engine must run every layer (no_skip)");
     product_tap told = {.engine = engine, .on_product = on_product, .user = user};
     const skv_hook tap = {.user = &told, .on_product = tell_product};
-    return skv_engine_step(engine, spans, n_spans, &(skv_step_sink){.tap = &tap}, err);
+    const skv_area_spec spec = {.kind = SKV_AREA_ACTIVATIONS,
+                                .n_rows = engine->ws.max_rows,
+                                .n_columns = engine->config->hidden};
+    SKV_TRY(engine->be->areas_create(engine->be, &spec, 1, &told.normed, err));
+    const skv_status status =
+        skv_engine_step(engine, spans, n_spans, &(skv_step_sink){.tap = &tap}, err);
+    engine->be->areas_free(engine->be, &told.normed, 1);
+    return status;
 }
 
 skv_status skv_step_hidden(skv_engine *engine, const skv_span *spans, size_t n_spans,

@@ -27,7 +27,7 @@ skv_pass skv_step_pass(skv_engine *e, const skv_sequence *s, const skv_step_sink
     if (hook) p.hooks[p.n_hooks++] = hook;
     /* A teacher's rows and those of a sequence that skips nothing leave out nothing. */
     if (!s || s->unskipped || is_teacher(s)) return p;
-    if (e->options.ffn_skip.on) p.hooks[p.n_hooks++] = &e->ffn_skipper.hook;
+    if (e->options.ffn_skip.on) p.ffn_skipper = &e->ffn_skipper;
     if (e->options.early_exit > 0) p.hooks[p.n_hooks++] = &e->early_exit;
     return p;
 }

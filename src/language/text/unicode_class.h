@@ -28,23 +28,33 @@ enum skv_unicode {
     SKV_U_NEWER = 1 << 13     /* unassigned for the normalizers: no decomposition, no order */
 };
 
-enum { SKV_UNICODE_BLOCK = 64, SKV_UNICODE_END = 0x110000 };
+/* Codes from SKV_UNICODE_TABLE_END on have a list of runs: most are unassigned. */
+enum { SKV_UNICODE_BLOCK = 16, SKV_UNICODE_TABLE_END = 0x20000, SKV_UNICODE_END = 0x110000 };
+
+typedef struct skv_unicode_run {
+    uint32_t first; /* up to the next run's */
+    uint16_t flags;
+} skv_unicode_run;
 
 typedef struct skv_unicode_case {
     uint32_t first, last; /* capital letters first, first + step .. last */
     int32_t step, delta;  /* the small letter is at code + delta */
 } skv_unicode_case;
 
-extern const uint16_t skv_unicode_block[SKV_UNICODE_END / SKV_UNICODE_BLOCK];
+extern const uint16_t skv_unicode_block[SKV_UNICODE_TABLE_END / SKV_UNICODE_BLOCK];
 extern const uint8_t skv_unicode_set[];
 extern const uint16_t skv_unicode_flags[];
+extern const skv_unicode_run skv_unicode_high[]; /* the last begins at SKV_UNICODE_END */
 extern const skv_unicode_case skv_unicode_lower_runs[];
 extern const size_t skv_unicode_n_lower;
+
+/** Returns the flags above of a code from SKV_UNICODE_TABLE_END on. */
+unsigned skv_unicode_high_class(uint32_t code);
 
 /** Returns the flags above; 0 for invalid characters (SKV_UTF8_BAD too). */
 static inline unsigned skv_unicode_class(uint32_t code)
 {
-    if (code >= SKV_UNICODE_END) return 0;
+    if (code >= SKV_UNICODE_TABLE_END) return skv_unicode_high_class(code);
     size_t at = (size_t)skv_unicode_block[code / SKV_UNICODE_BLOCK] * SKV_UNICODE_BLOCK;
     return skv_unicode_flags[skv_unicode_set[at + code % SKV_UNICODE_BLOCK]];
 }

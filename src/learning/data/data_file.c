@@ -14,9 +14,9 @@ enum { BLOCK = 1 << 16, GUESS_BYTES = 4, JSON_MAX = 1 << 30 }; /* units; bytes a
 
 /* ---- order ---- */
 
-/* A Feistel network of four rounds permutes the numbers of an even count of bits; those beyond n
- * walk on until they fall below it. */
-uint64_t skv_data_shuffle(uint64_t seed, uint64_t n, uint64_t i)
+/* The i-th number of a shuffle of 0 .. n - 1: a Feistel network of four rounds permutes the numbers
+ * of an even count of bits; those beyond n walk on until they fall below it. */
+static uint64_t shuffle(uint64_t seed, uint64_t n, uint64_t i)
 {
     unsigned half = 1;
     while (half < 31 && (UINT64_C(1) << (2 * half)) < n) half++;
@@ -36,7 +36,7 @@ uint64_t skv_data_shuffle(uint64_t seed, uint64_t n, uint64_t i)
 static size_t item_at(const skv_data_file *f, uint64_t index)
 {
     const uint64_t epoch = index / f->n_items;
-    return (size_t)skv_data_shuffle(f->seed + skv_mix64(epoch), f->n_items, index % f->n_items);
+    return (size_t)shuffle(f->seed + skv_mix64(epoch), f->n_items, index % f->n_items);
 }
 
 uint64_t skv_data_file_epoch(const skv_data_file *f, uint64_t position)

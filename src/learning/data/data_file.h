@@ -48,7 +48,4 @@ SKV_MUST_CHECK skv_status skv_data_file_take(const skv_data_file *file, const sk
 /** How often the file has been read to its end at this position. */
 uint64_t skv_data_file_epoch(const skv_data_file *file, uint64_t position);
 
-/** The i-th number of a shuffle of 0 .. n - 1. */
-uint64_t skv_data_shuffle(uint64_t seed, uint64_t n, uint64_t i);
-
 #endif

@@ -30,7 +30,7 @@ static const double question_share = 0.6;
 
 typedef struct task_row {
     const char *name;
-    skv_doc_family *write;
+    skv_doc_family_fn *write;
     size_t question_tokens;   /* a question with its answer, generously */
     size_t opening_tokens;    /* the minimum of a context, to answer anything */
     double copy, lookup, all; /* weights in the stages of the curriculum */

@@ -141,27 +141,12 @@ void skv_doc_failed(skv_doc_writer *w);
 
 /* ---- the families: one file each ---- */
 
-typedef void skv_doc_family(skv_doc_writer *w);
+typedef void skv_doc_family_fn(skv_doc_writer *w);
 
-/* doc_copy.c */
-void skv_doc_write_tokens(skv_doc_writer *w);
-void skv_doc_write_repeat(skv_doc_writer *w);
-void skv_doc_write_copy(skv_doc_writer *w);
-void skv_doc_write_edit(skv_doc_writer *w);
-/* doc_lookup.c */
-void skv_doc_write_lines(skv_doc_writer *w);
-void skv_doc_write_kv(skv_doc_writer *w);
-/* doc_needle.c */
-void skv_doc_write_needle(skv_doc_writer *w);
-/* doc_chain.c */
-void skv_doc_write_variables(skv_doc_writer *w);
-void skv_doc_write_hops(skv_doc_writer *w);
-/* doc_table.c */
-void skv_doc_write_table(skv_doc_writer *w);
-/* doc_label.c */
-void skv_doc_write_labels(skv_doc_writer *w);
-/* doc_report.c */
-void skv_doc_write_report(skv_doc_writer *w);
-void skv_doc_write_log(skv_doc_writer *w);
+skv_doc_family_fn skv_doc_write_tokens, skv_doc_write_repeat, skv_doc_write_copy,
+    skv_doc_write_edit;
+skv_doc_family_fn skv_doc_write_lines, skv_doc_write_kv, skv_doc_write_needle;
+skv_doc_family_fn skv_doc_write_variables, skv_doc_write_hops, skv_doc_write_table;
+skv_doc_family_fn skv_doc_write_labels, skv_doc_write_report, skv_doc_write_log;
 
 #endif

@@ -2,7 +2,6 @@
 #include "skv/recipe.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <yaml.h>
 

@@ -36,32 +36,11 @@ extern const error_shape errors_messages, errors_ollama;
 
 /* ---- handlers of the others ---- */
 
-void api_page(exchange *ex);
-void api_models(exchange *ex);
-void api_model(exchange *ex);
-void api_health(exchange *ex);
-void api_metrics(exchange *ex);
-void api_tokenize(exchange *ex);
-void api_detokenize(exchange *ex);
-void api_tokenizer_info(exchange *ex);
-void api_apply_template(exchange *ex);
-void api_embeddings(exchange *ex);
-void api_rerank(exchange *ex);
-void api_openapi(exchange *ex);
-void api_count_chat(exchange *ex);
-void api_count_messages(exchange *ex);
-void api_count_responses(exchange *ex);
-void api_props(exchange *ex);
-void api_slots(exchange *ex);
-void api_slot(exchange *ex);
-void api_adapters(exchange *ex);
-void api_embedding(exchange *ex);
-void api_read(exchange *ex);
-void api_ollama_embed(exchange *ex);
-void api_ollama_embedding(exchange *ex);
-void api_ollama_tags(exchange *ex);
-void api_ollama_show(exchange *ex);
-void api_ollama_ps(exchange *ex);
-void api_ollama_version(exchange *ex);
+typedef void api_handler_fn(exchange *ex);
+api_handler_fn api_page, api_models, api_model, api_health, api_metrics, api_tokenize,
+    api_detokenize, api_tokenizer_info, api_apply_template, api_embeddings, api_rerank, api_openapi,
+    api_count_chat, api_count_messages, api_count_responses, api_props, api_slots, api_slot,
+    api_adapters, api_embedding, api_read, api_ollama_embed, api_ollama_embedding, api_ollama_tags,
+    api_ollama_show, api_ollama_ps, api_ollama_version;
 
 #endif

@@ -1,5 +1,4 @@
 /* Questions to a server before the load begins. */
-#include <stdlib.h>
 
 #include "common/json_out.h"
 #include "load.h"

@@ -304,7 +304,7 @@ static bool restore(skv_scheduler *s, skv_lane *lane, const skv_spill_item *item
     if (!pages) return false;
     for (size_t b = 0; b < n_pages; b++) {
         const size_t node = skv_kv_layout_node(layout, b, n / SKV_PAGE_ROWS - 1);
-        pages[b] = skv_kv_page_take_on(store, node);
+        pages[b] = skv_kv_page_take(store, node);
     }
     skv_worker_fill_pages(s, lane, item, pages);
     bool kept = skv_prefix_index_restore(s->prefix, lane->job->domain, lane->ids, n, pages, layout);

@@ -1,6 +1,5 @@
 /* One connection to an instance of a store: see redis_impl.h. */
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>

@@ -159,7 +159,6 @@ static skv_status take_workspace(skv_cuda_backend *be, skv_error *err)
     be->n_moving = r.moving;
     list_singles(be, r.rows);
     SKV_TRY(skv_cuda_graphs_open(&be->device, err));
-    be->device.graphs->off = true; /* docs/explanation/backend.md: not in use yet */
     SKV_TRY(skv_cuda_upload_open(&be->upload, &be->device, err));
     SKV_TRY(skv_cuda_sums_open(be, err));
     SKV_TRY(skv_cuda_host_new(&be->device, r.wishes, &wishes, err));

@@ -3,7 +3,6 @@
  * computed on: the first's pool ends where the others begin, and the processor's, which costs
  * nothing until it is touched, has all.
  */
-#include <assert.h>
 #include <string.h>
 
 #include "backend/split/split_backend.h"

@@ -9,8 +9,6 @@
 #include "kernels/matmul.h"
 #include "kernels/ref/matmul_ref.h"
 
-enum { NR = 16, MR = 4, KC = 2048 };
-
 static size_t w_bytes(size_t K)
 {
     return K * NR * sizeof(uint16_t);
@@ -73,23 +71,11 @@ static void tile_wide(float *c, size_t ldc, const void *block, const void *panel
 }
 
 const skv_matmul skv_matmul_wide_ref = {
-    .nr = NR,
-    .mr = MR,
-    .kc = KC,
-    .w_bytes = w_bytes,
-    .x_bytes = skv_ref_x_bytes,
-    .pack_w = pack_w,
-    .pack_x = skv_ref_pack_x,
-    .tile = tile_wide,
+    SKV_REF_TILE,     .w_bytes = w_bytes,       .x_bytes = skv_ref_x_bytes,
+    .pack_w = pack_w, .pack_x = skv_ref_pack_x, .tile = tile_wide,
 };
 
 const skv_matmul skv_matmul_bf16_ref = {
-    .nr = NR,
-    .mr = MR,
-    .kc = KC,
-    .w_bytes = w_bytes,
-    .x_bytes = x_bytes,
-    .pack_w = pack_w,
-    .pack_x = pack_x,
-    .tile = tile,
+    SKV_REF_TILE,     .w_bytes = w_bytes, .x_bytes = x_bytes,
+    .pack_w = pack_w, .pack_x = pack_x,   .tile = tile,
 };

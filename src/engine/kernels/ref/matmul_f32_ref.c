@@ -7,8 +7,6 @@
 #include "kernels/matmul.h"
 #include "kernels/ref/matmul_ref.h"
 
-enum { NR = 16, MR = 4, KC = 2048 };
-
 static size_t w_bytes(size_t K)
 {
     return K * NR * sizeof(float);
@@ -39,12 +37,6 @@ static void tile(float *c, size_t ldc, const void *block, const void *panel, siz
 }
 
 const skv_matmul skv_matmul_f32_ref = {
-    .nr = NR,
-    .mr = MR,
-    .kc = KC,
-    .w_bytes = w_bytes,
-    .x_bytes = skv_ref_x_bytes,
-    .pack_w = pack_w,
-    .pack_x = skv_ref_pack_x,
-    .tile = tile,
+    SKV_REF_TILE,     .w_bytes = w_bytes,       .x_bytes = skv_ref_x_bytes,
+    .pack_w = pack_w, .pack_x = skv_ref_pack_x, .tile = tile,
 };

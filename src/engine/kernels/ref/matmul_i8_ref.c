@@ -10,8 +10,7 @@
 #include "base/size.h"
 #include "kernels/bf16.h"
 #include "kernels/matmul.h"
-
-enum { NR = 16, MR = 4, KC = 2048 };
+#include "kernels/ref/matmul_ref.h"
 
 static size_t w_bytes(size_t K)
 {
@@ -22,13 +21,6 @@ static size_t x_bytes(size_t m, size_t K)
 {
     return skv_ceil_div(K, skv_i8_group(K)) * m * sizeof(float) +
            skv_round_up(K * m, sizeof(float));
-}
-
-static float largest(const float *x, size_t n)
-{
-    float amax = 0.0f;
-    for (size_t k = 0; k < n; k++) amax = fmaxf(amax, fabsf(x[k]));
-    return amax;
 }
 
 /* Codes of one group of one row, `stride` bytes apart. */
@@ -48,7 +40,7 @@ static void pack_w(void *panel, const float *w, size_t ldw, size_t n, size_t K)
         for (size_t j = 0; j < NR; j++) {
             /* The codes are made with the rounded scale, so its rounding costs nothing. */
             const float *row = w + (j < n ? j * ldw + k0 : 0);
-            uint16_t scale = j < n ? skv_f32_to_bf16(skv_i8_scale(largest(row, len))) : 0;
+            uint16_t scale = j < n ? skv_f32_to_bf16(skv_i8_scale(skv_ref_largest(row, len))) : 0;
             scales[g * NR + j] = scale;
             quantise(codes + k0 * NR + j, NR, row, len, skv_bf16_to_f32(scale));
         }
@@ -64,7 +56,7 @@ static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
         size_t k0 = g * group, len = skv_min_size(group, K - k0);
         for (size_t i = 0; i < m; i++) {
             const float *row = x + i * ldx + k0;
-            float scale = skv_i8_scale(largest(row, len));
+            float scale = skv_i8_scale(skv_ref_largest(row, len));
             scales[g * m + i] = scale;
             quantise(codes + k0 * m + i, m, row, len, scale);
         }
@@ -104,12 +96,6 @@ static void tile(float *c, size_t ldc, const void *block, const void *panel, siz
 }
 
 const skv_matmul skv_matmul_i8_ref = {
-    .nr = NR,
-    .mr = MR,
-    .kc = KC,
-    .w_bytes = w_bytes,
-    .x_bytes = x_bytes,
-    .pack_w = pack_w,
-    .pack_x = pack_x,
-    .tile = tile,
+    SKV_REF_TILE,     .w_bytes = w_bytes, .x_bytes = x_bytes,
+    .pack_w = pack_w, .pack_x = pack_x,   .tile = tile,
 };

@@ -10,15 +10,6 @@
 #include "kernels/quant_panel.h"
 #include "kernels/ref/matmul_ref.h"
 
-enum { NR = 16, MR = 4, KC = 2048 };
-
-static float largest(const float *x, size_t n)
-{
-    float amax = 0.0f;
-    for (size_t k = 0; k < n; k++) amax = fmaxf(amax, fabsf(x[k]));
-    return amax;
-}
-
 static size_t x_bytes(size_t m, size_t K)
 {
     return skv_quant_x_bytes(m, K);
@@ -46,7 +37,8 @@ static void pack_x(void *block, const float *x, size_t ldx, size_t m, size_t K)
         float *scales = (float *)(void *)to;
         size_t n = skv_min_size(length, K - k);
         to += m * sizeof *scales;
-        for (size_t i = 0; i < m; i++) scales[i] = skv_i8_scale(largest(x + i * ldx + k, n));
+        for (size_t i = 0; i < m; i++)
+            scales[i] = skv_i8_scale(skv_ref_largest(x + i * ldx + k, n));
         for (size_t e = 0; e < n; e += SKV_QUANT_GROUP, to += skv_quant_x_group(m)) {
             for (size_t i = 0; i < m; i++) {
                 pack_group(to, x + i * ldx + k + e, skv_i8_inverse(scales[i]), m, i);
@@ -93,9 +85,7 @@ static void tile(float *c, size_t ldc, const void *block, const void *panel, siz
 }
 
 const skv_matmul skv_matmul_q_ref = {
-    .nr = NR,
-    .mr = MR,
-    .kc = KC,
+    SKV_REF_TILE,
     .x_bytes = x_bytes,
     .pack_x = pack_x,
     .tile = tile,

@@ -17,17 +17,15 @@ static bool is_any(const skv_jstr *name, const char *const *texts)
 static skv_jv dict_view(skv_jrun *r, const skv_jcall *call)
 {
     skv_jview *view = skv_j_take(r, 1, sizeof *view);
-    if (!view || !skv_j_bind(r, call, NULL, 0, 0, NULL)) return skv_j_undefined();
+    if (!view) return skv_j_undefined();
     *view = (skv_jview){.dict = call->self.as.dict, .of = (skv_jview_of)call->how};
     return (skv_jv){.kind = SKV_J_VIEW, .as.view = view};
 }
 
 static skv_jv dict_get(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {NULL, NULL};
-    skv_jv arg[2];
+    const skv_jv *arg = call->arg;
     uint64_t hash;
-    if (!skv_j_bind(r, call, names, 2, 1, arg)) return skv_j_undefined();
     if (!skv_jdict_hash(r->budget, arg[0], &hash)) return skv_j_fail_unhashable(r, arg[0]);
     const skv_jv *found = skv_jdict_find(r->budget, call->self.as.dict, arg[0], hash);
     if (found) return *found;
@@ -37,15 +35,13 @@ static skv_jv dict_get(skv_jrun *r, const skv_jcall *call)
 /* Lists and dicts never change, so a copy is the value itself. */
 static skv_jv copy(skv_jrun *r, const skv_jcall *call)
 {
-    return skv_j_bind(r, call, NULL, 0, 0, NULL) ? call->self : skv_j_undefined();
+    return skv_j_bind(r, call, "", NULL) ? call->self : skv_j_undefined();
 }
 
 static skv_jv list_count(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {NULL};
-    skv_jv arg;
+    const skv_jv arg = call->arg[0];
     int64_t n = 0;
-    if (!skv_j_bind(r, call, names, 1, 1, &arg)) return skv_j_undefined();
     const skv_jlist *list = call->self.as.list;
     for (size_t i = 0; i < list->n && skv_j_spend(r, 1); i++)
         n += skv_j_equal(r, list->items[i], arg);
@@ -60,11 +56,10 @@ static int64_t clamp_index(int64_t i, int64_t n)
 
 static skv_jv list_index(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {NULL, NULL, NULL};
-    skv_jv arg[3];
+    const skv_jv *arg = call->arg;
     int64_t start, stop;
     const skv_jlist *list = call->self.as.list;
-    if (!skv_j_bind(r, call, names, 3, 1, arg) || !skv_j_arg_int(r, call, arg[1], 0, &start) ||
+    if (!skv_j_arg_int(r, call, arg[1], 0, &start) ||
         !skv_j_arg_int(r, call, arg[2], INT64_MAX, &stop))
         return skv_j_undefined();
     start = clamp_index(start, (int64_t)list->n);
@@ -80,15 +75,15 @@ static const char *const list_hidden[] = {"append", "clear",   "extend", "insert
                                           "remove", "reverse", "sort",   NULL};
 
 static const skv_jfunction dict_methods[] = {
-    {"get", dict_get, 0},
-    {"items", dict_view, SKV_J_ITEMS},
-    {"keys", dict_view, SKV_J_KEYS},
-    {"values", dict_view, SKV_J_VALUES},
-    {"copy", copy, 0},
-    {"fromkeys", NULL, 0},
+    {"get", dict_get, 0, "!- -"},
+    {"items", dict_view, SKV_J_ITEMS, ""},
+    {"keys", dict_view, SKV_J_KEYS, ""},
+    {"values", dict_view, SKV_J_VALUES, ""},
+    {"copy", copy, 0, NULL},
+    {"fromkeys", NULL, 0, NULL},
 };
 static const skv_jfunction list_methods[] = {
-    {"count", list_count, 0}, {"index", list_index, 0}, {"copy", copy, 0}};
+    {"count", list_count, 0, "!-"}, {"index", list_index, 0, "!- - -"}, {"copy", copy, 0, NULL}};
 
 static const skv_jfunction *method_of(const skv_jrun *r, skv_jv object, const skv_jstr *name)
 {

@@ -31,6 +31,21 @@ static skv_jv mark(skv_jv v)
     return v;
 }
 
+SKV_OWN_FRAME static skv_jv call_bound(skv_jrun *r, const skv_jfunction *f, skv_jcall *call)
+{
+    skv_jv arg[SKV_J_ARGS_MAX];
+    call->arg = arg;
+    const skv_jv result = skv_j_bind(r, call, f->args, arg) ? f->fn(r, call) : skv_j_undefined();
+    call->arg = NULL;
+    return result;
+}
+
+/* Calls the function of a table, with its arguments bound. */
+static skv_jv apply(skv_jrun *r, const skv_jfunction *f, skv_jcall *call)
+{
+    return f->args ? call_bound(r, f, call) : f->fn(r, call);
+}
+
 /* Calls a method of a safe string, as markupsafe's class does: escapes the arguments and returns
  * marked strings. */
 SKV_OWN_FRAME static skv_jv call_markup(skv_jrun *r, const skv_jmethod *method,
@@ -46,7 +61,7 @@ SKV_OWN_FRAME static skv_jv call_markup(skv_jrun *r, const skv_jmethod *method,
         if (insert >= 0 && call->n > (size_t)insert) copy[insert] = skv_j_escape(r, copy[insert]);
         inner.items = copy;
     }
-    skv_jv result = skv_j_ok(r) ? method->function->fn(r, &inner) : skv_j_undefined();
+    skv_jv result = skv_j_ok(r) ? apply(r, method->function, &inner) : skv_j_undefined();
     return skv_j_ok(r) ? mark(result) : result;
 }
 
@@ -71,7 +86,7 @@ skv_jv skv_j_call(skv_jrun *r, skv_jv function, skv_jcall *call)
     if (!f->fn) return skv_j_fail(r, SKV_UNSUPPORTED, "%s is not supported", skv_j_what(r, call));
     if (method && call->self.kind == SKV_J_STRING && call->self.markup)
         return call_markup(r, function.as.method, call);
-    return f->fn(r, call);
+    return apply(r, f, call);
 }
 
 skv_jv skv_j_call_filter(skv_jrun *r, const skv_jstr *name, skv_jcall *call)
@@ -83,7 +98,7 @@ skv_jv skv_j_call_filter(skv_jrun *r, const skv_jstr *name, skv_jcall *call)
     if (!filter->fn)
         return skv_j_fail(r, SKV_UNSUPPORTED, "%s is not supported", skv_j_what(r, call));
     if (!skv_j_spend(r, 1) || !skv_j_enter(r)) return skv_j_undefined();
-    skv_jv result = filter->fn(r, call);
+    skv_jv result = apply(r, filter, call);
     skv_j_leave(r);
     return result;
 }
@@ -98,6 +113,6 @@ bool skv_j_call_test(skv_jrun *r, const skv_jstr *name, skv_jcall *call)
     }
     name_call(call, SKV_J_CALLS_TEST, test);
     if (!skv_j_spend(r, 1)) return false;
-    skv_jv result = test->fn(r, call);
+    skv_jv result = apply(r, test, call);
     return skv_j_ok(r) && skv_j_truth(result);
 }

@@ -67,7 +67,6 @@ skv_jv skv_jstr_change_case(skv_jrun *r, const skv_jcall *call)
 {
     const skv_jcase how = (skv_jcase)call->how;
     skv_jout out;
-    if (!skv_j_bind(r, call, NULL, 0, 0, NULL)) return skv_j_undefined();
     const skv_jstr *s = call->self.as.s;
     skv_j_out_init(r, &out);
     bool after_letter = false;
@@ -131,7 +130,6 @@ static bool (*const char_tests[])(uint32_t code) = {
 /* True when there is a character and all of them pass. how: an index of the tests. */
 static skv_jv str_all(skv_jrun *r, const skv_jcall *call)
 {
-    if (!skv_j_bind(r, call, NULL, 0, 0, NULL)) return skv_j_undefined();
     const skv_jstr *s = call->self.as.s;
     if (!skv_j_spend_bytes(r, s->size)) return skv_j_undefined();
     for (size_t at = 0; at < s->size;) {
@@ -154,7 +152,6 @@ skv_jv skv_jstr_is_case(skv_jrun *r, const skv_jcall *call)
     const bool upper = call->how == SKV_JCASE_UPPER;
     const utf8proc_category_t wanted = upper ? UTF8PROC_CATEGORY_LU : UTF8PROC_CATEGORY_LL;
     bool any = false;
-    if (!skv_j_bind(r, call, NULL, 0, 0, NULL)) return skv_j_undefined();
     const skv_jstr *s = call->self.as.s;
     for (size_t at = 0; at < s->size && skv_j_ok(r);) {
         uint32_t code;
@@ -168,7 +165,6 @@ skv_jv skv_jstr_is_case(skv_jrun *r, const skv_jcall *call)
 static skv_jv str_istitle(skv_jrun *r, const skv_jcall *call)
 {
     bool any = false, after = false;
-    if (!skv_j_bind(r, call, NULL, 0, 0, NULL)) return skv_j_undefined();
     const skv_jstr *s = call->self.as.s;
     for (size_t at = 0; at < s->size;) {
         uint32_t code;
@@ -196,13 +192,11 @@ static int64_t left_share(int64_t space, int64_t width, unsigned align)
 
 skv_jv skv_jstr_align(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {NULL, NULL};
     static const skv_jstr blank = {" ", 1, 1, NULL};
-    skv_jv arg[2];
+    const skv_jv *arg = call->arg;
     int64_t width;
     skv_jout out;
-    if (!skv_j_bind(r, call, names, 2, 1, arg) || !skv_j_arg_int(r, call, arg[0], 0, &width))
-        return skv_j_undefined();
+    if (!skv_j_arg_int(r, call, arg[0], 0, &width)) return skv_j_undefined();
     const skv_jstr *fill = arg[1].kind == SKV_J_STRING ? arg[1].as.s : &blank;
     if ((arg[1].kind != SKV_J_MISSING && arg[1].kind != SKV_J_STRING) || fill->n_chars != 1)
         return skv_j_fail(r, SKV_ARGUMENT, "%s needs one character to fill with",
@@ -221,13 +215,11 @@ skv_jv skv_jstr_align(skv_jrun *r, const skv_jcall *call)
 
 static skv_jv str_zfill(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {NULL};
     static const skv_jstr zero = {"0", 1, 1, NULL};
-    skv_jv arg;
+    const skv_jv arg = call->arg[0];
     int64_t width;
     skv_jout out;
-    if (!skv_j_bind(r, call, names, 1, 1, &arg) || !skv_j_arg_int(r, call, arg, 0, &width))
-        return skv_j_undefined();
+    if (!skv_j_arg_int(r, call, arg, 0, &width)) return skv_j_undefined();
     const skv_jstr *s = call->self.as.s;
     int64_t space = width - (int64_t)s->n_chars;
     if (space <= 0) return call->self;
@@ -243,24 +235,24 @@ static skv_jv str_zfill(skv_jrun *r, const skv_jcall *call)
 const skv_jfunction *skv_jcase_method(const skv_jstr *name)
 {
     static const skv_jfunction table[] = {
-        {"upper", skv_jstr_change_case, SKV_JCASE_UPPER},
-        {"lower", skv_jstr_change_case, SKV_JCASE_LOWER},
-        {"capitalize", skv_jstr_change_case, SKV_JCASE_CAPITAL},
-        {"title", skv_jstr_change_case, SKV_JCASE_TITLE},
-        {"swapcase", skv_jstr_change_case, SKV_JCASE_SWAP},
-        {"center", skv_jstr_align, 'c'},
-        {"ljust", skv_jstr_align, 'l'},
-        {"rjust", skv_jstr_align, 'r'},
-        {"zfill", str_zfill, 0},
-        {"isupper", skv_jstr_is_case, SKV_JCASE_UPPER},
-        {"islower", skv_jstr_is_case, SKV_JCASE_LOWER},
-        {"istitle", str_istitle, 0},
-        {"isalpha", str_all, ALPHA},
-        {"isdigit", str_all, DIGIT},
-        {"isdecimal", str_all, DECIMAL},
-        {"isalnum", str_all, WORD},
-        {"isspace", str_all, SPACE},
-        {"isascii", str_isascii, ASCII},
+        {"upper", skv_jstr_change_case, SKV_JCASE_UPPER, ""},
+        {"lower", skv_jstr_change_case, SKV_JCASE_LOWER, ""},
+        {"capitalize", skv_jstr_change_case, SKV_JCASE_CAPITAL, ""},
+        {"title", skv_jstr_change_case, SKV_JCASE_TITLE, ""},
+        {"swapcase", skv_jstr_change_case, SKV_JCASE_SWAP, ""},
+        {"center", skv_jstr_align, 'c', "!- -"},
+        {"ljust", skv_jstr_align, 'l', "!- -"},
+        {"rjust", skv_jstr_align, 'r', "!- -"},
+        {"zfill", str_zfill, 0, "!-"},
+        {"isupper", skv_jstr_is_case, SKV_JCASE_UPPER, ""},
+        {"islower", skv_jstr_is_case, SKV_JCASE_LOWER, ""},
+        {"istitle", str_istitle, 0, ""},
+        {"isalpha", str_all, ALPHA, ""},
+        {"isdigit", str_all, DIGIT, ""},
+        {"isdecimal", str_all, DECIMAL, ""},
+        {"isalnum", str_all, WORD, ""},
+        {"isspace", str_all, SPACE, ""},
+        {"isascii", str_isascii, ASCII, ""},
     };
     return skv_j_lookup(table, sizeof table / sizeof *table, name);
 }

@@ -25,15 +25,7 @@ static skv_jv as_method(skv_jrun *r, const skv_jcall *call, skv_jfn *fn)
 
 static skv_jv filter_trim(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {"chars"};
-    skv_jv chars;
-    if (!skv_j_bind(r, call, names, 1, 0, &chars)) return chars;
-    skv_jcall inner = {.self = call->self, .items = &chars};
-    inner.callee = call->callee;
-    inner.name = call->name;
-    inner.n = chars.kind != SKV_J_MISSING;
-    inner.how = SKV_JSTRIP_LEFT | SKV_JSTRIP_RIGHT;
-    return as_method(r, &inner, skv_jstr_strip);
+    return as_method(r, call, skv_jstr_strip);
 }
 
 static skv_jv filter_case(skv_jrun *r, const skv_jcall *call)
@@ -43,14 +35,10 @@ static skv_jv filter_case(skv_jrun *r, const skv_jcall *call)
 
 static skv_jv filter_center(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {"width"};
-    skv_jv width;
-    if (!skv_j_bind(r, call, names, 1, 0, &width)) return skv_j_undefined();
-    if (width.kind == SKV_J_MISSING) width = skv_j_int(80);
-    skv_jcall inner = {.self = call->self, .items = &width, .n = 1};
-    inner.callee = call->callee;
-    inner.name = call->name;
-    inner.how = 'c';
+    const skv_jv width = call->arg[0];
+    const skv_jv arg[2] = {width.kind == SKV_J_MISSING ? skv_j_int(80) : width, skv_j_missing()};
+    skv_jcall inner = *call;
+    inner.arg = arg;
     return as_method(r, &inner, skv_jstr_align);
 }
 
@@ -58,7 +46,6 @@ static skv_jv filter_center(skv_jrun *r, const skv_jcall *call)
 static skv_jv filter_title(skv_jrun *r, const skv_jcall *call)
 {
     skv_jout out;
-    if (!skv_j_bind(r, call, NULL, 0, 0, NULL)) return skv_j_undefined();
     skv_jv text = soft(r, call->self);
     if (!skv_j_ok(r)) return text;
     skv_j_out_init(r, &out);
@@ -76,12 +63,11 @@ static skv_jv filter_title(skv_jrun *r, const skv_jcall *call)
 
 static skv_jv filter_string(skv_jrun *r, const skv_jcall *call)
 {
-    return skv_j_bind(r, call, NULL, 0, 0, NULL) ? soft(r, call->self) : skv_j_undefined();
+    return soft(r, call->self);
 }
 
 static skv_jv filter_safe(skv_jrun *r, const skv_jcall *call)
 {
-    if (!skv_j_bind(r, call, NULL, 0, 0, NULL)) return skv_j_undefined();
     skv_jv v = skv_j_str(r, call->self);
     v.markup = 1;
     return v;
@@ -89,22 +75,19 @@ static skv_jv filter_safe(skv_jrun *r, const skv_jcall *call)
 
 static skv_jv filter_escape(skv_jrun *r, const skv_jcall *call)
 {
-    return skv_j_bind(r, call, NULL, 0, 0, NULL) ? skv_j_escape(r, call->self) : skv_j_undefined();
+    return skv_j_escape(r, call->self);
 }
 
 static skv_jv filter_forceescape(skv_jrun *r, const skv_jcall *call)
 {
-    if (!skv_j_bind(r, call, NULL, 0, 0, NULL)) return skv_j_undefined();
     skv_jv v = skv_j_str(r, call->self);
     return skv_j_ok(r) ? skv_j_escape(r, v) : v;
 }
 
 static skv_jv filter_replace(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {"old", "new", "count"};
-    skv_jv arg[3];
+    const skv_jv *arg = call->arg;
     int64_t count = -1;
-    if (!skv_j_bind(r, call, names, 3, 2, arg)) return skv_j_undefined();
     if (arg[2].kind != SKV_J_NONE && !skv_j_arg_int(r, call, arg[2], -1, &count))
         return skv_j_undefined();
     skv_jv text = skv_j_str(r, call->self), old = skv_j_str(r, arg[0]), with = skv_j_str(r, arg[1]);
@@ -113,13 +96,10 @@ static skv_jv filter_replace(skv_jrun *r, const skv_jcall *call)
 
 static skv_jv filter_default(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {"default_value", "boolean"};
-    static const skv_jstr empty = {"", 0, 0, NULL};
-    skv_jv arg[2];
-    if (!skv_j_bind(r, call, names, 2, 0, arg)) return skv_j_undefined();
+    const skv_jv *arg = call->arg;
     if (call->self.kind != SKV_J_UNDEFINED && (skv_j_truth(call->self) || !skv_j_truth(arg[1])))
         return call->self;
-    return arg[0].kind == SKV_J_MISSING ? (skv_jv){.kind = SKV_J_STRING, .as.s = &empty} : arg[0];
+    return arg[0].kind == SKV_J_MISSING ? skv_j_text_value(r, "") : arg[0];
 }
 
 /* Python's len(), which counts the rounds of `loop`. */
@@ -134,7 +114,6 @@ static bool length_of(skv_jrun *r, skv_jv v, int64_t *n)
 static skv_jv filter_length(skv_jrun *r, const skv_jcall *call)
 {
     int64_t n = 0;
-    if (!skv_j_bind(r, call, NULL, 0, 0, NULL)) return skv_j_undefined();
     if (length_of(r, call->self, &n)) return skv_j_int(n);
     return skv_j_fail(r, SKV_ARGUMENT, "object of type '%s' has no length",
                       skv_j_type_name(call->self));
@@ -201,13 +180,11 @@ static bool parse_int(skv_jv v, int base, int64_t *i, bool *overflow)
 
 static skv_jv filter_int(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {"default", "base"};
-    skv_jv arg[2];
+    const skv_jv *arg = call->arg;
     int64_t base, i = 0;
     double f;
     bool overflow = false;
-    if (!skv_j_bind(r, call, names, 2, 0, arg) || !skv_j_arg_int(r, call, arg[1], 10, &base))
-        return skv_j_undefined();
+    if (!skv_j_arg_int(r, call, arg[1], 10, &base)) return skv_j_undefined();
     if (call->self.kind == SKV_J_UNDEFINED) return skv_j_fail_undefined(r, call->self);
     skv_jv otherwise = arg[0].kind == SKV_J_MISSING ? skv_j_int(0) : arg[0];
     if (base < 2 || base > 36)
@@ -226,10 +203,8 @@ static skv_jv filter_int(skv_jrun *r, const skv_jcall *call)
 
 static skv_jv filter_float(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {"default"};
-    skv_jv otherwise;
+    const skv_jv otherwise = call->arg[0];
     double f;
-    if (!skv_j_bind(r, call, names, 1, 0, &otherwise)) return otherwise;
     if (call->self.kind == SKV_J_UNDEFINED) return skv_j_fail_undefined(r, call->self);
     if (parse_float(call->self, &f)) return skv_j_float(f);
     return otherwise.kind == SKV_J_MISSING ? skv_j_float(0) : otherwise;
@@ -239,7 +214,6 @@ static skv_jv filter_abs(skv_jrun *r, const skv_jcall *call)
 {
     skv_jv v = call->self;
     int64_t i = 0;
-    if (!skv_j_bind(r, call, NULL, 0, 0, NULL)) return v;
     if (v.kind == SKV_J_FLOAT) return skv_j_float(fabs(v.as.f));
     if (skv_j_as_int(v, &i)) return skv_j_negate(r, v, i < 0);
     return skv_j_negate(r, v, false);
@@ -261,12 +235,10 @@ static double round_decimal(double f, int64_t precision)
 
 static skv_jv filter_round(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {"precision", "method"};
-    skv_jv arg[2];
+    const skv_jv *arg = call->arg;
     int64_t precision, i = 0;
     double f;
-    if (!skv_j_bind(r, call, names, 2, 0, arg) || !skv_j_arg_int(r, call, arg[0], 0, &precision))
-        return skv_j_undefined();
+    if (!skv_j_arg_int(r, call, arg[0], 0, &precision)) return skv_j_undefined();
     skv_jv method = arg[1].kind == SKV_J_MISSING ? skv_j_text_value(r, "common") : arg[1];
     if (!skv_j_ok(r) || method.kind != SKV_J_STRING)
         return skv_j_fail(r, SKV_ARGUMENT, "method must be common, ceil or floor");
@@ -315,11 +287,9 @@ static void write_indented(skv_jout *out, const skv_jlist *lines, const skv_jstr
 
 static skv_jv filter_indent(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {"width", "first", "blank"};
-    skv_jv arg[3];
+    const skv_jv *arg = call->arg;
     int64_t width = 4;
     skv_jout out;
-    if (!skv_j_bind(r, call, names, 3, 0, arg)) return skv_j_undefined();
     if (call->self.kind == SKV_J_UNDEFINED) return skv_j_fail_undefined(r, call->self);
     if (call->self.kind != SKV_J_STRING)
         return skv_j_fail(r, SKV_ARGUMENT, "%s needs a string, got '%s'", skv_j_what(r, call),
@@ -333,7 +303,8 @@ static skv_jv filter_indent(skv_jrun *r, const skv_jcall *call)
     skv_jv newline = {.kind = SKV_J_STRING, .as.s = &(skv_jstr){"\n", 1, 1, NULL}};
     skv_jv plain = call->self;
     plain.markup = 0;
-    skv_jcall inner = {.self = skv_j_ok(r) ? skv_j_binary(r, '+', plain, newline) : newline};
+    skv_jcall inner = {.self = skv_j_ok(r) ? skv_j_binary(r, '+', plain, newline) : newline,
+                       .arg = &(skv_jv){.kind = SKV_J_MISSING}};
     skv_jv lines = skv_j_ok(r) ? skv_jstr_splitlines(r, &inner) : newline;
     skv_j_out_init(r, &out);
     if (skv_j_ok(r))
@@ -345,13 +316,11 @@ static skv_jv filter_indent(skv_jrun *r, const skv_jcall *call)
 
 static skv_jv filter_truncate(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {"length", "killwords", "end", "leeway"};
-    skv_jv arg[4];
+    const skv_jv *arg = call->arg;
     int64_t length, leeway;
-    if (!skv_j_bind(r, call, names, 4, 0, arg) || !skv_j_arg_int(r, call, arg[0], 255, &length))
-        return skv_j_undefined();
-    if (arg[3].kind == SKV_J_NONE) arg[3] = skv_j_missing();
-    if (!skv_j_arg_int(r, call, arg[3], 5, &leeway)) return skv_j_undefined();
+    if (!skv_j_arg_int(r, call, arg[0], 255, &length)) return skv_j_undefined();
+    const skv_jv slack = arg[3].kind == SKV_J_NONE ? skv_j_missing() : arg[3];
+    if (!skv_j_arg_int(r, call, slack, 5, &leeway)) return skv_j_undefined();
     skv_jv end = arg[2].kind == SKV_J_MISSING ? skv_j_text_value(r, "...") : arg[2];
     skv_jv text = call->self;
     int64_t n_end, n;
@@ -376,7 +345,6 @@ static skv_jv filter_wordcount(skv_jrun *r, const skv_jcall *call)
 {
     int64_t n = 0;
     bool inside = false;
-    if (!skv_j_bind(r, call, NULL, 0, 0, NULL)) return skv_j_undefined();
     skv_jv text = soft(r, call->self);
     for (size_t at = 0; skv_j_ok(r) && at < text.as.s->size;) {
         uint32_t code;
@@ -391,9 +359,7 @@ static skv_jv filter_wordcount(skv_jrun *r, const skv_jcall *call)
 
 static skv_jv filter_attr(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {"name"};
-    skv_jv name;
-    if (!skv_j_bind(r, call, names, 1, 1, &name)) return name;
+    const skv_jv name = call->arg[0];
     if (name.kind != SKV_J_STRING)
         return skv_j_fail(r, SKV_ARGUMENT, "%s needs a name", skv_j_what(r, call));
     /* Unlike a dot, this filter does not look at a dict's keys. */
@@ -405,40 +371,40 @@ static skv_jv filter_attr(skv_jrun *r, const skv_jcall *call)
 const skv_jfunction *skv_jfilter_find(const skv_jstr *name)
 {
     static const skv_jfunction table[] = {
-        {"tojson", skv_jfilter_tojson, 0},
-        {"trim", filter_trim, 0},
-        {"string", filter_string, 0},
-        {"length", filter_length, 0},
-        {"count", filter_length, 0},
-        {"default", filter_default, 0},
-        {"d", filter_default, 0},
-        {"upper", filter_case, SKV_JCASE_UPPER},
-        {"lower", filter_case, SKV_JCASE_LOWER},
-        {"capitalize", filter_case, SKV_JCASE_CAPITAL},
-        {"title", filter_title, 0},
-        {"safe", filter_safe, 0},
-        {"replace", filter_replace, 0},
-        {"indent", filter_indent, 0},
-        {"int", filter_int, 0},
-        {"float", filter_float, 0},
-        {"abs", filter_abs, 0},
-        {"round", filter_round, 0},
-        {"escape", filter_escape, 0},
-        {"e", filter_escape, 0},
-        {"forceescape", filter_forceescape, 0},
-        {"format", filter_format, 0},
-        {"center", filter_center, 0},
-        {"truncate", filter_truncate, 0},
-        {"wordcount", filter_wordcount, 0},
-        {"attr", filter_attr, 0},
-        {"filesizeformat", NULL, 0},
-        {"pprint", NULL, 0},
-        {"random", NULL, 0},
-        {"striptags", NULL, 0},
-        {"urlencode", NULL, 0},
-        {"urlize", NULL, 0},
-        {"wordwrap", NULL, 0},
-        {"xmlattr", NULL, 0},
+        {"tojson", skv_jfilter_tojson, 0, "ensure_ascii indent separators sort_keys"},
+        {"trim", filter_trim, SKV_JSTRIP_LEFT | SKV_JSTRIP_RIGHT, "chars"},
+        {"string", filter_string, 0, ""},
+        {"length", filter_length, 0, ""},
+        {"count", filter_length, 0, ""},
+        {"default", filter_default, 0, "default_value boolean"},
+        {"d", filter_default, 0, "default_value boolean"},
+        {"upper", filter_case, SKV_JCASE_UPPER, ""},
+        {"lower", filter_case, SKV_JCASE_LOWER, ""},
+        {"capitalize", filter_case, SKV_JCASE_CAPITAL, ""},
+        {"title", filter_title, 0, ""},
+        {"safe", filter_safe, 0, ""},
+        {"replace", filter_replace, 0, "!old !new count"},
+        {"indent", filter_indent, 0, "width first blank"},
+        {"int", filter_int, 0, "default base"},
+        {"float", filter_float, 0, "default"},
+        {"abs", filter_abs, 0, ""},
+        {"round", filter_round, 0, "precision method"},
+        {"escape", filter_escape, 0, ""},
+        {"e", filter_escape, 0, ""},
+        {"forceescape", filter_forceescape, 0, ""},
+        {"format", filter_format, 0, NULL},
+        {"center", filter_center, 'c', "width"},
+        {"truncate", filter_truncate, 0, "length killwords end leeway"},
+        {"wordcount", filter_wordcount, 0, ""},
+        {"attr", filter_attr, 0, "!name"},
+        {"filesizeformat", NULL, 0, NULL},
+        {"pprint", NULL, 0, NULL},
+        {"random", NULL, 0, NULL},
+        {"striptags", NULL, 0, NULL},
+        {"urlencode", NULL, 0, NULL},
+        {"urlize", NULL, 0, NULL},
+        {"wordwrap", NULL, 0, NULL},
+        {"xmlattr", NULL, 0, NULL},
     };
     const skv_jfunction *found = skv_j_lookup(table, sizeof table / sizeof *table, name);
     return found ? found : skv_jfilter_find_seq(name);

@@ -45,10 +45,8 @@ static skv_jv get_path(skv_jrun *r, skv_jv item, skv_jv path, skv_jv otherwise)
 
 static skv_jv filter_join(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {"d", "attribute"};
-    skv_jv arg[2];
+    const skv_jv *arg = call->arg;
     skv_jout text;
-    if (!skv_j_bind(r, call, names, 2, 0, arg)) return skv_j_undefined();
     skv_jv items = skv_j_items(r, call->self);
     skv_j_out_init(r, &text);
     for (size_t i = 0; skv_j_ok(r) && i < items.as.list->n; i++) {
@@ -61,7 +59,6 @@ static skv_jv filter_join(skv_jrun *r, const skv_jcall *call)
 
 static skv_jv filter_list(skv_jrun *r, const skv_jcall *call)
 {
-    if (!skv_j_bind(r, call, NULL, 0, 0, NULL)) return skv_j_undefined();
     skv_jv list = skv_j_items(r, call->self);
     list.kind = SKV_J_LIST;
     list.markup = 0;
@@ -70,7 +67,6 @@ static skv_jv filter_list(skv_jrun *r, const skv_jcall *call)
 
 static skv_jv filter_first(skv_jrun *r, const skv_jcall *call)
 {
-    if (!skv_j_bind(r, call, NULL, 0, 0, NULL)) return skv_j_undefined();
     if (call->self.kind == SKV_J_ITERATOR && !call->self.as.iter->failure) {
         skv_jiter *iter = call->self.as.iter;
         if (iter->at < iter->list->n) return iter->list->items[iter->at++];
@@ -90,7 +86,6 @@ static bool reversible(skv_jv v)
 
 static skv_jv filter_last(skv_jrun *r, const skv_jcall *call)
 {
-    if (!skv_j_bind(r, call, NULL, 0, 0, NULL)) return skv_j_undefined();
     if (!reversible(call->self))
         return skv_j_fail(r, SKV_ARGUMENT, "'%s' object is not reversible",
                           skv_j_type_name(call->self));
@@ -103,7 +98,6 @@ static skv_jv filter_last(skv_jrun *r, const skv_jcall *call)
 static skv_jv filter_reverse(skv_jrun *r, const skv_jcall *call)
 {
     const skv_jv back[3] = {skv_j_missing(), skv_j_missing(), skv_j_int(-1)};
-    if (!skv_j_bind(r, call, NULL, 0, 0, NULL)) return skv_j_undefined();
     if (call->self.kind == SKV_J_STRING) return skv_j_slice(r, call->self, back);
     skv_jv items = skv_j_items(r, call->self);
     if (!skv_j_ok(r)) return items;
@@ -115,7 +109,6 @@ static skv_jv filter_reverse(skv_jrun *r, const skv_jcall *call)
 
 static skv_jv filter_items(skv_jrun *r, const skv_jcall *call)
 {
-    if (!skv_j_bind(r, call, NULL, 0, 0, NULL)) return skv_j_undefined();
     skv_jview view = {.of = SKV_J_ITEMS};
     skv_jv pairs = skv_j_list(r, SKV_J_LIST, 0);
     if (call->self.kind == SKV_J_DICT) {
@@ -149,9 +142,8 @@ static bool name_argument(skv_jrun *r, const skv_jcall *call, size_t i)
 
 SKV_OWN_FRAME static void map_attribute(skv_jrun *r, const skv_jcall *call, skv_jlist *out)
 {
-    static const char *const names[] = {"attribute", "default"};
-    skv_jv arg[2] = {skv_j_missing(), skv_j_missing()};
-    if (!skv_j_bind(r, call, names, 2, 0, arg)) return;
+    skv_jv arg[2];
+    if (!skv_j_bind(r, call, "attribute default", arg)) return;
     skv_jv items = skv_j_items(r, call->self);
     for (size_t i = 0; skv_j_ok(r) && i < items.as.list->n && skv_j_spend(r, 1); i++)
         (void)skv_j_push(r, out, get_path(r, items.as.list->items[i], arg[0], arg[1]));
@@ -234,9 +226,7 @@ static skv_jv keys_of(skv_jrun *r, skv_jv items, skv_jv path, bool fold, bool ma
 
 static skv_jv filter_sort(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {"reverse", "case_sensitive", "attribute"};
-    skv_jv arg[3];
-    if (!skv_j_bind(r, call, names, 3, 0, arg)) return skv_j_undefined();
+    const skv_jv *arg = call->arg;
     skv_jv items = skv_j_items(r, call->self);
     skv_jv keys = keys_of(r, items, arg[2], !skv_j_truth(arg[1]), true);
     return skv_j_ok(r) ? skv_j_sorted(r, items.as.list, keys.as.list, skv_j_truth(arg[0])) : items;
@@ -244,9 +234,7 @@ static skv_jv filter_sort(skv_jrun *r, const skv_jcall *call)
 
 static skv_jv filter_dictsort(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {"case_sensitive", "by", "reverse"};
-    skv_jv arg[3];
-    if (!skv_j_bind(r, call, names, 3, 0, arg)) return skv_j_undefined();
+    const skv_jv *arg = call->arg;
     if (call->self.kind != SKV_J_DICT)
         return skv_j_fail(r, SKV_ARGUMENT, "%s needs a mapping", skv_j_what(r, call));
     bool by_value = arg[1].kind == SKV_J_STRING && arg[1].as.s->size == 5;
@@ -258,9 +246,8 @@ static skv_jv filter_dictsort(skv_jrun *r, const skv_jcall *call)
 
 static skv_jv filter_unique(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {"case_sensitive", "attribute"};
-    skv_jv arg[2], out = skv_j_list(r, SKV_J_LIST, 0), seen = skv_j_dict(r);
-    if (!skv_j_bind(r, call, names, 2, 0, arg)) return out;
+    const skv_jv *arg = call->arg;
+    skv_jv out = skv_j_list(r, SKV_J_LIST, 0), seen = skv_j_dict(r);
     skv_jv items = skv_j_items(r, call->self);
     skv_jv keys = keys_of(r, items, arg[1], !skv_j_truth(arg[0]), false);
     for (size_t i = 0; skv_j_ok(r) && i < keys.as.list->n; i++) {
@@ -275,9 +262,7 @@ static skv_jv filter_unique(skv_jrun *r, const skv_jcall *call)
 /* how: whether the largest is requested. */
 static skv_jv filter_extreme(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {"case_sensitive", "attribute"};
-    skv_jv arg[2];
-    if (!skv_j_bind(r, call, names, 2, 0, arg)) return skv_j_undefined();
+    const skv_jv *arg = call->arg;
     skv_jv items = skv_j_items(r, call->self);
     skv_jv keys = keys_of(r, items, arg[1], !skv_j_truth(arg[0]), false);
     if (!skv_j_ok(r)) return items;
@@ -292,9 +277,7 @@ static skv_jv filter_extreme(skv_jrun *r, const skv_jcall *call)
 
 static skv_jv filter_sum(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {"attribute", "start"};
-    skv_jv arg[2];
-    if (!skv_j_bind(r, call, names, 2, 0, arg)) return skv_j_undefined();
+    const skv_jv *arg = call->arg;
     skv_jv items = skv_j_items(r, call->self);
     skv_jv sum = arg[1].kind == SKV_J_MISSING ? skv_j_int(0) : arg[1];
     if (sum.kind == SKV_J_STRING)
@@ -308,9 +291,8 @@ static skv_jv filter_sum(skv_jrun *r, const skv_jcall *call)
 
 static skv_jv filter_groupby(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {"attribute", "default", "case_sensitive"};
-    skv_jv arg[3], out = skv_j_list(r, SKV_J_LIST, 0), group = skv_j_missing();
-    if (!skv_j_bind(r, call, names, 3, 1, arg)) return out;
+    const skv_jv *arg = call->arg;
+    skv_jv out = skv_j_list(r, SKV_J_LIST, 0), group = skv_j_missing();
     bool fold = !skv_j_truth(arg[2]);
     skv_jv items = skv_j_items(r, call->self), keys = skv_j_list(r, SKV_J_LIST, 0), last = keys;
     for (size_t i = 0; skv_j_ok(r) && i < items.as.list->n && skv_j_spend(r, 1); i++) {
@@ -336,11 +318,10 @@ static skv_jv filter_groupby(skv_jrun *r, const skv_jcall *call)
 
 static skv_jv filter_batch(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {"linecount", "fill_with"};
-    skv_jv arg[2], out = skv_j_list(r, SKV_J_LIST, 0), row = skv_j_missing();
+    const skv_jv *arg = call->arg;
+    skv_jv out = skv_j_list(r, SKV_J_LIST, 0), row = skv_j_missing();
     int64_t width;
-    if (!skv_j_bind(r, call, names, 2, 1, arg) || !skv_j_arg_int(r, call, arg[0], 1, &width))
-        return out;
+    if (!skv_j_arg_int(r, call, arg[0], 1, &width)) return out;
     skv_jv items = skv_j_items(r, call->self);
     for (size_t i = 0; skv_j_ok(r) && i < items.as.list->n && skv_j_spend(r, 1); i++) {
         if (!i || (int64_t)row.as.list->n == width) {
@@ -357,11 +338,10 @@ static skv_jv filter_batch(skv_jrun *r, const skv_jcall *call)
 
 static skv_jv filter_slice(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {"slices", "fill_with"};
-    skv_jv arg[2], out = skv_j_list(r, SKV_J_LIST, 0);
+    const skv_jv *arg = call->arg;
+    skv_jv out = skv_j_list(r, SKV_J_LIST, 0);
     int64_t n_slices, at = 0;
-    if (!skv_j_bind(r, call, names, 2, 1, arg) || !skv_j_arg_int(r, call, arg[0], 1, &n_slices))
-        return out;
+    if (!skv_j_arg_int(r, call, arg[0], 1, &n_slices)) return out;
     skv_jv items = skv_j_items(r, call->self);
     if (skv_j_ok(r) && !n_slices) return skv_j_fail(r, SKV_ARGUMENT, "division by zero");
     bool fill = arg[1].kind != SKV_J_MISSING && arg[1].kind != SKV_J_NONE;
@@ -379,26 +359,26 @@ static skv_jv filter_slice(skv_jrun *r, const skv_jcall *call)
 const skv_jfunction *skv_jfilter_find_seq(const skv_jstr *name)
 {
     static const skv_jfunction table[] = {
-        {"join", filter_join, 0},
-        {"list", filter_list, 0},
-        {"first", filter_first, 0},
-        {"last", filter_last, 0},
-        {"reverse", filter_reverse, 0},
-        {"items", filter_items, 0},
-        {"map", filter_map, 0},
-        {"select", filter_choose, 0},
-        {"reject", filter_choose, REJECTS},
-        {"selectattr", filter_choose, BY_ATTRIBUTE},
-        {"rejectattr", filter_choose, BY_ATTRIBUTE | REJECTS},
-        {"sort", filter_sort, 0},
-        {"dictsort", filter_dictsort, 0},
-        {"unique", filter_unique, 0},
-        {"min", filter_extreme, false},
-        {"max", filter_extreme, true},
-        {"sum", filter_sum, 0},
-        {"groupby", filter_groupby, 0},
-        {"batch", filter_batch, 0},
-        {"slice", filter_slice, 0},
+        {"join", filter_join, 0, "d attribute"},
+        {"list", filter_list, 0, ""},
+        {"first", filter_first, 0, ""},
+        {"last", filter_last, 0, ""},
+        {"reverse", filter_reverse, 0, ""},
+        {"items", filter_items, 0, ""},
+        {"map", filter_map, 0, NULL},
+        {"select", filter_choose, 0, NULL},
+        {"reject", filter_choose, REJECTS, NULL},
+        {"selectattr", filter_choose, BY_ATTRIBUTE, NULL},
+        {"rejectattr", filter_choose, BY_ATTRIBUTE | REJECTS, NULL},
+        {"sort", filter_sort, 0, "reverse case_sensitive attribute"},
+        {"dictsort", filter_dictsort, 0, "case_sensitive by reverse"},
+        {"unique", filter_unique, 0, "case_sensitive attribute"},
+        {"min", filter_extreme, false, "case_sensitive attribute"},
+        {"max", filter_extreme, true, "case_sensitive attribute"},
+        {"sum", filter_sum, 0, "attribute start"},
+        {"groupby", filter_groupby, 0, "!attribute default case_sensitive"},
+        {"batch", filter_batch, 0, "!linecount fill_with"},
+        {"slice", filter_slice, 0, "!slices fill_with"},
     };
     return skv_j_lookup(table, sizeof table / sizeof *table, name);
 }

@@ -20,11 +20,9 @@ static int64_t range_length(int64_t start, int64_t stop, int64_t step)
 
 static skv_jv global_range(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {NULL, NULL, NULL};
-    skv_jv arg[3];
+    const skv_jv *arg = call->arg;
     skv_jrange range = {.step = 1};
-    if (!skv_j_bind(r, call, names, 3, 1, arg) ||
-        !skv_j_arg_int(r, call, arg[0], 0, &range.start) ||
+    if (!skv_j_arg_int(r, call, arg[0], 0, &range.start) ||
         !skv_j_arg_int(r, call, arg[1], 0, &range.stop) ||
         !skv_j_arg_int(r, call, arg[2], 1, &range.step))
         return skv_j_undefined();
@@ -89,10 +87,8 @@ static skv_jv global_namespace(skv_jrun *r, const skv_jcall *call)
 /* The template's own error: the text alone, without the place. */
 static skv_jv global_raise(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {"message"};
-    skv_jv message;
+    const skv_jv message = call->arg[0];
     skv_jout text;
-    if (!skv_j_bind(r, call, names, 1, 1, &message)) return message;
     skv_j_out_init(r, &text);
     skv_j_write_str(r, &text, message);
     if (skv_j_ok(r)) {
@@ -139,11 +135,9 @@ static size_t write_time(char *out, size_t n, const char *format, const struct t
 
 static skv_jv global_strftime(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {"format"};
-    skv_jv arg;
+    const skv_jv arg = call->arg[0];
     struct tm when;
     char format[512], text[TIME_TEXT_MAX];
-    if (!skv_j_bind(r, call, names, 1, 1, &arg)) return arg;
     if (arg.kind != SKV_J_STRING)
         return skv_j_fail(r, SKV_ARGUMENT, "%s needs a string", skv_j_what(r, call));
     time_t now = r->now ? (time_t)r->now : time(NULL);
@@ -158,14 +152,14 @@ static skv_jv global_strftime(skv_jrun *r, const skv_jcall *call)
 static const skv_jfunction *find_global(const skv_jstr *name)
 {
     static const skv_jfunction table[] = {
-        {"range", global_range, 0},
-        {"dict", global_dict, 0},
-        {"namespace", global_namespace, 0},
-        {"raise_exception", global_raise, 0},
-        {"strftime_now", global_strftime, 0},
-        {"lipsum", NULL, 0},
-        {"cycler", NULL, 0},
-        {"joiner", NULL, 0},
+        {"range", global_range, 0, "!- - -"},
+        {"dict", global_dict, 0, NULL},
+        {"namespace", global_namespace, 0, NULL},
+        {"raise_exception", global_raise, 0, "!message"},
+        {"strftime_now", global_strftime, 0, "!format"},
+        {"lipsum", NULL, 0, NULL},
+        {"cycler", NULL, 0, NULL},
+        {"joiner", NULL, 0, NULL},
     };
     return skv_j_lookup(table, sizeof table / sizeof *table, name);
 }

@@ -2,12 +2,10 @@
 #include "text/jinja/jinja_builtin.h"
 #include "text/jinja/jinja_run.h"
 
-static const char *const unnamed[] = {NULL};
-
 /* Tests that look at the value's kind alone. */
 static skv_jv answer(skv_jrun *r, const skv_jcall *call, bool yes)
 {
-    return skv_j_bind(r, call, NULL, 0, 0, NULL) ? skv_j_bool(yes) : skv_j_undefined();
+    return skv_j_bind(r, call, "", NULL) ? skv_j_bool(yes) : skv_j_undefined();
 }
 
 static skv_jv is_defined(skv_jrun *r, const skv_jcall *call)
@@ -78,32 +76,24 @@ static skv_jv remainder_is(skv_jrun *r, skv_jv v, skv_jv by, int64_t wanted)
 /* even and odd; how: the remainder. */
 static skv_jv is_parity(skv_jrun *r, const skv_jcall *call)
 {
-    return skv_j_bind(r, call, NULL, 0, 0, NULL)
-               ? remainder_is(r, call->self, skv_j_int(2), call->how)
-               : skv_j_undefined();
+    return remainder_is(r, call->self, skv_j_int(2), call->how);
 }
 
 static skv_jv is_divisible(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {"num"};
-    skv_jv by;
-    return skv_j_bind(r, call, names, 1, 1, &by) ? remainder_is(r, call->self, by, 0)
-                                                 : skv_j_undefined();
+    return remainder_is(r, call->self, call->arg[0], 0);
 }
 
 /* how: the operator. */
 static skv_jv compare(skv_jrun *r, const skv_jcall *call)
 {
-    skv_jv other;
-    if (!skv_j_bind(r, call, unnamed, 1, 1, &other)) return skv_j_undefined();
-    return skv_j_bool(skv_j_compare(r, call->how, call->self, other));
+    return skv_j_bool(skv_j_compare(r, call->how, call->self, call->arg[0]));
 }
 
 /* Identity: the same object for containers, the same value for None, bool and small numbers. */
 static skv_jv is_same(skv_jrun *r, const skv_jcall *call)
 {
-    skv_jv other;
-    if (!skv_j_bind(r, call, unnamed, 1, 1, &other)) return other;
+    const skv_jv other = call->arg[0];
     if (call->self.kind != other.kind) return skv_j_bool(false);
     if (skv_j_is_sequence(other) || other.kind == SKV_J_DICT)
         return skv_j_bool(call->self.as.list == other.as.list);
@@ -124,45 +114,45 @@ static skv_jv is_name(skv_jrun *r, const skv_jcall *call)
 const skv_jfunction *skv_jtest_find(const skv_jstr *name)
 {
     static const skv_jfunction table[] = {
-        {"defined", is_defined, 0},
-        {"undefined", is_kind, SKV_J_UNDEFINED},
-        {"none", is_kind, SKV_J_NONE},
-        {"boolean", is_kind, SKV_J_BOOL},
-        {"true", is_bool, true},
-        {"false", is_bool, false},
-        {"integer", is_kind, SKV_J_INT},
-        {"float", is_kind, SKV_J_FLOAT},
-        {"number", is_number, 0},
-        {"string", is_kind, SKV_J_STRING},
-        {"mapping", is_kind, SKV_J_DICT},
-        {"sequence", is_sequence, 0},
-        {"iterable", is_iterable, 0},
-        {"callable", is_callable, 0},
-        {"escaped", is_escaped, 0},
-        {"upper", is_case, SKV_JCASE_UPPER},
-        {"lower", is_case, SKV_JCASE_LOWER},
-        {"even", is_parity, 0},
-        {"odd", is_parity, 1},
-        {"divisibleby", is_divisible, 0},
-        {"eq", compare, SKV_JOP('=', '=')},
-        {"equalto", compare, SKV_JOP('=', '=')},
-        {"==", compare, SKV_JOP('=', '=')},
-        {"ne", compare, SKV_JOP('!', '=')},
-        {"!=", compare, SKV_JOP('!', '=')},
-        {"lt", compare, '<'},
-        {"lessthan", compare, '<'},
-        {"<", compare, '<'},
-        {"le", compare, SKV_JOP('<', '=')},
-        {"<=", compare, SKV_JOP('<', '=')},
-        {"gt", compare, '>'},
-        {"greaterthan", compare, '>'},
-        {">", compare, '>'},
-        {"ge", compare, SKV_JOP('>', '=')},
-        {">=", compare, SKV_JOP('>', '=')},
-        {"in", compare, 'i'},
-        {"sameas", is_same, 0},
-        {"filter", is_name, SKV_J_CALLS_FILTER},
-        {"test", is_name, SKV_J_CALLS_TEST},
+        {"defined", is_defined, 0, NULL},
+        {"undefined", is_kind, SKV_J_UNDEFINED, NULL},
+        {"none", is_kind, SKV_J_NONE, NULL},
+        {"boolean", is_kind, SKV_J_BOOL, NULL},
+        {"true", is_bool, true, NULL},
+        {"false", is_bool, false, NULL},
+        {"integer", is_kind, SKV_J_INT, NULL},
+        {"float", is_kind, SKV_J_FLOAT, NULL},
+        {"number", is_number, 0, NULL},
+        {"string", is_kind, SKV_J_STRING, NULL},
+        {"mapping", is_kind, SKV_J_DICT, NULL},
+        {"sequence", is_sequence, 0, NULL},
+        {"iterable", is_iterable, 0, NULL},
+        {"callable", is_callable, 0, NULL},
+        {"escaped", is_escaped, 0, NULL},
+        {"upper", is_case, SKV_JCASE_UPPER, ""},
+        {"lower", is_case, SKV_JCASE_LOWER, ""},
+        {"even", is_parity, 0, ""},
+        {"odd", is_parity, 1, ""},
+        {"divisibleby", is_divisible, 0, "!num"},
+        {"eq", compare, SKV_JOP('=', '='), "!-"},
+        {"equalto", compare, SKV_JOP('=', '='), "!-"},
+        {"==", compare, SKV_JOP('=', '='), "!-"},
+        {"ne", compare, SKV_JOP('!', '='), "!-"},
+        {"!=", compare, SKV_JOP('!', '='), "!-"},
+        {"lt", compare, '<', "!-"},
+        {"lessthan", compare, '<', "!-"},
+        {"<", compare, '<', "!-"},
+        {"le", compare, SKV_JOP('<', '='), "!-"},
+        {"<=", compare, SKV_JOP('<', '='), "!-"},
+        {"gt", compare, '>', "!-"},
+        {"greaterthan", compare, '>', "!-"},
+        {">", compare, '>', "!-"},
+        {"ge", compare, SKV_JOP('>', '='), "!-"},
+        {">=", compare, SKV_JOP('>', '='), "!-"},
+        {"in", compare, 'i', "!-"},
+        {"sameas", is_same, 0, "!-"},
+        {"filter", is_name, SKV_J_CALLS_FILTER, NULL},
+        {"test", is_name, SKV_J_CALLS_TEST, NULL},
     };
     return skv_j_lookup(table, sizeof table / sizeof *table, name);
 }

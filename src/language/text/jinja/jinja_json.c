@@ -196,11 +196,9 @@ static bool read_separators(skv_jrun *r, skv_jv pair, json_style *style)
 
 skv_jv skv_jfilter_tojson(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {"ensure_ascii", "indent", "separators", "sort_keys"};
     json_style style = {.item = {", ", 2, 2, NULL}, .colon = {": ", 2, 2, NULL}};
-    skv_jv arg[4];
+    const skv_jv *arg = call->arg;
     skv_jout out;
-    if (!skv_j_bind(r, call, names, 4, 0, arg)) return skv_j_undefined();
     style.ascii = skv_j_truth(arg[0]);
     style.sort = skv_j_truth(arg[3]);
     if (!read_indent(r, call, arg[1], &style) || !read_separators(r, arg[2], &style))

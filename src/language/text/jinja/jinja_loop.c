@@ -59,8 +59,8 @@ static skv_jv loop_changed(skv_jrun *r, const skv_jcall *call)
 
 skv_jv skv_jloop_attribute(skv_jrun *r, skv_jloop *loop, const skv_jstr *name)
 {
-    static const skv_jfunction cycle = {"loop.cycle", loop_cycle, 0};
-    static const skv_jfunction changed = {"loop.changed", loop_changed, 0};
+    static const skv_jfunction cycle = {"loop.cycle", loop_cycle, 0, NULL};
+    static const skv_jfunction changed = {"loop.changed", loop_changed, 0, NULL};
     skv_jv self = {.kind = SKV_J_LOOP, .as.loop = loop};
     if (skv_jstr_is(name, "index0")) return skv_j_int(loop->index0);
     if (skv_jstr_is(name, "index")) return skv_j_int(loop->index0 + 1);

@@ -279,13 +279,32 @@ skv_jv skv_j_fail_undefined(skv_jrun *r, skv_jv undefined)
                       why->of->data);
 }
 
+typedef struct parameter {
+    const char *name; /* "-": none */
+    size_t n;
+    bool required;
+} parameter;
+
+static size_t read_parameters(const char *args, parameter out[SKV_J_ARGS_MAX])
+{
+    size_t n = 0;
+    for (; *args && n < SKV_J_ARGS_MAX; args += strspn(args, " ")) {
+        const bool required = *args == '!';
+        args += required;
+        out[n] = (parameter){args, strcspn(args, " "), required};
+        args += out[n++].n;
+    }
+    return n;
+}
+
 static bool bind_keyword(skv_jrun *r, const skv_jcall *call, const skv_jpair *keyword,
-                         const char *const *names, size_t n_names, skv_jv *out)
+                         const parameter *p, size_t n_args, skv_jv *out)
 {
     const skv_jstr *key = keyword->key.as.s;
     int n = (int)(key->size < 100 ? key->size : 100);
-    for (size_t i = 0; i < n_names; i++) {
-        if (!names[i] || !skv_jstr_is(key, names[i])) continue;
+    for (size_t i = 0; i < n_args; i++) {
+        if (*p[i].name == '-' || p[i].n != key->size || memcmp(key->data, p[i].name, p[i].n) != 0)
+            continue;
         if (out[i].kind != SKV_J_MISSING)
             skv_j_fail(r, SKV_ARGUMENT, "%s got two values for '%.*s'", skv_j_what(r, call), n,
                        key->data);
@@ -297,19 +316,20 @@ static bool bind_keyword(skv_jrun *r, const skv_jcall *call, const skv_jpair *ke
     return false;
 }
 
-bool skv_j_bind(skv_jrun *r, const skv_jcall *call, const char *const *names, size_t n_names,
-                size_t n_required, skv_jv *out)
+bool skv_j_bind(skv_jrun *r, const skv_jcall *call, const char *args, skv_jv *out)
 {
-    if (call->n > n_names) {
+    parameter p[SKV_J_ARGS_MAX];
+    const size_t n_args = read_parameters(args, p);
+    if (call->n > n_args) {
         skv_j_fail(r, SKV_ARGUMENT, "%s takes at most %zu argument(s), got %zu",
-                   skv_j_what(r, call), n_names, call->n);
+                   skv_j_what(r, call), n_args, call->n);
         return false;
     }
-    for (size_t i = 0; i < n_names; i++) out[i] = i < call->n ? call->items[i] : skv_j_missing();
+    for (size_t i = 0; i < n_args; i++) out[i] = i < call->n ? call->items[i] : skv_j_missing();
     for (size_t i = 0; i < call->n_keywords; i++)
-        if (!bind_keyword(r, call, &call->keywords[i], names, n_names, out)) return false;
-    for (size_t i = 0; i < n_required; i++) {
-        if (out[i].kind != SKV_J_MISSING) continue;
+        if (!bind_keyword(r, call, &call->keywords[i], p, n_args, out)) return false;
+    for (size_t i = 0; i < n_args; i++) {
+        if (!p[i].required || out[i].kind != SKV_J_MISSING) continue;
         skv_j_fail(r, SKV_ARGUMENT, "%s needs argument %zu", skv_j_what(r, call), i + 1);
         return false;
     }

@@ -73,8 +73,9 @@ typedef struct skv_jcall {
     const skv_jpair *keywords; /* the keys are strings */
     size_t n_keywords;
     skv_jcallee callee;
-    unsigned how;     /* skv_jfunction's */
-    const char *name; /* of the callee, for messages: skv_j_what */
+    unsigned how;      /* skv_jfunction's */
+    const skv_jv *arg; /* bound: one for each of skv_jfunction's args; SKV_J_MISSING: not given */
+    const char *name;  /* of the callee, for messages: skv_j_what */
 } skv_jcall;
 
 typedef skv_jv skv_jfn(skv_jrun *r, const skv_jcall *call);
@@ -83,7 +84,12 @@ struct skv_jfunction {
     const char *name;
     skv_jfn *fn;  /* NULL: known in Python, not supported here */
     unsigned how; /* which one it is of those that share fn */
+    /* Its arguments, "!old !new count": "!" marks those that must be given, "-" has no name. NULL:
+     * fn reads the call itself. */
+    const char *args;
 };
+
+enum { SKV_J_ARGS_MAX = 4 };
 
 struct skv_jmethod {
     skv_jv self;
@@ -154,9 +160,9 @@ const skv_jfunction *skv_j_lookup(const skv_jfunction *table, size_t n, const sk
 /** A method of `self`. */
 skv_jv skv_j_method(skv_jrun *r, skv_jv self, const skv_jfunction *function);
 
-/* Arguments: out[i] receives the i-th of `names`, SKV_J_MISSING if it is not given. */
-bool skv_j_bind(skv_jrun *r, const skv_jcall *call, const char *const *names, size_t n_names,
-                size_t n_required, skv_jv *out);
+/** Binds arguments: out[i] receives the i-th of `args` (skv_jfunction's), SKV_J_MISSING if it is
+ * not given. */
+bool skv_j_bind(skv_jrun *r, const skv_jcall *call, const char *args, skv_jv *out);
 bool skv_j_arg_int(skv_jrun *r, const skv_jcall *call, skv_jv v, int64_t otherwise, int64_t *out);
 
 /** A value of the rendering that equals the JSON value. */

@@ -5,8 +5,6 @@
 #include "text/jinja/jinja_builtin.h"
 #include "text/jinja/jinja_run.h"
 
-static const char *const unnamed[] = {NULL, NULL, NULL};
-
 static bool need_string(skv_jrun *r, const skv_jcall *call, skv_jv v)
 {
     if (v.kind == SKV_J_STRING) return true;
@@ -29,8 +27,7 @@ static bool in_set(uint32_t code, const skv_jstr *set)
 skv_jv skv_jstr_strip(skv_jrun *r, const skv_jcall *call)
 {
     const bool left = call->how & SKV_JSTRIP_LEFT, right = call->how & SKV_JSTRIP_RIGHT;
-    skv_jv set;
-    if (!skv_j_bind(r, call, unnamed, 1, 0, &set)) return skv_j_undefined();
+    const skv_jv set = call->arg[0];
     bool whitespace = set.kind == SKV_J_MISSING || set.kind == SKV_J_NONE;
     if (!whitespace && !need_string(r, call, set)) return set;
     const skv_jstr *s = call->self.as.s, *chars = whitespace ? NULL : set.as.s;
@@ -103,11 +100,8 @@ static skv_jv split_at(skv_jrun *r, const skv_jstr *s, const skv_jstr *by, int64
 
 static bool split_args(skv_jrun *r, const skv_jcall *call, skv_jv *by, int64_t *limit)
 {
-    static const char *const names[] = {"sep", "maxsplit"};
-    skv_jv arg[2];
-    if (!skv_j_bind(r, call, names, 2, 0, arg) || !skv_j_arg_int(r, call, arg[1], -1, limit))
-        return false;
-    *by = arg[0];
+    if (!skv_j_arg_int(r, call, call->arg[1], -1, limit)) return false;
+    *by = call->arg[0];
     if (by->kind == SKV_J_MISSING) *by = skv_j_none();
     if (by->kind == SKV_J_NONE) return true;
     if (!need_string(r, call, *by)) return false;
@@ -173,10 +167,7 @@ static bool line_break(uint32_t code)
 
 skv_jv skv_jstr_splitlines(skv_jrun *r, const skv_jcall *call)
 {
-    static const char *const names[] = {"keepends"};
-    skv_jv arg;
-    if (!skv_j_bind(r, call, names, 1, 0, &arg)) return skv_j_undefined();
-    bool keep = skv_j_truth(arg);
+    const bool keep = skv_j_truth(call->arg[0]);
     const skv_jstr *s = call->self.as.s;
     skv_jv list = skv_j_list(r, SKV_J_LIST, 0);
     size_t from = 0, at = 0;
@@ -233,10 +224,9 @@ static bool bounded(skv_jrun *r, const skv_jcall *call, const skv_jv *arg, skv_j
 /* how: whether at the end. */
 static skv_jv str_has_affix(skv_jrun *r, const skv_jcall *call)
 {
-    skv_jv arg[3];
+    const skv_jv *arg = call->arg;
     skv_jstr s;
     size_t offset;
-    if (!skv_j_bind(r, call, unnamed, 3, 1, arg)) return skv_j_undefined();
     if (!bounded(r, call, arg + 1, &s, &offset)) return skv_j_bool(false);
     return skv_j_bool(has_affix(r, call, &s, arg[0], call->how));
 }
@@ -244,10 +234,10 @@ static skv_jv str_has_affix(skv_jrun *r, const skv_jcall *call)
 /* The character position of args[0], or -1. how: whether of the last one. */
 static int64_t position(skv_jrun *r, const skv_jcall *call)
 {
-    skv_jv arg[3];
+    const skv_jv *arg = call->arg;
     skv_jstr s;
     size_t offset;
-    if (!skv_j_bind(r, call, unnamed, 3, 1, arg) || !need_string(r, call, arg[0])) return -1;
+    if (!need_string(r, call, arg[0])) return -1;
     if (!bounded(r, call, arg + 1, &s, &offset)) return -1;
     size_t hit =
         call->how ? find_last(r, &s, arg[0].as.s, s.size) : skv_j_find_bytes(r, &s, arg[0].as.s, 0);
@@ -268,11 +258,10 @@ static skv_jv str_index(skv_jrun *r, const skv_jcall *call)
 
 static skv_jv str_count(skv_jrun *r, const skv_jcall *call)
 {
-    skv_jv arg[3];
+    const skv_jv *arg = call->arg;
     skv_jstr s;
     size_t offset;
-    if (!skv_j_bind(r, call, unnamed, 3, 1, arg) || !need_string(r, call, arg[0]))
-        return skv_j_undefined();
+    if (!need_string(r, call, arg[0])) return skv_j_undefined();
     if (!bounded(r, call, arg + 1, &s, &offset)) return skv_j_int(0);
     if (!arg[0].as.s->size) return skv_j_int((int64_t)s.n_chars + 1);
     int64_t n = 0;
@@ -319,20 +308,18 @@ skv_jv skv_jstr_replace_in(skv_jrun *r, const skv_jstr *text, const skv_jstr *ol
 
 static skv_jv str_replace(skv_jrun *r, const skv_jcall *call)
 {
-    skv_jv arg[3];
+    const skv_jv *arg = call->arg;
     int64_t count;
-    if (!skv_j_bind(r, call, unnamed, 3, 2, arg) || !need_string(r, call, arg[0]) ||
-        !need_string(r, call, arg[1]) || !skv_j_arg_int(r, call, arg[2], -1, &count))
+    if (!need_string(r, call, arg[0]) || !need_string(r, call, arg[1]) ||
+        !skv_j_arg_int(r, call, arg[2], -1, &count))
         return skv_j_undefined();
     return skv_jstr_replace_in(r, call->self.as.s, arg[0].as.s, arg[1].as.s, count);
 }
 
 static skv_jv str_join(skv_jrun *r, const skv_jcall *call)
 {
-    skv_jv arg;
     skv_jout out;
-    if (!skv_j_bind(r, call, unnamed, 1, 1, &arg)) return skv_j_undefined();
-    skv_jv items = skv_j_items(r, arg);
+    skv_jv items = skv_j_items(r, call->arg[0]);
     skv_j_out_init(r, &out);
     for (size_t i = 0; skv_j_ok(r) && i < items.as.list->n; i++) {
         if (!need_string(r, call, items.as.list->items[i])) break;
@@ -346,8 +333,9 @@ static skv_jv str_join(skv_jrun *r, const skv_jcall *call)
 static skv_jv str_partition(skv_jrun *r, const skv_jcall *call)
 {
     const bool last = call->how;
-    skv_jv by, three = skv_j_list(r, SKV_J_TUPLE, 3);
-    if (!skv_j_bind(r, call, unnamed, 1, 1, &by) || !need_string(r, call, by)) return three;
+    const skv_jv by = call->arg[0];
+    skv_jv three = skv_j_list(r, SKV_J_TUPLE, 3);
+    if (!need_string(r, call, by)) return three;
     const skv_jstr *s = call->self.as.s;
     if (!by.as.s->size)
         return skv_j_fail(r, SKV_ARGUMENT, "%s: empty separator", skv_j_what(r, call));
@@ -370,9 +358,8 @@ static skv_jv str_partition(skv_jrun *r, const skv_jcall *call)
 static skv_jv str_remove_affix(skv_jrun *r, const skv_jcall *call)
 {
     const bool at_end = call->how;
-    skv_jv affix;
-    if (!skv_j_bind(r, call, unnamed, 1, 1, &affix) || !need_string(r, call, affix))
-        return skv_j_undefined();
+    const skv_jv affix = call->arg[0];
+    if (!need_string(r, call, affix)) return skv_j_undefined();
     const skv_jstr *s = call->self.as.s;
     if (!has_affix(r, call, s, affix, at_end)) return call->self;
     size_t n = affix.as.s->size;
@@ -382,35 +369,35 @@ static skv_jv str_remove_affix(skv_jrun *r, const skv_jcall *call)
 const skv_jfunction *skv_jstr_method(const skv_jstr *name)
 {
     static const skv_jfunction table[] = {
-        {"strip", skv_jstr_strip, SKV_JSTRIP_LEFT | SKV_JSTRIP_RIGHT},
-        {"lstrip", skv_jstr_strip, SKV_JSTRIP_LEFT},
-        {"rstrip", skv_jstr_strip, SKV_JSTRIP_RIGHT},
-        {"split", str_split, 0},
-        {"rsplit", str_rsplit, 0},
-        {"splitlines", skv_jstr_splitlines, 0},
-        {"startswith", str_has_affix, false},
-        {"endswith", str_has_affix, true},
-        {"find", str_find, false},
-        {"rfind", str_find, true},
-        {"index", str_index, false},
-        {"rindex", str_index, true},
-        {"count", str_count, 0},
-        {"replace", str_replace, 0},
-        {"join", str_join, 0},
-        {"partition", str_partition, false},
-        {"rpartition", str_partition, true},
-        {"removeprefix", str_remove_affix, false},
-        {"removesuffix", str_remove_affix, true},
-        {"format", skv_jstr_format, 0},
-        {"format_map", NULL, 0},
-        {"casefold", NULL, 0},
-        {"encode", NULL, 0},
-        {"expandtabs", NULL, 0},
-        {"isidentifier", NULL, 0},
-        {"isnumeric", NULL, 0},
-        {"isprintable", NULL, 0},
-        {"maketrans", NULL, 0},
-        {"translate", NULL, 0},
+        {"strip", skv_jstr_strip, SKV_JSTRIP_LEFT | SKV_JSTRIP_RIGHT, "-"},
+        {"lstrip", skv_jstr_strip, SKV_JSTRIP_LEFT, "-"},
+        {"rstrip", skv_jstr_strip, SKV_JSTRIP_RIGHT, "-"},
+        {"split", str_split, 0, "sep maxsplit"},
+        {"rsplit", str_rsplit, 0, "sep maxsplit"},
+        {"splitlines", skv_jstr_splitlines, 0, "keepends"},
+        {"startswith", str_has_affix, false, "!- - -"},
+        {"endswith", str_has_affix, true, "!- - -"},
+        {"find", str_find, false, "!- - -"},
+        {"rfind", str_find, true, "!- - -"},
+        {"index", str_index, false, "!- - -"},
+        {"rindex", str_index, true, "!- - -"},
+        {"count", str_count, 0, "!- - -"},
+        {"replace", str_replace, 0, "!- !- -"},
+        {"join", str_join, 0, "!-"},
+        {"partition", str_partition, false, "!-"},
+        {"rpartition", str_partition, true, "!-"},
+        {"removeprefix", str_remove_affix, false, "!-"},
+        {"removesuffix", str_remove_affix, true, "!-"},
+        {"format", skv_jstr_format, 0, NULL},
+        {"format_map", NULL, 0, NULL},
+        {"casefold", NULL, 0, NULL},
+        {"encode", NULL, 0, NULL},
+        {"expandtabs", NULL, 0, NULL},
+        {"isidentifier", NULL, 0, NULL},
+        {"isnumeric", NULL, 0, NULL},
+        {"isprintable", NULL, 0, NULL},
+        {"maketrans", NULL, 0, NULL},
+        {"translate", NULL, 0, NULL},
     };
     const skv_jfunction *found = skv_j_lookup(table, sizeof table / sizeof *table, name);
     return found ? found : skv_jcase_method(name);

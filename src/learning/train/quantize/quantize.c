@@ -1,7 +1,6 @@
 /* Quantising a model: see quantizer.h and skv/quantize.h. */
 #include "train/quantize/quantizer.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -15,7 +15,6 @@
  * Columns are ordered by descending H_kk, so that the most important ones receive no errors from
  * others.
  */
-#include <math.h>
 #include <stdlib.h>
 
 #include "base/mem.h"

@@ -1,6 +1,5 @@
 /* Quantising with a text: gathers the second moments of the products' inputs, and rounds by them.
  * See quantizer.h. */
-#include <math.h>
 #include <stdlib.h>
 
 #include "backend/cpu/verify.h"

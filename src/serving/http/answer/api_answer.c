@@ -210,8 +210,8 @@ static bool read_slot(answer *a, api_error *error)
     if (!a->ex->server->slots) return true;
     const json_int_t i = given ? json_integer_value(given) : -1;
     if (given && (!json_is_integer(given) || i < -1 || i >= (json_int_t)n)) {
-        return api_fail(error, 400, "id_slot", "id_slot: %s, but there are slots 0 to %zu",
-                        json_show(given).text, n - 1);
+        return api_refuse(error, "id_slot", "%s, but there are slots 0 to %zu",
+                          json_show(given).text, n - 1);
     }
     a->i_slot = i > 0 ? (size_t)i : 0;
     return true;
@@ -236,7 +236,7 @@ static bool begin(answer *a, api_error *error)
     skv_job_params job = request_params_job(ex, &a->params);
     prompts_recall(ex, &a->prompts, &job);
     const bool many = a->prompts.n > 1 && a->g.job.constraint.begin;
-    if (many) return api_fail(error, 400, "prompt", "prompt: one at a time with a constraint");
+    if (many) return api_refuse(error, "prompt", "one at a time with a constraint");
     a->fitted = a->params.max_tokens > 0 &&
                 (size_t)a->params.max_tokens + a->prompts.at[0].n_ids > ex->model->limits.context;
     a->params.special_text = d->in_parts && ex->model->special_marks;

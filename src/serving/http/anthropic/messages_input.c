@@ -172,7 +172,7 @@ static bool add_messages(translation *t)
     const json_t *messages = json_body_get(t->asked, "messages");
     const json_t *system = json_body_get(t->asked, "system");
     if (!json_is_array(messages) || json_array_size(messages) == 0) {
-        return api_fail(t->error, 400, "messages", "messages: expected an array of messages");
+        return api_refuse(t->error, "messages", "expected an array of messages");
     }
     if (system) {
         translation_open(t, "system", false);
@@ -295,9 +295,8 @@ static bool set_stops(translation *t)
         ok = n > 0 && n <= PARAM_STOP_BYTES;
     }
     if (!ok) {
-        return api_fail(t->error, 400, "stop_sequences",
-                        "stop_sequences: not at most %d texts of 1 to %d bytes", PARAM_STOPS_MAX,
-                        PARAM_STOP_BYTES);
+        return api_refuse(t->error, "stop_sequences", "not at most %d texts of 1 to %d bytes",
+                          PARAM_STOPS_MAX, PARAM_STOP_BYTES);
     }
     translation_set(t, "stop", json_copy((json_t *)(uintptr_t)stops));
     return true;
@@ -347,8 +346,7 @@ static bool set_format(translation *t)
     }
     if (!format) return true;
     if (json_body_is(format, "json_schema") && translation_schema(t, format)) return true;
-    return api_fail(t->error, 400, "output_format",
-                    "output_format: not {\"type\":\"json_schema\",\"schema\":{...}}");
+    return api_refuse(t->error, "output_format", "not {\"type\":\"json_schema\",\"schema\":{...}}");
 }
 
 /* Anthropic's package sends new messages alone, where its server keeps the others. It does without

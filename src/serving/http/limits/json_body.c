@@ -276,7 +276,7 @@ json_t *json_sorted_copy(const exchange *ex, const json_t *value, const char *na
     if (!text) return NULL;
     const json_place place = {.name = name, .param = name, .text = {text, n}};
     const json_reading reading = json_text_read(ex, &place, &out, &problem, error);
-    if (reading == JSON_READ_BAD) (void)api_fail(error, 400, name, "%s: %s", name, problem.text);
+    if (reading == JSON_READ_BAD) (void)api_refuse(error, name, "%s", problem.text);
     json_text_free(ex, text, n);
     return reading == JSON_READ ? out : NULL;
 }
@@ -397,8 +397,8 @@ bool json_text_whole(const json_t *value, const char *name, api_error *error)
     if (json_is_string(value) && !memchr(json_string_value(value), 0, json_string_length(value))) {
         return true;
     }
-    return api_fail(error, 400, name, "%s: \"%s\" must be a string without zero bytes", name,
-                    json_show(value).text);
+    return api_refuse(error, name, "\"%s\" must be a string without zero bytes",
+                      json_show(value).text);
 }
 
 bool json_body_is(const json_t *object, const char *type)
@@ -456,8 +456,7 @@ bool json_body_flag(const json_t *object, const char *name, bool *out, api_error
     const json_t *value = json_body_get(object, name);
     if (!value) return true;
     if (!json_is_boolean(value)) {
-        return api_fail(error, 400, name, "%s: %s is not true or false", name,
-                        json_show(value).text);
+        return api_refuse(error, name, "%s is not true or false", json_show(value).text);
     }
     *out = json_is_true(value);
     return true;

@@ -77,8 +77,7 @@ static bool find_words(rerank_request *r, api_error *error)
         if (n == 1) r->ids[i] = ids[0];
         text_ids_free(r->ex, ids, n);
         if (n == 1) continue;
-        return api_fail(error, 400, "model", "model: \"%s\" is %zu of its tokens, expected 1",
-                        words[i], n);
+        return api_refuse(error, "model", "\"%s\" is %zu of its tokens, expected 1", words[i], n);
     }
     return true;
 }
@@ -96,17 +95,14 @@ static bool read_fields(rerank_request *r, api_error *error)
     const json_t *top = json_body_get(r->body, "top_n");
     const size_t n = json_array_size(documents);
     if (!json_is_string(json_body_get(r->body, "query"))) {
-        return api_fail(error, 400, "query", "query: not a text");
+        return api_refuse(error, "query", "not a text");
     }
-    if (!json_is_array(documents)) {
-        return api_fail(error, 400, "documents", "documents: not an array");
-    }
+    if (!json_is_array(documents)) return api_refuse(error, "documents", "not an array");
     if (n == 0 || n > PROMPTS_MAX) {
-        return api_fail(error, 400, "documents", "documents: %zu, expected 1 to %d", n,
-                        PROMPTS_MAX);
+        return api_refuse(error, "documents", "%zu, expected 1 to %d", n, PROMPTS_MAX);
     }
     if (top && (!json_is_integer(top) || json_integer_value(top) < 1)) {
-        return api_fail(error, 400, "top_n", "top_n: %s, expected at least 1", json_show(top).text);
+        return api_refuse(error, "top_n", "%s, expected at least 1", json_show(top).text);
     }
     r->documents = documents;
     r->n_wanted =
@@ -119,7 +115,7 @@ static bool read_fields(rerank_request *r, api_error *error)
 
 static bool add_field(const json_t *value, const char *name, skv_buf *out, api_error *error)
 {
-    if (!json_is_string(value)) return api_fail(error, 400, name, "%s: not a text", name);
+    if (!json_is_string(value)) return api_refuse(error, name, "not a text");
     skv_buf_append(out, json_string_value(value), json_string_length(value));
     return true;
 }
@@ -144,8 +140,7 @@ static bool join(const rerank_request *r, const int32_t *texts, size_t n_texts, 
 {
     const size_t room = r->ex->model->limits.context - 1, n_form = r->n_before + r->n_behind;
     if (n_form >= room) {
-        return api_fail(error, 400, "documents", "documents: a context of %zu has no room for them",
-                        room + 1);
+        return api_refuse(error, "documents", "a context of %zu has no room for them", room + 1);
     }
     if (n_texts > room - n_form) n_texts = room - n_form;
     out->n_ids = n_form + n_texts;

@@ -59,7 +59,7 @@ static bool tokenize_text(exchange *ex, const json_t *body, skv_buf *out, api_er
     const json_t *text = content ? content : json_body_get(body, "prompt");
     encode_flags flags = {.add_special = !content, .parse_special = true};
     bool with_pieces = false;
-    if (!json_is_string(text)) return api_fail(error, 400, "prompt", "prompt: not a text");
+    if (!json_is_string(text)) return api_refuse(error, "prompt", "not a text");
     if (!read_flag(body, "add_special", "add_special_tokens", &flags.add_special, error) ||
         !read_flag(body, "parse_special", "parse_special_tokens", &flags.parse_special, error) ||
         !json_body_flag(body, "with_pieces", &with_pieces, error)) {
@@ -93,10 +93,8 @@ static bool detokenize(exchange *ex, const json_t *body, skv_buf *out, api_error
     size_t n_ids = 0, n = 0;
     char *text = NULL;
     skv_error err;
-    if (!json_is_array(tokens)) return api_fail(error, 400, "tokens", "tokens: not an array");
-    if (!ex->model->vocab) {
-        return api_fail(error, 400, "tokens", "tokens: this model has no tokenizer");
-    }
+    if (!json_is_array(tokens)) return api_refuse(error, "tokens", "not an array");
+    if (!ex->model->vocab) return api_refuse(error, "tokens", "this model has no tokenizer");
     if (!json_body_ids(ex, tokens, "tokens", &ids, &n_ids, error)) return false;
     const skv_status status = skv_vocab_decode(
         ex->model->vocab, (skv_id_piece){ids, n_ids},

@@ -32,14 +32,13 @@ static bool add_bias(const exchange *ex, json_t *map, const json_t *of, const js
                      api_error *error)
 {
     if (!(json_is_number(bias) || json_is_false(bias))) {
-        return api_fail(error, 400, "logit_bias", "logit_bias: %s is not a number or false",
-                        json_show(bias).text);
+        return api_refuse(error, "logit_bias", "%s is not a number or false", json_show(bias).text);
     }
     const json_int_t id = json_is_integer(of) ? json_integer_value(of) : -1;
     if (id >= 0 && id <= INT32_MAX) return put_bias(map, (int32_t)id, bias, error);
     if (!json_is_string(of)) {
-        return api_fail(error, 400, "logit_bias", "logit_bias: %s is neither a token id nor a text",
-                        json_show(of).text);
+        return api_refuse(error, "logit_bias", "%s is neither a token id nor a text",
+                          json_show(of).text);
     }
     int32_t *ids = NULL;
     size_t n = 0;
@@ -71,7 +70,7 @@ static bool set_biases(const exchange *ex, json_t *body, const json_t *asked, ap
     const char *key;
     if (!given || json_is_null(given)) return true;
     if (json_array_size(given) > PARAM_BIASES_MAX || json_object_size(given) > PARAM_BIASES_MAX) {
-        return api_fail(error, 400, "logit_bias", "logit_bias: more than %d", PARAM_BIASES_MAX);
+        return api_refuse(error, "logit_bias", "more than %d", PARAM_BIASES_MAX);
     }
     json_t *map = json_object();
     bool ok = map || api_fail(error, 503, NULL, "no memory");
@@ -89,7 +88,7 @@ static bool set_biases(const exchange *ex, json_t *body, const json_t *asked, ap
         return json_put_new(body, "logit_bias", map, error);
     }
     json_decref(map);
-    return ok && api_fail(error, 400, "logit_bias", "logit_bias: neither a list nor an object");
+    return ok && api_refuse(error, "logit_bias", "neither a list nor an object");
 }
 
 /* {"prompt_string": text} as the text. */
@@ -133,7 +132,7 @@ static bool refuse(const json_t *asked, const char *name, const char *why, api_e
     const json_t *value = json_body_get(asked, name);
     const bool neutral =
         !value || json_is_false(value) || (json_is_number(value) && json_number_value(value) <= 0);
-    return neutral || api_fail(error, 400, name, "%s: %s", name, why);
+    return neutral || api_refuse(error, name, "%s", why);
 }
 
 /* `n_probs` is the number of likely tokens; none are wanted where it is 0. */
@@ -144,8 +143,8 @@ static bool set_probs(json_t *body, const json_t *asked, api_error *error)
     if (!n || json_is_null(n)) return true;
     if (!json_is_integer(n) || json_integer_value(n) < 0 ||
         json_integer_value(n) > SKV_JOB_TOP_MAX) {
-        return api_fail(error, 400, "n_probs", "n_probs: %s is not a whole number from 0 to %d",
-                        json_show(n).text, SKV_JOB_TOP_MAX);
+        return api_refuse(error, "n_probs", "%s is not a whole number from 0 to %d",
+                          json_show(n).text, SKV_JOB_TOP_MAX);
     }
     return json_integer_value(n) == 0 || json_put_new(body, "logprobs", json_incref(n), error);
 }
@@ -160,8 +159,8 @@ static bool check_fields(const json_t *asked, api_error *error)
     for (size_t i = 0; ok && i < json_array_size(fields); i++) {
         ok = json_is_string(json_array_get(fields, i));
     }
-    return ok || api_fail(error, 400, "response_fields",
-                          "response_fields: expected at most %d names", RESPONSE_FIELDS_MAX);
+    return ok ||
+           api_refuse(error, "response_fields", "expected at most %d names", RESPONSE_FIELDS_MAX);
 }
 
 json_t *llamacpp_translate(exchange *ex, const json_t *asked, api_error *error)
@@ -270,9 +269,7 @@ static bool add_text(gap *g, const char *text, size_t n, size_t most, bool last)
 static bool text_of(const gap *g, const json_t *object, const char *name, skv_text_piece *out)
 {
     const json_t *value = json_body_get(object, name);
-    if (value && !json_is_string(value)) {
-        return api_fail(g->error, 400, name, "%s: not a text", name);
-    }
+    if (value && !json_is_string(value)) return api_refuse(g->error, name, "not a text");
     *out = (skv_text_piece){value ? json_string_value(value) : "", json_string_length(value)};
     return true;
 }
@@ -282,8 +279,7 @@ static bool add_file(gap *g, const json_t *file, size_t most)
 {
     skv_text_piece name = {"", 0}, text = {"", 0};
     if (!json_is_object(file)) {
-        return api_fail(g->error, 400, "input_extra",
-                        "input_extra: not an array of {\"filename\",\"text\"}");
+        return api_refuse(g->error, "input_extra", "not an array of {\"filename\",\"text\"}");
     }
     if (!text_of(g, file, "filename", &name) || !text_of(g, file, "text", &text)) return false;
     const bool marked = id_of(g->ex->model, g->marks->file) >= 0;
@@ -300,9 +296,7 @@ static bool add_files(gap *g, size_t most)
     const json_t *files = json_body_get(g->asked, "input_extra");
     const size_t n_all = json_array_size(files),
                  n = n_all < most / FILE_IDS ? n_all : most / FILE_IDS;
-    if (files && !json_is_array(files)) {
-        return api_fail(g->error, 400, "input_extra", "input_extra: not an array");
-    }
+    if (files && !json_is_array(files)) return api_refuse(g->error, "input_extra", "not an array");
     if (n == 0) return true;
     const bool named = id_of(g->ex->model, g->marks->repository) >= 0;
     if (named && !(add_mark(g, g->marks->repository) && add_text(g, "repository\n", 11, 11, true)))

@@ -37,9 +37,7 @@ static bool set_options(translation *t)
 {
     const json_t *given = json_body_get(t->asked, "options");
     if (!given) return true;
-    if (!json_is_object(given)) {
-        return api_fail(t->error, 400, "options", "options: not an object");
-    }
+    if (!json_is_object(given)) return api_refuse(t->error, "options", "not an object");
     for (size_t i = 0; skv_sampling_field(i); i++) {
         const char *name = skv_sampling_field(i)->name;
         set_option(t, given, name, name);
@@ -68,8 +66,8 @@ static bool set_format(translation *t)
             json_pack("{s:s,s:{s:O}}", "type", "json_schema", "json_schema", "schema", format));
         return true;
     }
-    return api_fail(t->error, 400, "format", "format: %s is neither \"json\" nor a schema",
-                    json_show(format).text);
+    return api_refuse(t->error, "format", "%s is neither \"json\" nor a schema",
+                      json_show(format).text);
 }
 
 /* Whether to think, or how much. */
@@ -82,8 +80,8 @@ static bool set_thinking(translation *t)
         return true;
     }
     if (!json_is_boolean(think)) {
-        return api_fail(t->error, 400, "think", "think: %s is neither true, false nor a word",
-                        json_show(think).text);
+        return api_refuse(t->error, "think", "%s is neither true, false nor a word",
+                          json_show(think).text);
     }
     translation_var(t, "enable_thinking", json_boolean(json_is_true(think)));
     return true;
@@ -175,7 +173,7 @@ static bool add_messages(translation *t)
 {
     const json_t *messages = json_body_get(t->asked, "messages");
     if (messages && !json_is_array(messages)) {
-        return api_fail(t->error, 400, "messages", "messages: expected an array of messages");
+        return api_refuse(t->error, "messages", "expected an array of messages");
     }
     for (size_t i = 0; i < json_array_size(messages); i++) {
         if (!add_message(t, json_array_get(messages, i), i)) return false;
@@ -206,7 +204,7 @@ static bool add_text(translation *t, const char *name, const char *role)
 {
     json_t *text = json_object_get(t->asked, name);
     if (!text || json_is_null(text) || json_text_is(text, "")) return true;
-    if (!json_is_string(text)) return api_fail(t->error, 400, name, "%s: not a text", name);
+    if (!json_is_string(text)) return api_refuse(t->error, name, "not a text");
     translation_open(t, role, false);
     translation_add_text(t, text);
     return true;

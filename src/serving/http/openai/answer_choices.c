@@ -1,5 +1,4 @@
 /* Answers as OpenAI writes them, a list of choices: see answer_choices in api_answer.h. */
-#include <stdio.h>
 
 #include "answer/api_answer.h"
 

@@ -176,7 +176,7 @@ static bool add_input(translation *t)
     const json_t *instructions = json_body_get(t->asked, "instructions");
     if (instructions) {
         if (!json_is_string(instructions)) {
-            return api_fail(t->error, 400, "instructions", "instructions: expected a string");
+            return api_refuse(t->error, "instructions", "expected a string");
         }
         translation_open(t, "system", false);
         translation_add_text(t, instructions);
@@ -187,13 +187,13 @@ static bool add_input(translation *t)
         return true;
     }
     if (!json_is_array(input) || json_array_size(input) == 0) {
-        return api_fail(t->error, 400, "input", "input: neither a text nor an array of items");
+        return api_refuse(t->error, "input", "neither a text nor an array of items");
     }
     for (size_t i = 0; i < json_array_size(input); i++) {
         if (!add_item(t, json_array_get(input, i), i)) return false;
     }
     if (json_array_size(t->messages) == 0) {
-        return api_fail(t->error, 400, "input", "input: no item has a text for the model");
+        return api_refuse(t->error, "input", "no item has a text for the model");
     }
     return true;
 }
@@ -351,9 +351,9 @@ static bool refuse(translation *t)
     }
     const json_t *truncation = json_body_get(t->asked, "truncation");
     if (!truncation || json_text_is(truncation, "disabled")) return true;
-    return api_fail(t->error, 400, "truncation",
-                    "truncation: \"%.40s\": nothing is cut silently, only \"disabled\" is served",
-                    json_show(truncation).text);
+    return api_refuse(t->error, "truncation",
+                      "\"%.40s\": nothing is cut silently, only \"disabled\" is served",
+                      json_show(truncation).text);
 }
 
 json_t *responses_translate(exchange *ex, const json_t *asked, api_error *error)

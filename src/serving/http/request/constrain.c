@@ -38,9 +38,7 @@ static const field_row structured[] = {{"json", SKV_GRAMMAR_JSON_SCHEMA},
 static bool add_wish(wish *out, const char *field, skv_grammar_kind kind, const json_t *value,
                      api_error *error)
 {
-    if (out->field) {
-        return api_fail(error, 400, field, "%s: cannot be combined with %s", field, out->field);
-    }
+    if (out->field) return api_refuse(error, field, "cannot be combined with %s", out->field);
     *out = (wish){.field = field, .kind = kind, .value = value};
     return true;
 }
@@ -56,9 +54,8 @@ static bool read_format(const json_t *body, wish *out, api_error *error)
         return add_wish(out, name, SKV_GRAMMAR_JSON_OBJECT, NULL, error);
     }
     if (!any_object && !json_body_is(format, "json_schema")) {
-        return api_fail(error, 400, name,
-                        "%s: type \"%.40s\" is not text, json_object or json_schema", name,
-                        json_show_member(format, "type").text);
+        return api_refuse(error, name, "type \"%.40s\" is not text, json_object or json_schema",
+                          json_show_member(format, "type").text);
     }
     /* llama.cpp's json_object may bring a schema too, and its json_schema has it without a holder.
      */
@@ -66,8 +63,8 @@ static bool read_format(const json_t *body, wish *out, api_error *error)
     if (any_object || (!holder && json_body_get(format, "schema"))) holder = format;
     const json_t *schema = json_object_get(holder, "schema");
     if (!json_is_object(schema)) {
-        return api_fail(error, 400, name, "%s: %sschema: missing or no object", name,
-                        any_object ? "" : "json_schema.");
+        return api_refuse(error, name, "%sschema: missing or no object",
+                          any_object ? "" : "json_schema.");
     }
     if (!add_wish(out, name, SKV_GRAMMAR_JSON_SCHEMA, schema, error)) return false;
     out->loose = json_is_false(json_object_get(holder, "strict"));
@@ -79,7 +76,7 @@ static bool read_structured(const json_t *body, wish *out, api_error *error)
     static const char name[] = "structured_outputs";
     const json_t *object = json_body_get(body, name);
     if (!object) return true;
-    if (!json_is_object(object)) return api_fail(error, 400, name, "%s: not an object", name);
+    if (!json_is_object(object)) return api_refuse(error, name, "not an object");
     for (size_t i = 0; i < sizeof structured / sizeof structured[0]; i++) {
         const json_t *value = json_body_get(object, structured[i].name);
         if (!value || json_is_false(value)) continue;
@@ -264,7 +261,7 @@ static bool check_type(const wish *w, api_error *error)
 {
     const bool is_text = w->kind == SKV_GRAMMAR_REGEX || w->kind == SKV_GRAMMAR_GBNF;
     if (!is_text || json_is_string(w->value)) return true;
-    return api_fail(error, 400, w->field, "%s: expected a string", w->field);
+    return api_refuse(error, w->field, "expected a string");
 }
 
 static bool compile_json(exchange *ex, const wish *w, const json_t *value, shared_rules *out,
@@ -303,9 +300,7 @@ static bool compile_value(exchange *ex, const wish *w, shared_rules *out, api_er
 static bool follow(exchange *ex, const wish *w, const char *text, size_t n, skv_constraint *out,
                    api_error *error)
 {
-    if (!ex->model->tokens) {
-        return api_fail(error, 400, w->field, "%s: the model has no tokenizer", w->field);
-    }
+    if (!ex->model->tokens) return api_refuse(error, w->field, "the model has no tokenizer");
     shared_rules *shared = calloc(1, sizeof *shared);
     if (!shared) return api_fail(error, 503, w->field, "no memory");
     const bool ok =

@@ -1,7 +1,6 @@
 /* Prompts: see request_input.h. */
 #include "request/request_input.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -11,8 +10,7 @@ bool text_encode(const exchange *ex, const char *text, size_t n, encode_flags fl
 {
     skv_error err;
     if (!ex->model->vocab) {
-        return api_fail(error, 400, "prompt",
-                        "prompt: this model has no tokenizer: send token ids");
+        return api_refuse(error, "prompt", "this model has no tokenizer: send token ids");
     }
     const skv_encode_options options = {.add_special = flags.add_special,
                                         .parse_special = flags.parse_special,
@@ -123,8 +121,8 @@ static bool add_piece(const exchange *ex, const json_t *piece, encode_flags flag
         const json_int_t id = json_integer_value(piece);
         const size_t vocab = skv_engine_vocab(ex->model->engine);
         if (!json_is_integer(piece) || id < 0 || (uint64_t)id >= vocab) {
-            return api_fail(error, 400, name, "%s: %s is not a token id from 0 to %zu", name,
-                            json_show(piece).text, vocab - 1);
+            return api_refuse(error, name, "%s is not a token id from 0 to %zu",
+                              json_show(piece).text, vocab - 1);
         }
         if (!reserve_ids(ex, out, room, 1, error)) return false;
         out->ids[out->n_ids++] = (int32_t)id;
@@ -172,8 +170,7 @@ static bool read_prompt(const exchange *ex, const json_t *value, const char *nam
         return set_text(ex, out, json_string_value(value), json_string_length(value), flags, error);
     }
     if (!json_is_array(value)) {
-        return api_fail(error, 400, name, "%s: expected a string, token ids, or an array of them",
-                        name);
+        return api_refuse(error, name, "expected a string, token ids, or an array of them");
     }
     if (has_kind(value, JSON_STRING)) return read_mixed(ex, value, name, flags, out, error);
     return json_body_ids(ex, value, name, &out->ids, &out->n_ids, error);
@@ -182,9 +179,7 @@ static bool read_prompt(const exchange *ex, const json_t *value, const char *nam
 static bool check_empty(const prompt_list *list, const char *name, api_error *error)
 {
     for (size_t i = 0; i < list->n; i++) {
-        if (list->at[i].n_ids == 0) {
-            return api_fail(error, 400, name, "%s: number %zu has no tokens", name, i);
-        }
+        if (list->at[i].n_ids == 0) return api_refuse(error, name, "number %zu has no tokens", i);
     }
     return true;
 }
@@ -194,11 +189,11 @@ bool prompts_read(const exchange *ex, const json_t *body, const char *name, bool
 {
     const json_t *value = json_body_get(body, name);
     *out = (prompt_list){0};
-    if (!value) return api_fail(error, 400, name, "%s: is missing", name);
+    if (!value) return api_refuse(error, name, "is missing");
     const bool many = json_is_array(value) && !has_kind(value, JSON_INTEGER);
     const size_t n = many ? json_array_size(value) : 1;
     if (n == 0 || n > PROMPTS_MAX) {
-        return api_fail(error, 400, name, "%s: %zu, expected 1 to %d", name, n, PROMPTS_MAX);
+        return api_refuse(error, name, "%zu, expected 1 to %d", n, PROMPTS_MAX);
     }
     if (!prompts_create(ex, n, out, error)) return false;
     bool ok = true;
@@ -340,14 +335,10 @@ static bool add_kwargs(const exchange *ex, const json_t *body, json_t *vars, api
     json_t *kwargs = json_object_get(body, "chat_template_kwargs");
     if (!kwargs || json_is_null(kwargs)) return true;
     if (!json_is_object(kwargs)) {
-        return api_fail(error, 400, "chat_template_kwargs",
-                        "chat_template_kwargs: expected an object");
+        return api_refuse(error, "chat_template_kwargs", "expected an object");
     }
     const char *own = template_own_var(kwargs);
-    if (own) {
-        return api_fail(error, 400, "chat_template_kwargs",
-                        "chat_template_kwargs: %s is set by the server", own);
-    }
+    if (own) return api_refuse(error, "chat_template_kwargs", "%s is set by the server", own);
     json_t *copy = json_copy_within(ex, kwargs, "chat_template_kwargs", error);
     if (!copy) return false;
     const bool ok = json_object_update(vars, copy) == 0;
@@ -400,12 +391,11 @@ static bool mark_last(const exchange *ex, const json_t *body, json_t *messages, 
     const json_t *content = json_object_get(last, "content");
     if (!json_text_is(json_object_get(last, "role"), "assistant") || !json_is_string(content) ||
         json_object_get(last, "tool_calls")) {
-        return api_fail(error, 400, "continue_final_message",
-                        "continue_final_message: the last message is no text of the assistant");
+        return api_refuse(error, "continue_final_message",
+                          "the last message is no text of the assistant");
     }
     if (json_is_true(json_object_get(body, "add_generation_prompt"))) {
-        return api_fail(error, 400, "continue_final_message",
-                        "continue_final_message: excludes add_generation_prompt");
+        return api_refuse(error, "continue_final_message", "excludes add_generation_prompt");
     }
     skv_buf text = request_text(ex);
     skv_buf_append(&text, json_string_value(content), json_string_length(content));
@@ -429,8 +419,8 @@ static bool cut_at_mark(rendered_text *rendered, const char *mark, api_error *er
         if (data->n >= 2 && data->at[data->n - 1] > i) data->at[data->n - 1] = i;
         return true;
     }
-    return api_fail(error, 400, "continue_final_message",
-                    "continue_final_message: the chat template does not write the last message");
+    return api_refuse(error, "continue_final_message",
+                      "the chat template does not write the last message");
 }
 
 /* Variables that transformers gives a template as None if they are missing. */
@@ -463,7 +453,7 @@ static bool make_vars(const exchange *ex, const json_t *body, json_t *vars, bool
 {
     const json_t *given = json_body_get(body, "messages");
     if (!json_is_array(given) || json_array_size(given) == 0) {
-        return api_fail(error, 400, "messages", "messages: expected an array of messages");
+        return api_refuse(error, "messages", "expected an array of messages");
     }
     json_t *messages = json_object_get(body, "messages");
     if (json_object_set(vars, "messages", messages) != 0) {
@@ -693,18 +683,17 @@ bool messages_render(const exchange *ex, const json_t *body, rendered_text *out,
 {
     *out = (rendered_text){.text = request_text(ex)};
     if (!ex->model->vocab) {
-        return api_fail(error, 400, "messages",
-                        "messages: this model has no tokenizer: send token ids to "
-                        "/v1/completions");
+        return api_refuse(error, "messages",
+                          "this model has no tokenizer: send token ids to /v1/completions");
     }
     if (!ex->model->template_text) {
-        return api_fail(error, 400, "messages",
-                        "messages: the model has no chat template (serve --template FILE)");
+        return api_refuse(error, "messages",
+                          "the model has no chat template (serve --template FILE)");
     }
     if (ex->model->template_error[0]) {
-        return api_fail(error, 400, "messages",
-                        "messages: the model's template cannot be used: %s (serve --template FILE)",
-                        ex->model->template_error);
+        return api_refuse(error, "messages",
+                          "the model's template cannot be used: %s (serve --template FILE)",
+                          ex->model->template_error);
     }
     bool continues = false;
     json_t *vars = json_object();

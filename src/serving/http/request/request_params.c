@@ -196,10 +196,10 @@ static bool add_stop(const json_t *value, request_params *out, api_error *error)
 {
     const size_t n = json_string_length(value);
     if (!json_is_string(value) || n == 0 || n > PARAM_STOP_BYTES) {
-        return api_fail(error, 400, "stop", "stop: not a text of 1 to %d bytes", PARAM_STOP_BYTES);
+        return api_refuse(error, "stop", "not a text of 1 to %d bytes", PARAM_STOP_BYTES);
     }
     if (out->n_stops == PARAM_STOPS_MAX) {
-        return api_fail(error, 400, "stop", "stop: more than %d texts", PARAM_STOPS_MAX);
+        return api_refuse(error, "stop", "more than %d texts", PARAM_STOPS_MAX);
     }
     out->stops[out->n_stops++] = (skv_text_piece){json_string_value(value), n};
     return true;
@@ -222,8 +222,8 @@ static bool read_stop_ids(const exchange *ex, const json_t *body, request_params
     const json_t *ids = json_body_get(body, "stop_token_ids");
     if (!ids) return true;
     if (!json_is_array(ids) || json_array_size(ids) > PARAM_STOP_IDS_MAX) {
-        return api_fail(error, 400, "stop_token_ids",
-                        "stop_token_ids: not an array of at most %d token ids", PARAM_STOP_IDS_MAX);
+        return api_refuse(error, "stop_token_ids", "not an array of at most %d token ids",
+                          PARAM_STOP_IDS_MAX);
     }
     return json_body_ids(ex, ids, "stop_token_ids", &out->stop_ids, &out->n_stop_ids, error);
 }
@@ -247,8 +247,8 @@ static bool read_biases(const exchange *ex, const json_t *body, request_params *
     json_t *map = json_object_get(body, "logit_bias");
     if (!map || json_is_null(map)) return true;
     if (!json_is_object(map) || json_object_size(map) > PARAM_BIASES_MAX) {
-        return api_fail(error, 400, "logit_bias",
-                        "logit_bias: not an object of at most %d token ids", PARAM_BIASES_MAX);
+        return api_refuse(error, "logit_bias", "not an object of at most %d token ids",
+                          PARAM_BIASES_MAX);
     }
     out->biases = calloc(json_object_size(map) + 1, sizeof *out->biases);
     if (!out->biases) return api_fail(error, 503, NULL, "no memory");
@@ -260,9 +260,8 @@ static bool read_biases(const exchange *ex, const json_t *body, request_params *
                       &out->biases[out->n_biases++])) {
             continue;
         }
-        return api_fail(error, 400, "logit_bias",
-                        "logit_bias: \"%.40s\" is not a token id with a number from -100 to 100",
-                        key);
+        return api_refuse(error, "logit_bias",
+                          "\"%.40s\" is not a token id with a number from -100 to 100", key);
     }
     return true;
 }
@@ -276,7 +275,7 @@ static bool resolve_method(const exchange *ex, request_params *out, api_error *e
     if (skv_engine_check(engine, SKV_WHERE_SEQUENCE, out->prefill, NULL, &err) == SKV_OK) {
         return true;
     }
-    return api_fail(error, 400, "swiftkv", "swiftkv: %s", err.text);
+    return api_refuse(error, "swiftkv", "%s", err.text);
 }
 
 static void put_adapter(request_params *out, const char *name, double scale)
@@ -302,19 +301,18 @@ static bool put_scaled(const skv_engine *engine, const json_t *entry, request_pa
     const json_t *id = json_object_get(entry, "id"), *number = json_object_get(entry, "scale");
     size_t n = 0;
     while (skv_engine_adapter(engine, n)) n++;
-    if (n == 0)
-        return api_fail(error, 400, "lora", "lora: the server has no adapters (serve --lora)");
+    if (n == 0) return api_refuse(error, "lora", "the server has no adapters (serve --lora)");
     const json_int_t i = json_is_integer(id) ? json_integer_value(id) : -1;
     const double scale = json_is_number(number) ? json_number_value(number) : number ? HUGE_VAL : 1;
     if (i < 0 || (size_t)i >= n || !(fabs(scale) <= (double)LORA_SCALE_MAX)) {
-        return api_fail(error, 400, "lora",
-                        "lora: %s, expected {\"id\": 0 to %zu, \"scale\": a number up to %d}",
-                        json_show(entry).text, n - 1, LORA_SCALE_MAX);
+        return api_refuse(error, "lora",
+                          "%s, expected {\"id\": 0 to %zu, \"scale\": a number up to %d}",
+                          json_show(entry).text, n - 1, LORA_SCALE_MAX);
     }
     const char *name = skv_engine_adapter(engine, (size_t)i);
     for (size_t j = 0; j < out->n_adapters; j++) {
         if (strcmp(out->adapters[j].name, name) != 0) continue;
-        return api_fail(error, 400, "lora", "lora: id %zu comes twice", (size_t)i);
+        return api_refuse(error, "lora", "id %zu comes twice", (size_t)i);
     }
     if (scale != 0) put_adapter(out, name, scale);
     return true;
@@ -332,12 +330,12 @@ static bool resolve_adapters(const exchange *ex, const json_t *body, request_par
     }
     if (!json_is_array(lora)) {
         return put_named(engine, lora, out) ||
-               api_fail(error, 400, "lora", "lora: %s is not the name of an adapter (serve --lora)",
-                        json_show(lora).text);
+               api_refuse(error, "lora", "%s is not the name of an adapter (serve --lora)",
+                          json_show(lora).text);
     }
     if (json_array_size(lora) > SKV_ADAPTERS_TOGETHER) {
-        return api_fail(error, 400, "lora", "lora: %zu adapters, at most %d", json_array_size(lora),
-                        SKV_ADAPTERS_TOGETHER);
+        return api_refuse(error, "lora", "%zu adapters, at most %d", json_array_size(lora),
+                          SKV_ADAPTERS_TOGETHER);
     }
     for (size_t i = 0; i < json_array_size(lora); i++) {
         if (!put_scaled(engine, json_array_get(lora, i), out, error)) return false;
@@ -368,16 +366,16 @@ static bool write_snapkv(const json_t *object, char text[SKV_EVICTION_TEXT], api
                            : json_text_is(pooling, "avg") ? "avg"
                                                           : NULL;
         if (!word) {
-            return api_fail(error, 400, "snapkv", "snapkv: pooling '%s' is not max or avg",
-                            json_show(pooling).text);
+            return api_refuse(error, "snapkv", "pooling '%s' is not max or avg",
+                              json_show(pooling).text);
         }
         (void)snprintf(text + n, SKV_EVICTION_TEXT - (size_t)n, ",%s", word);
         n_known++;
     }
     if (n_known == json_object_size(object)) return true;
-    return api_fail(error, 400, "snapkv",
-                    "snapkv: an object of capacity, window (needs capacity), kernel (needs window) "
-                    "and pooling, and no more");
+    return api_refuse(error, "snapkv",
+                      "an object of capacity, window (needs capacity), kernel (needs window) and "
+                      "pooling, and no more");
 }
 
 /* "evict": any method as text; "snapkv": that one as an object. */
@@ -388,11 +386,9 @@ static bool read_eviction(const exchange *ex, const json_t *body, request_params
     const char *name = evict ? "evict" : "snapkv";
     char text[SKV_EVICTION_TEXT] = "";
     if (!evict && !snapkv) return true;
-    if (evict && snapkv) {
-        return api_fail(error, 400, "evict", "evict: excludes snapkv");
-    }
+    if (evict && snapkv) return api_refuse(error, "evict", "excludes snapkv");
     if (evict ? !json_is_string(evict) : !json_is_object(snapkv)) {
-        return api_fail(error, 400, name, "%s: not %s", name, evict ? "a text" : "an object");
+        return api_refuse(error, name, "not %s", evict ? "a text" : "an object");
     }
     if (snapkv && !write_snapkv(snapkv, text, error)) return false;
     if (evict && !json_text_whole(evict, "evict", error)) return false;
@@ -401,7 +397,7 @@ static bool read_eviction(const exchange *ex, const json_t *body, request_params
     if (skv_eviction_parse(how, &out->eviction, &err) != SKV_OK ||
         skv_engine_check(ex->model->engine, SKV_WHERE_SERVE, SKV_PREFILL_AUTO, &out->eviction,
                          &err) != SKV_OK) {
-        return api_fail(error, 400, name, "%s: %s", name, err.text);
+        return api_refuse(error, name, "%s", err.text);
     }
     out->eviction_given = true;
     return true;
@@ -411,9 +407,7 @@ static bool read_stream_options(const json_t *body, request_params *out, api_err
 {
     const json_t *options = json_body_get(body, "stream_options");
     if (!options) return true;
-    if (!json_is_object(options)) {
-        return api_fail(error, 400, "stream_options", "stream_options: not an object");
-    }
+    if (!json_is_object(options)) return api_refuse(error, "stream_options", "not an object");
     return json_body_flag(options, "include_usage", &out->include_usage, error) &&
            json_body_flag(options, "continuous_usage_stats", &out->continuous_usage, error);
 }
@@ -421,9 +415,8 @@ static bool read_stream_options(const json_t *body, request_params *out, api_err
 bool request_check_min(int64_t min_tokens, int64_t max_tokens, api_error *error)
 {
     if (min_tokens <= max_tokens) return true;
-    return api_fail(error, 400, "min_tokens",
-                    "min_tokens: %lld, but the answer has at most %lld tokens",
-                    (long long)min_tokens, (long long)max_tokens);
+    return api_refuse(error, "min_tokens", "%lld, but the answer has at most %lld tokens",
+                      (long long)min_tokens, (long long)max_tokens);
 }
 
 static bool check_together(param_api api, request_params *out, api_error *error)
@@ -437,7 +430,7 @@ static bool check_together(param_api api, request_params *out, api_error *error)
     }
     if (api == PARAM_CHAT && out->top_logprobs >= 0) {
         if (out->top_logprobs > 0 && !out->wants_logprobs) {
-            return api_fail(error, 400, "top_logprobs", "top_logprobs: needs logprobs: true");
+            return api_refuse(error, "top_logprobs", "needs logprobs: true");
         }
         out->n_top = (size_t)out->top_logprobs;
     }
@@ -450,10 +443,10 @@ static bool read_speculation(const json_t *body, request_params *out, api_error 
     skv_error err;
     const json_t *how = json_body_get(body, "speculate");
     if (!how) return true;
-    if (!json_is_string(how)) return api_fail(error, 400, "speculate", "speculate: not a text");
+    if (!json_is_string(how)) return api_refuse(error, "speculate", "not a text");
     if (!json_text_whole(how, "speculate", error)) return false;
     if (skv_speculation_parse(json_string_value(how), &out->speculation, &err) != SKV_OK) {
-        return api_fail(error, 400, "speculate", "speculate: %s", err.text);
+        return api_refuse(error, "speculate", "%s", err.text);
     }
     out->speculation_given = true;
     return true;
@@ -467,9 +460,8 @@ static bool resolve_embedding(const exchange *ex, request_params *out, api_error
     out->max_tokens = 0;
     out->pooling = poolings[out->i_pooling];
     if (out->dimensions < 0 || (uint64_t)out->dimensions == D) return true;
-    return api_fail(error, 400, "dimensions",
-                    "dimensions: %lld, but the vectors of this model have %zu",
-                    (long long)out->dimensions, D);
+    return api_refuse(error, "dimensions", "%lld, but the vectors of this model have %zu",
+                      (long long)out->dimensions, D);
 }
 
 /* How long a whole prompt is wanted in the cache: cache_control (5m or 1h), prompt_cache_key and
@@ -630,9 +622,7 @@ bool request_body_read(exchange *ex, json_t **out, api_error *error)
     if (!json_body_parse(ex, out, error)) return false;
     const json_t *name = json_body_get(*out, "model");
     if (ex->model) return true;
-    if (name && !json_is_string(name)) {
-        return api_fail(error, 400, "model", "model: expected a string");
-    }
+    if (name && !json_is_string(name)) return api_refuse(error, "model", "expected a string");
     const skv_text_piece text = {name ? json_string_value(name) : "", json_string_length(name)};
     ex->may_ping = ex->has_events && json_is_true(json_object_get(*out, "stream"));
     return model_take_named(ex, &text, error);
@@ -642,7 +632,7 @@ bool request_check_model(const exchange *ex, const json_t *body, api_error *erro
 {
     const json_t *model = json_body_get(body, "model");
     if (!model) return true;
-    if (!json_is_string(model)) return api_fail(error, 400, "model", "model: expected a string");
+    if (!json_is_string(model)) return api_refuse(error, "model", "expected a string");
     const skv_text_piece asked = {json_string_value(model), json_string_length(model)};
     if (asked.n == 0 || models_find(ex->server, asked) == ex->model) return true;
     return models_lack(ex->server, asked, error);

@@ -212,8 +212,8 @@ bool translation_length(translation *t, const char *name, bool is_required)
     if (!is_required && (!value || json_is_null(value))) return true;
     if (!json_is_integer(value) || json_integer_value(value) < 1 ||
         json_number_value(value) > SKV_ANSWER_TOKENS_MAX) {
-        return api_fail(t->error, 400, name, "%s: %s is not a whole number from 1 to %.15g", name,
-                        json_show(value).text, SKV_ANSWER_TOKENS_MAX);
+        return api_refuse(t->error, name, "%s is not a whole number from 1 to %.15g",
+                          json_show(value).text, SKV_ANSWER_TOKENS_MAX);
     }
     translation_set(t, "max_tokens", json_incref(value));
     return true;
@@ -258,7 +258,7 @@ bool translation_tools(translation *t, bool (*add)(translation *t, const json_t 
 {
     const json_t *given = json_body_get(t->asked, "tools");
     if (!given) return true;
-    if (!json_is_array(given)) return api_fail(t->error, 400, "tools", "tools: not an array");
+    if (!json_is_array(given)) return api_refuse(t->error, "tools", "not an array");
     t->tools = json_array();
     translation_set(t, "tools", t->tools);
     for (size_t i = 0; i < json_array_size(given) && !t->failed; i++) {
@@ -266,9 +266,9 @@ bool translation_tools(translation *t, bool (*add)(translation *t, const json_t 
     }
     /* An answer as if it had been searched for would mislead. */
     if (json_array_size(t->tools) > 0 || json_array_size(given) == 0) return true;
-    return api_fail(t->error, 400, "tools",
-                    "tools: nothing but %s, which only the client's own provider can run",
-                    t->ex->left_out);
+    return api_refuse(t->error, "tools",
+                      "nothing but %s, which only the client's own provider can run",
+                      t->ex->left_out);
 }
 
 static void note_left_out(exchange *ex, const char *type)
@@ -317,5 +317,5 @@ bool translation_refuse(const translation *t, const char *name, const char *why)
     const json_t *value = json_body_get(t->asked, name);
     const bool empty = !value || json_is_false(value) || json_text_is(value, "") ||
                        (json_is_array(value) && json_array_size(value) == 0);
-    return empty || api_fail(t->error, 400, name, "%s: %s", name, why);
+    return empty || api_refuse(t->error, name, "%s", why);
 }

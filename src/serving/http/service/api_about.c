@@ -1,6 +1,5 @@
 /* Endpoints about the server itself: the page, /openapi.json, the model and its health. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 

@@ -10,7 +10,6 @@
  * The client may send the name that it has for the first block: a server with another model, key or
  * version learns at once that these blocks are of no use to it.
  */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -47,7 +46,7 @@ static bool check_block(read_request *r, api_error *error)
     job.ids = r->prompts.at[0].ids;
     job.n_ids = r->prompts.at[0].n_ids;
     if (skv_scheduler_first_block(r->ex->model->scheduler, &job, name, &err) != SKV_OK) {
-        return api_fail(error, 400, "prompt", "prompt: %s", err.text);
+        return api_refuse(error, "prompt", "%s", err.text);
     }
     write_name(name, text);
     if (!given || json_text_is(given, text)) return true;
@@ -60,11 +59,11 @@ static bool read_fields(read_request *r, api_error *error)
     exchange *ex = r->ex;
     const json_t *method = json_body_get(r->body, "swiftkv");
     if (method && !json_text_is(method, "auto")) {
-        return api_fail(error, 400, "swiftkv", "swiftkv: %s, and a reader has the method auto only",
-                        json_show(method).text);
+        return api_refuse(error, "swiftkv", "%s, and a reader has the method auto only",
+                          json_show(method).text);
     }
     if (!prompts_read(ex, r->body, "prompt", true, &r->prompts, error)) return false;
-    if (r->prompts.n > 1) return api_fail(error, 400, "prompt", "prompt: one at a time");
+    if (r->prompts.n > 1) return api_refuse(error, "prompt", "one at a time");
     r->params = (request_params){.n = 1, .sampling = skv_sampling_default(), .stores = true};
     return check_block(r, error);
 }

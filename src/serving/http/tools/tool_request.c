@@ -151,7 +151,7 @@ static bool read_tools(const exchange *ex, const json_t *given, tool_request *ou
 {
     out->n = json_array_size(given);
     if (out->n > TOOLS_MAX) {
-        return api_fail(error, 400, "tools", "tools: %zu of them, at most %d", out->n, TOOLS_MAX);
+        return api_refuse(error, "tools", "%zu of them, at most %d", out->n, TOOLS_MAX);
     }
     out->tools = json_array();
     out->names = calloc(out->n, sizeof *out->names);
@@ -195,16 +195,15 @@ static bool read_named(const json_t *choice, tool_request *out, api_error *error
 {
     const json_t *name = chosen_name(choice);
     if (!json_is_string(name)) {
-        return api_fail(error, 400, "tool_choice",
-                        "tool_choice: none of \"auto\", \"none\", \"required\" and "
-                        "{\"type\":\"function\",\"function\":{\"name\":...}}");
+        return api_refuse(error, "tool_choice",
+                          "none of \"auto\", \"none\", \"required\" and "
+                          "{\"type\":\"function\",\"function\":{\"name\":...}}");
     }
     out->choice = TOOL_CHOICE_NAMED;
     for (out->i_named = 0; out->i_named < out->n; out->i_named++) {
         if (json_text_is(name, out->names[out->i_named])) return true;
     }
-    return api_fail(error, 400, "tool_choice", "tool_choice: \"%s\" is none of the tools",
-                    json_show(name).text);
+    return api_refuse(error, "tool_choice", "\"%s\" is none of the tools", json_show(name).text);
 }
 
 /* {"type":"allowed_tools","allowed_tools":{"mode":...,"tools":[...]}}: the mode, and of the tools
@@ -217,9 +216,8 @@ static bool read_allowed(const json_t *choice, tool_request *out, const json_t *
     *mode = json_object_get(allowed, "mode");
     if (!json_is_array(wanted) || json_array_size(wanted) == 0 ||
         json_array_size(wanted) > TOOLS_MAX) {
-        return api_fail(error, 400, "tool_choice",
-                        "tool_choice: allowed_tools.tools is not an array of 1 to %d tools",
-                        TOOLS_MAX);
+        return api_refuse(error, "tool_choice",
+                          "allowed_tools.tools is not an array of 1 to %d tools", TOOLS_MAX);
     }
     size_t n = 0;
     for (size_t i = 0; i < out->n; i++) {
@@ -243,9 +241,9 @@ static bool read_allowed(const json_t *choice, tool_request *out, const json_t *
         out->strict = out->strict || json_is_true(json_object_get(function, "strict"));
     }
     if (n == json_array_size(wanted)) return true;
-    return api_fail(error, 400, "tool_choice",
-                    "tool_choice: allowed_tools.tools: %zu named, of which %zu are among the tools",
-                    json_array_size(wanted), n);
+    return api_refuse(error, "tool_choice",
+                      "allowed_tools.tools: %zu named, of which %zu are among the tools",
+                      json_array_size(wanted), n);
 }
 
 static bool read_choice(const json_t *body, tool_request *out, api_error *error)
@@ -264,7 +262,7 @@ static bool read_choice(const json_t *body, tool_request *out, api_error *error)
         if (!json_text_is(choice, words[i].name)) continue;
         out->choice = words[i].choice;
         if (out->choice != TOOL_CHOICE_REQUIRED || out->n > 0) return true;
-        return api_fail(error, 400, "tool_choice", "tool_choice: \"required\", but no tools");
+        return api_refuse(error, "tool_choice", "\"required\", but no tools");
     }
     return read_named(choice, out, error);
 }
@@ -273,17 +271,15 @@ bool tool_request_read(const exchange *ex, const json_t *body, tool_request *out
 {
     *out = (tool_request){.parallel = true};
     const json_t *tools = json_body_get(body, "tools");
-    if (tools && !json_is_array(tools)) {
-        return api_fail(error, 400, "tools", "tools: not an array");
-    }
+    if (tools && !json_is_array(tools)) return api_refuse(error, "tools", "not an array");
     const bool ok = (json_array_size(tools) == 0 || read_tools(ex, tools, out, error)) &&
                     read_choice(body, out, error) &&
                     json_body_flag(body, "parallel_tool_calls", &out->parallel, error);
     const bool wanted = out->n > 0 && out->choice != TOOL_CHOICE_NONE;
     if (ok && wanted && ex->model->reply_format.calls == SKV_CALLS_NONE) {
-        (void)api_fail(error, 400, "tools",
-                       "tools: the calls of this model's chat template are not known "
-                       "(serve --tool-format NAME)");
+        (void)api_refuse(
+            error, "tools",
+            "the calls of this model's chat template are not known (serve --tool-format NAME)");
     } else if (ok) {
         return true;
     }

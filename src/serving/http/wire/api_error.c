@@ -78,6 +78,17 @@ bool api_fail(api_error *error, int status, const char *param, const char *forma
     return false;
 }
 
+bool api_refuse(api_error *error, const char *param, const char *format, ...)
+{
+    char text[SKV_ERROR_TEXT_MAX];
+    va_list args;
+    va_start(args, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it does not see va_start */
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return api_fail(error, 400, param, "%s: %s", param, text);
+}
+
 bool api_fail_status(api_error *error, skv_status status, const skv_error *err)
 {
     int code = 500;

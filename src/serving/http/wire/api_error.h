@@ -40,14 +40,18 @@ typedef struct api_error {
 /** Fills an error. `param` may be NULL. Returns false. */
 bool api_fail(api_error *error, int status, const char *param, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/** Refuses the value of a field, with 400: "PARAM: " and the text. Returns false. */
+bool api_refuse(api_error *error, const char *param, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /** The word for a status in OpenAI's errors. */
 const char *api_error_type(int status);
 /** The same from the library's error. */
 bool api_fail_status(api_error *error, skv_status status, const skv_error *err);
 
-/* The static analyser sees one file at a time: it is told that both return false. */
+/* The static analyser sees one file at a time: it is told that these return false. */
 #if defined(__clang_analyzer__) && !defined(SKV_API_FAIL_HOME)
 #define api_fail(...) ((void)api_fail(__VA_ARGS__), false)
+#define api_refuse(...) ((void)api_refuse(__VA_ARGS__), false)
 #define api_fail_status(error, status, err) ((void)api_fail_status((error), (status), (err)), false)
 #endif
 

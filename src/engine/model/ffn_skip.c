@@ -7,6 +7,8 @@
  *
  *     sim = cos(x, x + FFN(x));    sim >= similarity: the token leaves out the next n_skip blocks
  */
+#include "model/ffn_skip.h"
+
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +17,6 @@
 
 #include "base/mem.h"
 #include "model/pass.h"
-#include "prefill/hooks.h"
 
 enum { WARM_UP = 32, N_NUMBERS = 5, WARM_UP_MAX = 1 << 24, SKIP_MAX = 1 << 10 };
 static const double default_from = 0.35, default_to = 0.85;
@@ -63,14 +64,14 @@ void skv_ffn_skip_print(const skv_ffn_skip *how, char out[SKV_FFN_SKIP_TEXT])
                    how->n_skip, how->from, how->to);
 }
 
-/* ---- in a step ---- */
+/* ---- in a pass ---- */
 
 /* A row's state: how many blocks it still leaves out, or that it runs all. */
 #define RUNS_ALL UINT16_MAX
 
-static void start(void *user, skv_pass *p)
+void skv_ffn_skip_start(const skv_pass *p)
 {
-    const skv_ffn_skipper *s = user;
+    const skv_ffn_skipper *s = p->ffn_skipper;
     size_t row = 0;
     for (size_t k = 0; k < p->n_spans; k++) {
         const skv_pass_span *span = &p->spans[k];
@@ -80,15 +81,10 @@ static void start(void *user, skv_pass *p)
     }
 }
 
-static void moved(void *user, const uint32_t *from, size_t n)
-{
-    const skv_ffn_skipper *s = user;
-    for (size_t i = 0; i < n; i++) s->left[i] = s->left[from[i]];
-}
-
 /* Rows to run at ws->gathered, how many is returned. */
-static size_t choose_rows(const skv_ffn_skipper *s, const skv_pass *p)
+static size_t choose_rows(const skv_pass *p)
 {
+    const skv_ffn_skipper *s = p->ffn_skipper;
     size_t n = 0;
     for (size_t r = 0; r < p->n_alive; r++) {
         if (s->left[r] == 0 || s->left[r] == RUNS_ALL) {
@@ -102,7 +98,6 @@ static size_t choose_rows(const skv_ffn_skipper *s, const skv_pass *p)
 }
 
 typedef struct block_job {
-    const skv_ffn_skipper *skipper;
     const skv_pass *p;
     skv_mapped x; /* [n_alive, D] */
     skv_mapped y; /* [n, D]: rows ws->gathered of x */
@@ -123,13 +118,13 @@ static void put_row(void *arg, size_t i, size_t i_thread)
     const block_job *job = arg;
     (void)i_thread;
     const skv_pass *p = job->p;
-    const skv_ffn_skip *how = job->skipper->how;
+    const skv_ffn_skipper *s = p->ffn_skipper;
     size_t D = p->c->hidden, row = p->ws->gathered[i];
     float *x = job->x.at + row * job->x.ld;
     const float *y = job->y.at + i * job->y.ld;
-    uint16_t *left = &job->skipper->left[row];
-    if (*left == 0 && skv_cosine(x, y, D) >= how->similarity) {
-        *left = how->n_skip == 0 ? RUNS_ALL - 1 : (uint16_t)how->n_skip;
+    uint16_t *left = &s->left[row];
+    if (*left == 0 && skv_cosine(x, y, D) >= s->how->similarity) {
+        *left = s->how->n_skip == 0 ? RUNS_ALL - 1 : (uint16_t)s->how->n_skip;
     }
     memcpy(x, y, D * sizeof *x);
 }
@@ -141,28 +136,29 @@ static skv_rows rows_of(const skv_ffn_skipper *s)
 }
 
 /* fetch_row or put_row for n rows. */
-static void move_rows(const skv_ffn_skipper *s, const skv_pass *p, size_t n, bool back)
+static void move_rows(const skv_pass *p, size_t n, bool back)
 {
     skv_backend *be = p->be;
     const size_t D = p->c->hidden;
-    block_job job = {.skipper = s, .p = p};
+    block_job job = {.p = p};
     job.x = be->map(be, p->ws->x, p->n_alive, D, back ? SKV_MAP_BOTH : SKV_MAP_READ);
-    job.y = be->map(be, rows_of(s), n, D, back ? SKV_MAP_READ : SKV_MAP_WRITE);
+    job.y = be->map(be, rows_of(p->ffn_skipper), n, D, back ? SKV_MAP_READ : SKV_MAP_WRITE);
     skv_pool_run(p->pool, n, back ? put_row : fetch_row, &job);
     be->unmap(be, job.y);
     be->unmap(be, job.x);
 }
 
-static bool feed_forward(void *user, skv_pass *p, size_t i)
+size_t skv_ffn_skip_take(const skv_pass *p, skv_rows *rows)
 {
-    const skv_ffn_skipper *s = user;
-    if (i < s->first_layer || i >= s->end_layer) return false;
-    size_t n = choose_rows(s, p);
-    if (n == 0) return true;
-    move_rows(s, p, n, false);
-    skv_pass_run_block(p, i, rows_of(s), n);
-    move_rows(s, p, n, true);
-    return true;
+    const size_t n = choose_rows(p);
+    if (n > 0) move_rows(p, n, false);
+    *rows = rows_of(p->ffn_skipper);
+    return n;
+}
+
+void skv_ffn_skip_put(const skv_pass *p, size_t n)
+{
+    move_rows(p, n, true);
 }
 
 static skv_area_spec area_of(size_t hidden, size_t max_rows)
@@ -188,7 +184,6 @@ skv_status skv_ffn_skipper_init(skv_ffn_skipper *s, const skv_ffn_skip *how,
     SKV_TRY(be->areas_create(be, &spec, 1, &s->rows, err));
     s->first_layer = (size_t)(how->from * (double)config->n_layers + 0.5);
     s->end_layer = (size_t)(how->to * (double)config->n_layers + 0.5);
-    s->hook = (skv_hook){.user = s, .start = start, .moved = moved, .feed_forward = feed_forward};
     return SKV_OK;
 }
 
