@@ -539,12 +539,13 @@ def try_host(bug, build, some):
 # ---- all ----
 
 ASAN = "allocator_may_return_null=1:detect_stack_use_after_return=0:verify_asan_link_order=0"
+TOO_LONG = 124
 # What tests print of a result that is wrong.
 WRONG = r"^[\w ]+: seed \d+ case \d+: |: off by |<-$|^\[  FAILED  \]"
 
 
 def how_found(text):
-    for pattern in (r"emulated GPU: (.*?) \(block", r"AddressSanitizer: ([\w-]+)", r"it does not end",
+    for pattern in (r"emulated GPU: (.*?) \(block", r"AddressSanitizer: ([\w-]+)",
                     r"device cuda: .*|GPU \d: .*|cu\w+: .*|Assertion `.*?'", r"^.*(?:case \d+|off by).*$"):
         if match := re.search(pattern, text, re.MULTILINE):
             return match.group(match.lastindex or 0)
@@ -571,7 +572,7 @@ def run(program, words, environment):
                 running.terminate()
                 break
         status = running.wait()
-    return status == 0 and not wrong, text + ("it does not end" if status == 124 else "")
+    return status in (0, TOO_LONG) and not wrong, text  # a machine that is busy finds nothing
 
 
 def ways_of(number, common, builds):
@@ -603,7 +604,7 @@ def try_number(number, common, builds):
             return bug[0], False, "it is not planted: the code has changed"
         if not tried[0]:
             return bug[0], True, f"{name}: {how_found(tried[1])[:80]}"
-    return bug[0], False, f"{name} passes"
+    return bug[0], False, f"{name} passes, or takes too long"
 
 
 def main():
