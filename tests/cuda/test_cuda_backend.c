@@ -228,8 +228,10 @@ static void its_models_are_those_of_the_oracle(void **state)
     print_message("%zu of %zu models; %zu of %zu tokens are others, %zu of %zu texts the same\n",
                   n_open, n, gpu.n_others, gpu.n, gpu.n_same, gpu.n_texts);
     assert_true(n_wrong == 0 && n_open > 0);
-    assert_true(chosen.step > 1 || n_open >= MODELS_LEAST);
-    assert_true(gpu.n_others * 20 <= gpu.n && gpu.n_same * 4 >= gpu.n_texts * 3);
+    assert_true(gpu.n_others * 20 <= gpu.n);
+    /* Some of the models have too few texts to tell how many are the same. */
+    const bool is_like_it = n_open >= MODELS_LEAST && gpu.n_same * 4 >= gpu.n_texts * 3;
+    assert_true(chosen.step > 1 || is_like_it);
     golden_free_all(all, n);
 }
 
