@@ -254,7 +254,7 @@ HOST = [  # of the host: (the fault, the file, what is replaced, by what, progra
      BACKEND, OPERATIONS),
     ("a piece is filled as it is sent", "cuda_upload.c",
      "skv_cuda_event_wait(upload->device, upload->read[upload->i]);", "", BACKEND, OPERATIONS),
-    ("a thread without the context", "cuda_device.c", "d->failed == SKV_OK && d->api.context_set(d->context) == 0",
+    ("a thread without the context", "cuda_launch.c", "d->failed == SKV_OK && d->api.context_set(d->context) == 0",
      "d->failed == SKV_OK", BACKEND, "*states*"),
     ("results are read before they are there", "cuda_device.c",
      "skv_cuda_begin_get(d, host, from, n_bytes);\n    skv_cuda_settle(d);",
@@ -367,10 +367,12 @@ MODES = {"": [], "asan": ["-g1", "-fsanitize=address"]}  # the first one is seve
 LIBRARY = ["src/base/rng.c", "src/engine/kernels/experts.c", "src/engine/kernels/kv_page.c",
            "src/engine/kernels/ref/logits_ref.c"]
 ROOMS = ["src", "src/engine", "src/base", "tests/support"]  # where headers are found
-FILES = "rows pick codes experts states place attention votes pages attention_exact".split()  # in this order
+FILES = ("rows pick codes experts join states place attention votes pages attention_exact "
+         "scan_blocks scan_chunks").split()  # in this order
 SIZES = {"prompt": (80, 256), "decode": (80, 256), "wgmma": (64, 128, 256)}  # of heads
 KERNEL = "#undef SKV_KERNEL\n#define SKV_KERNEL(name, type, threads, blocks) {} void name(const type a)\n"
 PART_OF = {"picks": "pick", "exact": "attention_exact"}  # of tests that have another name
+MORE_PARTS = {"rows": ["join"], "states": ["scan_blocks", "scan_chunks"]}  # of tests that run kernels of several files
 # Tests end with the first wrong result, and run the kinds of attention that are asked for.
 CHANGES = {
     "cuda_case.c": [('    printf("%s: ', '    fail("%s: ')],
@@ -401,14 +403,19 @@ const emu_kernel emu_kernels[SKV_CUDA_KERNEL_COUNT] = {
 
 # ---- kernels: a program of a few objects, of which a bug changes one or two ----
 
+def included(part):
+    keys = ("#define KD 128\n", "#define KD 256\n") if part == "scan_chunks" else ("",)
+    return "".join(f'{key}#include "{part}.inc"\n' for key in keys)
+
+
 def part_source(part):
     """A file with the kernels of FILES' `part`, or of attention of a kind, which needs those before it."""
     own = part in FILES
     before = FILES[:FILES.index(part) if own else FILES.index("attention") + 1]
     text = '#include "emulator.h"\n' + KERNEL.format("static __attribute__((unused))")
-    text += "".join(f'#include "{name}.inc"\n' for name in before) + KERNEL.format("")
+    text += "".join(included(name) for name in before) + KERNEL.format("")
     if own:
-        return text + f'#include "{part}.inc"\n'
+        return text + included(part)
     for size in SIZES[part]:
         for kind in ("bf16", "fp8", "int8"):
             text += (f"#define DH {size}\n#define KV SKV_CUDA_KV_{kind.upper()}\n#define KV_NAME {kind}\n"
@@ -447,7 +454,7 @@ def compile_kernels(sources, out, name, mode, first=None):
 def parts_of(bug, test):
     """The objects that a bug changes."""
     part = PART_OF.get(test, test)
-    names = {f"part_{part}.c"}
+    names = {f"part_{name}.c" for name in [part, *MORE_PARTS.get(part, [])]}
     if bug and bug[1][:-4] in FILES:
         names.add(f"part_{bug[1][:-4]}.c")
     if bug and bug[1] == ARGS:
