@@ -123,7 +123,7 @@ bench_head() {
 with=; program=./swiftkv
 bench() {
     local name=$1; shift
-    try "$name" 90 $program bench --preset "$shape" --device cuda --chunk "$chunk" --repeat 1 --json "$@" || true
+    try "$name" 90 "$program" bench --preset "$shape" --device cuda --chunk "$chunk" --repeat 1 --json "$@" || true
     awk -v with="$with" 'function f(name, text) {
         if (!match($0, "\"" name "\":\"?[^,\"}]*")) return "-"
         text = substr($0, RSTART, RLENGTH); sub(/^[^:]*:"?/, "", text); return text }
@@ -261,7 +261,7 @@ shapes() {
 # find_library NAME: the folder of a library of the system, of a toolkit or of the packages of PyPI.
 find_library() {
     local file
-    # shellcheck disable=SC2086 # $1 is a pattern
+    # shellcheck disable=SC2086,SC2231 # $1 is a pattern
     for file in /usr/local/cuda*/lib64/lib$1 /usr/lib/x86_64-linux-gnu/lib$1 \
         $(python3 -c 'import glob, nvidia, sys; print(*(f for d in nvidia.__path__ for f in glob.glob(d + "/*/lib/lib" + sys.argv[1])))' "$1" 2> /dev/null); do
         if [ -e "$file" ]; then dirname "$file"; return; fi

@@ -97,7 +97,7 @@ run() {
     products "$all"
     products 1
     for threads in "$all" 1; do
-        for level in $attention; do for kv in bf16 int8; do try ./bench_attention "$threads" $level prompt $kv 64 || true; done; done
+        for level in $attention; do for kv in bf16 int8; do try ./bench_attention "$threads" "$level" prompt "$kv" 64 || true; done; done
     done
     try ./bench_tiles || true
     try ./bench_pool llama-3.2-1b "$all" || true
