@@ -73,7 +73,11 @@ static void its_operations_are_right(void **state)
         .device = "cuda", .threads = pool, .level = SKV_CPU_LEVEL_BEST};
     if (skv_backend_create(&options, &be, &err) != SKV_OK) fail_msg("%s", err.text);
     assert_string_equal(be->name, "cuda");
-    assert_int_equal(skv_check_backend(be, 5, stdout), 0);
+    const char *const more = getenv("SKV_CHECK_SEEDS"); /* 1, or as many */
+    const uint64_t end = 5 + (more ? strtoul(more, NULL, 10) : 1);
+    for (uint64_t seed = 5; seed < end; seed++) {
+        assert_int_equal(skv_check_backend(be, seed, stdout), 0);
+    }
     refuses_expert(be, SKV_WEIGHT_F32, "f32");
     refuses_expert(be, SKV_WEIGHT_I8, "codes");
     refuses_expert(be, SKV_WEIGHT_FP8, "codes");

@@ -525,7 +525,7 @@ def try_host(bug, build, some):
     environment = {"SKV_CUDA_IMAGE": str(ROOT / KERNELS / "kernels.cu"),
                    "LD_LIBRARY_PATH": f"{build}/tests/fake_cuda:{build}/tests/fake_nccl"}
     if some:
-        environment["SKV_CHECK_SOME"] = f" {some} "
+        environment["SKV_CHECK_SOME"], environment["SKV_CHECK_SEEDS"] = f" {some} ", "16"
     if len(bug) == 2:
         return run(build / "tests" / program, words.split(), environment)
     source = (HOST_FOLDER / bug[1]).resolve()
